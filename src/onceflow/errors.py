@@ -1,0 +1,112 @@
+"""The exception tree: every error a user can see derives from `OnceflowError`.
+
+A message says what was wrong, where, and what to do about it when that is known.
+"""
+
+from __future__ import annotations
+
+
+class OnceflowError(Exception):
+    """Root of all errors that Onceflow raises on purpose."""
+
+
+# --- record batches ---------------------------------------------------------------------------
+
+
+class RecordError(OnceflowError):
+    """Bytes that are not a record batch we can vouch for."""
+
+
+class BatchTruncated(RecordError):
+    """The buffer ends before the batch does."""
+
+
+class BatchMalformed(RecordError):
+    """A length, count, magic or attribute of the batch contradicts the format."""
+
+
+class TimestampTypeRefused(BatchMalformed):
+    """A client claims that its timestamps are the broker's."""
+
+
+class BatchChecksumMismatch(RecordError):
+    """The CRC-32C stored in the batch is not that of its bytes."""
+
+
+class RecordMalformed(RecordError):
+    """A record inside a batch contradicts the format or the batch's header."""
+
+
+class CompressionFailed(RecordError):
+    """The records section cannot be decompressed by the codec the header names."""
+
+
+class DecompressedTooLarge(RecordError):
+    """The records section grows past the limit when decompressed."""
+
+
+class ColumnsMalformed(RecordError):
+    """Columns that do not describe records: a type, a null or a column that is missing."""
+
+
+class ColumnsTooLarge(RecordError):
+    """More bytes than one Arrow binary column (2 GiB) or one batch can hold."""
+
+
+# --- storage ----------------------------------------------------------------------------------
+
+
+class DiskError(OnceflowError):
+    """The disk refused."""
+
+
+class DiskFull(DiskError):
+    """No room; nothing was acknowledged, and the call may be repeated when there is room."""
+
+
+class DiskFailed(DiskError):
+    """An I/O error. After one on a sync nobody knows what is on the disk: stop."""
+
+
+class PathInUse(DiskError):
+    """Another process holds the data directory."""
+
+
+class LogError(OnceflowError):
+    """A partition log or the journal cannot do what was asked."""
+
+
+class LogCorrupt(LogError):
+    """Bytes that were durable are not what was written. Never repaired by cutting."""
+
+
+class OffsetOutOfRange(LogError):
+    """The offset is below the log's start or above its end."""
+
+
+class UnknownLog(LogError):
+    """No such partition here."""
+
+
+class LogExists(LogError):
+    """The partition is already there."""
+
+
+class NewerFormat(LogError):
+    """The data directory was written by a newer version."""
+
+
+class StoreFailed(LogError):
+    """A write or sync of the journal failed; the store has stopped for good."""
+
+
+class StoreBusy(LogError):
+    """More bytes wait for the journal than may be held in memory; try again soon."""
+
+
+class InvariantViolated(OnceflowError):
+    """A named rule that must always hold does not: a defect in Onceflow."""
+
+
+class IndexInvalid(LogError):
+    """An index file contradicts itself or its segment; it is built anew from the log."""

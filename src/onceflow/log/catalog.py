@@ -1,0 +1,68 @@
+"""Which partition logs there are, and the one `apply` that changes them.
+
+Live operations and recovery both go through `apply`: what a journal entry means is said once.
+"""
+
+from __future__ import annotations
+
+from onceflow.errors import LogCorrupt, LogExists, UnknownLog
+from onceflow.log.config import LogConfig
+from onceflow.log.files import OpenFiles
+from onceflow.log.journal_format import EntryKind, JournalEntry
+from onceflow.log.partition_log import PartitionLog
+from onceflow.records.batch import read_header
+from onceflow.runtime.disk import Disk
+from onceflow.types import LogId
+
+
+class Catalog:
+    """The logs as admitted: they include what the journal has not made durable yet."""
+
+    def __init__(self, disk: Disk, files: OpenFiles, config: LogConfig) -> None:
+        self._disk = disk
+        self._files = files
+        self._config = config
+        self.logs: dict[LogId, PartitionLog] = {}
+
+    def get(self, log_id: LogId) -> PartitionLog:
+        log = self.logs.get(log_id)
+        if log is None:
+            raise UnknownLog(f"no log {log_id}")
+        return log
+
+    def apply(self, entry: JournalEntry) -> PartitionLog:
+        """Does in memory and page cache what the entry says; the log that it was done to."""
+        match entry.kind:
+            case EntryKind.APPEND:
+                log = self.get(entry.log_id)
+                log.append(read_header(entry.payload), entry.payload)
+            case EntryKind.CREATE:
+                log = self._create(entry.log_id, bytes(entry.payload).decode())
+            case EntryKind.DELETE:
+                log = self.get(entry.log_id)
+                del self.logs[entry.log_id]
+            case EntryKind.LOG_START:
+                log = self.get(entry.log_id)
+                log.advance_start(entry.offset)
+        return log
+
+    def _create(self, log_id: LogId, topic: str) -> PartitionLog:
+        if log_id in self.logs:
+            raise LogExists(f"log {topic}-{log_id.partition} ({log_id}) exists already")
+        log = PartitionLog.create(self._disk, self._files, log_id, topic, self._config)
+        self.logs[log_id] = log
+        return log
+
+    def replay(self, entry: JournalEntry) -> PartitionLog:
+        """`apply`, for an entry read back: one that does not fit is damage, not a bad request."""
+        log = self.logs.get(entry.log_id)
+        fits = (log is None) == (entry.kind is EntryKind.CREATE)
+        if log is not None and entry.kind is EntryKind.APPEND:
+            fits = entry.offset == log.end_offset
+        if not fits:
+            end = "absent" if log is None else f"at offset {log.end_offset}"
+            raise LogCorrupt(
+                f"the journal says {entry.kind.name} at offset {entry.offset} of log "
+                f"{entry.log_id}, which is {end}: checkpoint and journal do not belong together"
+            )
+        return self.apply(entry)

@@ -1,0 +1,154 @@
+"""The checkpoint file: up to where each log is durable in its own files, and what to replay on top.
+
+It is the root of recovery. One line of JSON under a version and a CRC-32C, written aside, synced
+and renamed, so that there is always exactly one whole checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from crc32c import crc32c
+
+from onceflow.errors import LogCorrupt, NewerFormat
+from onceflow.log.journal import JournalStart
+from onceflow.log.partition_log import Flush, Mark
+from onceflow.runtime.background import Job
+from onceflow.runtime.disk import Access, Disk
+from onceflow.types import LogId
+
+PATH = "checkpoint"
+_UNFINISHED = "checkpoint.unfinished"
+_MAGIC = b"onceflow-checkpoint"
+FORMAT = 1
+
+
+class Durability(Enum):
+    """What an acknowledgement means."""
+
+    FSYNC = "fsync"
+    """On stable storage."""
+    OS = "os"
+    """In the page cache: safe when the process dies, perhaps not when the machine does."""
+
+
+class CheckpointedLog(NamedTuple):
+    """One log as its own files hold it durably."""
+
+    log_id: LogId
+    topic: str
+    start_offset: int
+    end: Mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """The state of the store after the group before `journal`."""
+
+    durability: Durability
+    incarnation: int
+    clean: bool
+    """Written by an orderly stop: files end exactly where this says, indexes are saved."""
+    journal: JournalStart | None
+    logs: tuple[CheckpointedLog, ...]
+
+
+def encode(checkpoint: Checkpoint) -> bytes:
+    body = json.dumps(
+        {
+            "durability": checkpoint.durability.value,
+            "incarnation": checkpoint.incarnation,
+            "clean": checkpoint.clean,
+            "journal": checkpoint.journal,
+            "logs": [
+                [
+                    log.log_id.topic_id.hex,
+                    log.log_id.partition,
+                    log.topic,
+                    log.start_offset,
+                    log.end,
+                ]
+                for log in checkpoint.logs
+            ],
+        },
+        separators=(",", ":"),
+    ).encode()
+    return b"%s %d %08x\n%s\n" % (_MAGIC, FORMAT, crc32c(body), body)
+
+
+def decode(data: bytes) -> Checkpoint:
+    first, _, rest = data.partition(b"\n")
+    try:
+        magic, version, crc = first.split(b" ")
+        if magic != _MAGIC:
+            raise ValueError("it does not start as one")
+        if int(version) > FORMAT:
+            raise NewerFormat(
+                f"the data directory has format {int(version)}, this version of Onceflow knows "
+                f"up to {FORMAT}: use the newer version that wrote it"
+            )
+        body = rest[:-1]
+        if crc32c(body) != int(crc, 16):
+            raise ValueError("its checksum does not fit")
+        return _from_json(json.loads(body))
+    except ValueError as error:
+        raise LogCorrupt(
+            f"{PATH} is not a checkpoint: {error}. Nothing was changed; restore it from a backup"
+        ) from error
+
+
+def _from_json(fields: dict[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        durability=Durability(fields["durability"]),
+        incarnation=fields["incarnation"],
+        clean=fields["clean"],
+        journal=JournalStart(*fields["journal"]) if fields["journal"] else None,
+        logs=tuple(
+            CheckpointedLog(LogId(UUID(hex=topic_id), partition), topic, start, Mark(*end))
+            for topic_id, partition, topic, start, end in fields["logs"]
+        ),
+    )
+
+
+def read_checkpoint(disk: Disk) -> Checkpoint | None:
+    """The checkpoint of this disk; None when there has never been one."""
+    if not disk.exists(PATH):
+        return None
+    file = disk.open(PATH, Access.READ)
+    return decode(file.pread(0, file.size()))
+
+
+def write_checkpoint(disk: Disk, checkpoint: Checkpoint, flushes: list[Flush]) -> Job:
+    """Makes the files durable, then says so: never the other way round."""
+    for flush in flushes:
+        for file in flush.files:
+            file.sync()
+            yield
+    for flush in flushes:
+        for segment, offsets, times in flush.indexes:
+            _write_whole(disk, segment.path("index"), offsets)
+            yield
+            _write_whole(disk, segment.path("timeindex"), times)
+            yield
+        if flush.directory is not None:
+            disk.sync_dir(flush.directory)
+            yield
+    _write_whole(disk, _UNFINISHED, encode(checkpoint))
+    yield
+    # The root's names (new partition directories) must be durable before a checkpoint names them.
+    disk.sync_dir(".")
+    yield
+    disk.rename(_UNFINISHED, PATH)
+    yield
+    disk.sync_dir(".")
+
+
+def _write_whole(disk: Disk, path: str, data: bytes) -> None:
+    file = disk.open(path, Access.CREATE)
+    file.truncate(0)
+    file.pwrite(0, data)
+    file.sync()

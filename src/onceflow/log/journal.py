@@ -1,0 +1,270 @@
+"""One ordered journal for all partitions: an append is durable when its group is.
+
+Entries gather in memory; a group is written with one direct synchronous write while the next one
+gathers, so one write is shared by all who wait. Exactly one group is in flight: after a crash only
+the last can be torn, and what survives is a prefix of one total order. Nothing is ever written
+twice: a failed write leaves the disk in an unknown state, so the journal stops for good.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onceflow.errors import InvariantViolated, StoreBusy, StoreFailed
+from onceflow.log.journal_format import (
+    ENTRY_OVERHEAD,
+    HEADER_SIZE,
+    EntryKind,
+    padded,
+    seal_group,
+    write_entry,
+)
+from onceflow.log.journal_ring import JournalConfig, Ring
+from onceflow.runtime.background import Background, Job, Lane
+from onceflow.runtime.disk import Disk, File
+
+_FIRST_ARENA = 1 << 16
+
+
+class JournalStart(NamedTuple):
+    """Where recovery begins to read: the place and the ancestor of the first group it needs."""
+
+    incarnation: int
+    sequence: int
+    file: int
+    position: int
+    previous_crc: int
+
+
+class Ticket:
+    """Completes when the group that holds an append is durable, or has failed."""
+
+    __slots__ = ("_callbacks", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: Exception | None = None
+        self._callbacks: list[Callable[[Exception | None], None]] = []
+
+    def add_done_callback(self, callback: Callable[[Exception | None], None]) -> None:
+        """Calls `callback(error)` once done; at once when that has been."""
+        if self.done:
+            callback(self.error)
+        else:
+            self._callbacks.append(callback)
+
+    def complete(self, error: Exception | None = None) -> None:
+        self.done = True
+        self.error = error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(error)
+
+
+class _Arena:
+    """Page-aligned memory in which a group is put together (direct writes need the alignment)."""
+
+    __slots__ = ("_memory", "view")
+
+    def __init__(self, size: int) -> None:
+        self._memory = mmap.mmap(-1, size)
+        self.view = memoryview(self._memory)
+
+    def grown(self, used: int, size: int) -> _Arena:
+        larger = _Arena(max(size, 2 * len(self.view)))
+        larger.view[:used] = self.view[:used]
+        return larger
+
+
+class _Group:
+    """Entries that will be durable together, and what to do when they are."""
+
+    __slots__ = ("arena", "effects", "entry_count", "length", "ticket", "urgent")
+
+    def __init__(self, arena: _Arena) -> None:
+        self.arena = arena
+        self.length = HEADER_SIZE
+        self.entry_count = 0
+        self.urgent = False
+        self.effects: list[Callable[[], None]] = []
+        self.ticket = Ticket()
+
+
+def _write(file: File, position: int, data: memoryview) -> Job:
+    file.pwrite_durable(position, data)
+    yield
+
+
+class Journal:
+    """Gathers entries, writes groups, completes tickets. Belongs to one thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        background: Background,
+        config: JournalConfig,
+        incarnation: int,
+        on_failure: Callable[[Exception], None],
+        on_file_full: Callable[[], None],
+        after_group: Callable[[], None],
+    ) -> None:
+        self._background = background
+        self._config = config
+        self._on_failure = on_failure
+        self._on_file_full = on_file_full
+        self._after_group = after_group
+        self._ring = Ring(disk, background, config, self._ring_changed)
+        self._incarnation = incarnation
+        self._sequence = 1
+        self._previous_crc = 0
+        self._spare = _Arena(_FIRST_ARENA)
+        self._gathering = _Group(_Arena(_FIRST_ARENA))
+        self._in_flight: _Group | None = None
+        self._kick_due = False
+        self.failure: Exception | None = None
+
+    @property
+    def start(self) -> JournalStart:
+        """Where the group after the last durable one goes: the start of a recovery from now."""
+        if self._in_flight is not None:
+            raise InvariantViolated("journal-start-is-known-only-between-groups")
+        ring = self._ring
+        return JournalStart(
+            self._incarnation,
+            self._sequence,
+            ring.current.number,
+            ring.position,
+            self._previous_crc,
+        )
+
+    @property
+    def is_between_groups(self) -> bool:
+        """Whether no group is in flight."""
+        return self._in_flight is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything gathered so far is durable."""
+        return self._in_flight is None and not self._gathering.entry_count
+
+    def check_room(self, payload: int) -> None:
+        """Raises unless `gather` would take an entry of that size now."""
+        if self.failure is not None:
+            raise StoreFailed(f"the journal has stopped: {self.failure}") from self.failure
+        if self._gathering.length + payload > self._config.gathered_bytes + HEADER_SIZE:
+            raise StoreBusy(
+                f"{self._gathering.length} bytes already wait for the journal; try again soon"
+            )
+
+    def gather(
+        self,
+        kind: EntryKind,
+        key: bytes,
+        offset: int,
+        payload: memoryview,
+        *,
+        urgent: bool,
+        effect: Callable[[], None],
+    ) -> Ticket:
+        """Adds an entry to the order. `effect` runs when it is durable, before the ticket's
+        callbacks; an entry that is not urgent waits for one that is, or for `flush`."""
+        group = self._gathering
+        end = group.length + ENTRY_OVERHEAD + len(payload)
+        if end > len(group.arena.view):
+            group.arena = group.arena.grown(group.length, padded(end))
+        group.length = write_entry(group.arena.view, group.length, kind, key, offset, payload)
+        group.entry_count += 1
+        group.effects.append(effect)
+        if urgent:
+            group.urgent = True
+            self._kick_soon()
+        return group.ticket
+
+    def flush(self) -> Ticket:
+        """Makes all that has been gathered urgent; the ticket of its last group."""
+        group = self._gathering
+        if not group.entry_count:
+            return self._in_flight.ticket if self._in_flight else _completed()
+        group.urgent = True
+        self._kick_soon()
+        return group.ticket
+
+    def release(self, before_sequence: int) -> None:
+        """A checkpoint covers the groups before this one."""
+        self._ring.release(before_sequence)
+
+    def _kick_soon(self) -> None:
+        # Not at once: what arrives in the same step of the owner shares the group.
+        if self._in_flight is None and not self._kick_due:
+            self._kick_due = True
+            self._background.soon(self._kick)
+
+    def _kick(self) -> None:
+        self._kick_due = False
+        group = self._gathering
+        if self._in_flight is not None or self.failure is not None or not group.urgent:
+            return
+        before = self._ring.current
+        place = self._ring.place(group.length)
+        if place is None:
+            self._on_file_full()
+            return
+        file, position = place
+        self._in_flight = group
+        self._gathering = _Group(self._spare)
+        self._previous_crc = seal_group(
+            group.arena.view[: group.length],
+            incarnation=self._incarnation,
+            sequence=self._sequence,
+            file=file.number,
+            position=position,
+            previous_crc=self._previous_crc,
+            entry_count=group.entry_count,
+        )
+        file.last_sequence = self._sequence
+        self._sequence += 1
+        data = group.arena.view[: padded(group.length)]
+        self._background.submit(Lane.JOURNAL, _write(file.file, position, data), self._written)
+        if self._ring.current is not before:
+            self._on_file_full()
+
+    def _written(self, error: Exception | None) -> None:
+        group = self._in_flight
+        if group is None or self.failure is not None:
+            return
+        if error is not None:
+            self.fail(error)
+            return
+        self._in_flight = None
+        self._spare = group.arena
+        for effect in group.effects:
+            effect()
+        group.ticket.complete()
+        self._after_group()
+        self._kick()
+
+    def _ring_changed(self, error: Exception | None) -> None:
+        if error is not None:
+            self.fail(error)
+        else:
+            self._kick_soon()
+
+    def fail(self, error: Exception) -> None:
+        """Stops for good: every ticket that is open fails, none is ever given out again."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        failed = (
+            [self._gathering] if self._in_flight is None else [self._in_flight, self._gathering]
+        )
+        self._on_failure(error)
+        for group in failed:
+            group.ticket.complete(StoreFailed(f"not known to be durable: {error}"))
+
+
+def _completed() -> Ticket:
+    ticket = Ticket()
+    ticket.complete()
+    return ticket

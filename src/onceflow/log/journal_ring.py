@@ -1,0 +1,179 @@
+"""The journal's files: pre-written, used in turn, used again once a checkpoint has passed them.
+
+A file is written full of zeros and synced before its first use, so that a group later overwrites
+blocks that exist: half the time of writing new ones. The ring starts with one small file and each
+new one is twice as large as the one before, up to a limit: an embedded broker that sees little
+traffic takes little room, a busy one checkpoints rarely. Small files are removed when larger ones
+have taken over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onceflow.errors import DiskFull
+from onceflow.log.journal_format import BLOCK_SIZE, padded
+from onceflow.runtime.background import Background, Job, Lane
+from onceflow.runtime.disk import Access, Disk, File
+
+DIRECTORY = "journal"
+_ZEROS = bytes(1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """Sizes of the journal."""
+
+    first_file_bytes: int = 1 << 20
+    largest_file_bytes: int = 128 << 20
+    files: int = 4
+    gathered_bytes: int = 64 << 20
+    """How much may wait in memory for the group in flight."""
+
+
+@dataclass(slots=True, eq=False)
+class RingFile:
+    """One file of the ring, and the last group in it."""
+
+    number: int
+    file: File
+    size: int
+    last_sequence: int = -1
+
+
+def file_path(number: int) -> str:
+    return f"{DIRECTORY}/{number:08}.journal"
+
+
+def file_number(name: str) -> int | None:
+    """The number in a file's name; None for a name that is not a journal file's."""
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot and suffix == "journal" and stem.isdigit() else None
+
+
+def prepare_file(disk: Disk, number: int, size: int) -> Job:
+    """Writes the file full of zeros under a name that recovery ignores, then names it."""
+    unfinished = f"{DIRECTORY}/{number:08}.unfinished"
+    file = disk.open(unfinished, Access.CREATE)
+    try:
+        for position in range(0, size, len(_ZEROS)):
+            file.pwrite(position, _ZEROS[: size - position])
+            yield
+    except DiskFull:
+        file.close()
+        disk.unlink(unfinished)  # give back what was taken: others need the room
+        raise
+    file.sync()
+    yield
+    disk.rename(unfinished, file_path(number))
+    disk.sync_dir(DIRECTORY)
+
+
+class Ring:
+    """Where the next group goes. All on the owner's thread; files are made in the background."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        background: Background,
+        config: JournalConfig,
+        changed: Callable[[Exception | None], None],
+    ) -> None:
+        self._disk = disk
+        self._background = background
+        self._config = config
+        self._changed = changed
+        self._free: list[RingFile] = []
+        self._full: list[RingFile] = []
+        self._next_number = 0
+        self._preparing = False
+        self._adopt()
+        self.current = self._free.pop()
+        self.position = 0
+
+    def _adopt(self) -> None:
+        """Takes over the files of an earlier run; the checkpoint has passed all of them."""
+        if not self._disk.exists(DIRECTORY):
+            self._disk.mkdir(DIRECTORY)
+            self._disk.sync_dir(".")
+        for entry in self._disk.entries(DIRECTORY):
+            number = file_number(entry.name)
+            if number is None:
+                self._disk.unlink(f"{DIRECTORY}/{entry.name}")
+                continue
+            self._next_number = max(self._next_number, number + 1)
+            self._free.append(self._open(number, entry.size))
+        if not self._free:
+            size = self._config.first_file_bytes
+            for _ in prepare_file(self._disk, self._next_number, size):
+                pass
+            self._free.append(self._open(self._next_number, size))
+            self._next_number += 1
+        self._free.sort(key=lambda file: file.size)
+
+    def _open(self, number: int, size: int) -> RingFile:
+        file = self._disk.open(file_path(number), Access.DIRECT)
+        return RingFile(number, file, size // BLOCK_SIZE * BLOCK_SIZE)
+
+    def place(self, length: int) -> tuple[RingFile, int] | None:
+        """Room for a group of `length` bytes, or None until `changed` is called."""
+        size = padded(length)
+        if self.position + size > self.current.size and not self._turn(size):
+            return None
+        at = self.position
+        self.position += size
+        if self.position * 2 > self.current.size:
+            self._ensure_next(size)
+        return self.current, at
+
+    def _turn(self, size: int) -> bool:
+        found = next((each for each in reversed(self._free) if each.size >= size), None)
+        if found is None:
+            self._ensure_next(size)
+            return False
+        self._free.remove(found)
+        self._full.append(self.current)
+        self.current, self.position = found, 0
+        return True
+
+    def _ensure_next(self, group: int) -> None:
+        """Has a file ready before the present one is full, unless the ring is at its limit."""
+        wanted = min(self._config.largest_file_bytes, 2 * self.current.size)
+        wanted = max(wanted, padded(group))
+        if self._preparing or any(each.size >= wanted for each in self._free):
+            return
+        large = sum(each.size >= wanted for each in (*self._full, self.current))
+        if large >= self._config.files:
+            return
+        self._preparing = True
+        number, self._next_number = self._next_number, self._next_number + 1
+        job = prepare_file(self._disk, number, wanted)
+
+        def prepared(error: Exception | None) -> None:
+            self._preparing = False
+            if error is None:
+                self._free.append(self._open(number, wanted))
+                self._free.sort(key=lambda file: file.size)
+            # No room to grow is no failure: the ring goes on with the files that it has.
+            self._changed(None if isinstance(error, DiskFull) else error)
+
+        self._background.submit(Lane.GROW, job, prepared)
+
+    def release(self, before_sequence: int) -> None:
+        """A checkpoint covers every group before this one: their files may be used again."""
+        passed = [each for each in self._full if each.last_sequence < before_sequence]
+        for file in passed:
+            self._full.remove(file)
+            if file.size < self.current.size:
+                self._disk.unlink(file_path(file.number))
+            else:
+                self._free.append(file)
+        self._free.sort(key=lambda file: file.size)
+        if passed:
+            self._changed(None)
+
+    @property
+    def waits_for_checkpoint(self) -> bool:
+        """Whether a file has filled since the last checkpoint."""
+        return bool(self._full)

@@ -1,0 +1,371 @@
+"""The log of one partition: consecutive batches in segments, from a start offset to an end.
+
+Three offsets tell its state: `start_offset` (below it nothing is served), `high_watermark` (all
+below it is durable and may be shown), `end_offset` (where the next batch goes). This class changes
+memory and the page cache only; the store decides when, and makes it durable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
+from onceflow.log.config import LogConfig
+from onceflow.log.files import OpenFiles
+from onceflow.log.journal_format import log_key
+from onceflow.log.retention import SegmentFacts, retained_from
+from onceflow.log.segment import Segment
+from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, StoredBatch, read_header
+from onceflow.runtime.disk import Disk, File
+from onceflow.types import LogId, topic_id_text
+
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+_HINTS = 16
+
+
+class Mark(NamedTuple):
+    """An offset between two batches, and where it lies on the disk."""
+
+    offset: int
+    segment: int
+    position: int
+
+
+class Span(NamedTuple):
+    """Whole batches, as bytes of a file: to be sent from it or read."""
+
+    file: File
+    position: int
+    length: int
+
+    def read(self) -> bytes:
+        return self.file.pread(self.position, self.length)
+
+
+class TimestampedOffset(NamedTuple):
+    """Answer to a search by time."""
+
+    offset: int
+    timestamp: int
+
+
+class Flush(NamedTuple):
+    """What a checkpoint has to make durable of one log."""
+
+    log: PartitionLog
+    files: tuple[File, ...]
+    indexes: tuple[tuple[Segment, bytes, bytes], ...]
+    directory: str | None
+    """Set when names in it have changed."""
+
+
+def directory_name(topic: str, log_id: LogId) -> str:
+    """The id makes it unique for ever, so a deleted topic's files never get in the way."""
+    return f"{topic[:180]}-{log_id.partition}.{topic_id_text(log_id.topic_id)}"
+
+
+class PartitionLog:
+    """See the module. `segments` is never empty; the last one is active."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        log_id: LogId,
+        topic: str,
+        segments: list[Segment],
+        *,
+        start_offset: int,
+        config: LogConfig,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self.log_id = log_id
+        self.key = log_key(log_id)
+        self.topic = topic
+        self.directory = directory_name(topic, log_id)
+        self.segments = segments
+        self.start_offset = start_offset
+        self.durable_start = start_offset
+        self.config = config
+        self.durable = self.end_mark
+        self._dirty: dict[int, Segment] = {}
+        self._names_changed = False
+        self._hints: dict[int, tuple[int, int]] = {}
+
+    @classmethod
+    def create(
+        cls, disk: Disk, files: OpenFiles, log_id: LogId, topic: str, config: LogConfig
+    ) -> PartitionLog:
+        """A new, empty log in a new directory."""
+        directory = directory_name(topic, log_id)
+        disk.mkdir(directory)
+        try:
+            segment = Segment.create(disk, files, directory, 0, config)
+        except DiskFull:
+            disk.rmdir(directory)
+            raise
+        log = cls(disk, files, log_id, topic, [segment], start_offset=0, config=config)
+        log._names_changed = True
+        return log
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def end_offset(self) -> int:
+        return self.segments[-1].end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.durable.offset
+
+    @property
+    def end_mark(self) -> Mark:
+        active = self.segments[-1]
+        return Mark(active.end_offset, active.base_offset, active.size)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # --- writing ------------------------------------------------------------------------------
+
+    def append(self, header: BatchHeader, data: Buffer) -> Mark:
+        """Puts a batch at the end; refuses with `DiskFull` without a trace."""
+        if header.base_offset != self.end_offset:
+            raise InvariantViolated(
+                f"offsets-are-contiguous: {header.base_offset} appended at {self.end_offset} "
+                f"of {self.topic}-{self.log_id.partition}"
+            )
+        if self._must_roll(header):
+            self.roll()
+        active = self.segments[-1]
+        active.append(header, data)
+        self._dirty[active.base_offset] = active
+        return Mark(active.end_offset, active.base_offset, active.size)
+
+    def _must_roll(self, header: BatchHeader) -> bool:
+        active = self.segments[-1]
+        if not active.size:
+            return False
+        config = self.config
+        return (
+            active.size + header.size > config.segment_bytes
+            or header.max_timestamp - active.first_timestamp > config.segment_ms
+            or header.last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
+            or (len(active.indexes.offsets) + 1) * 8 > config.segment_index_bytes
+        )
+
+    def roll(self) -> None:
+        """Starts a new segment at the end. No event of the order: recovery may roll elsewhere."""
+        sealed = self.segments[-1]
+        base = self.end_offset
+        segment = Segment.create(self._disk, self._files, self.directory, base, self.config)
+        self.segments.append(segment)
+        self.durable = self._on_active(self.durable)
+        sealed.seal()
+        self._dirty[sealed.base_offset] = sealed
+        self._names_changed = True
+
+    def settle(self, mark: Mark) -> None:
+        """All up to `mark` is durable."""
+        if mark.offset < self.durable.offset:
+            raise InvariantViolated(f"high-watermark-never-goes-back: {mark} < {self.durable}")
+        self.durable = self._on_active(mark)
+
+    def _on_active(self, mark: Mark) -> Mark:
+        """The end of a sealed segment is the start of the next: then the sealed one may go."""
+        base = self.active.base_offset
+        return Mark(base, base, 0) if mark.offset == base else mark
+
+    def mark_at(self, offset: int) -> Mark:
+        """Where an offset between two durable batches lies."""
+        if not self.start_offset <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(self._range_text(offset))
+        if offset == self.high_watermark:
+            return self.durable
+        segment = self._segment_of(offset)
+        found = segment.find(offset)
+        if found is None or found.header.base_offset != offset:
+            raise OffsetOutOfRange(f"offset {offset} lies inside a batch; cut between batches")
+        return Mark(offset, segment.base_offset, found.position)
+
+    def truncate(self, mark: Mark) -> list[str]:
+        """Cuts the log to `mark`; returns the files that are no longer part of it."""
+        kept = [segment for segment in self.segments if segment.base_offset <= mark.segment]
+        removed = self.segments[len(kept) :]
+        self.segments = kept
+        self.active.truncate(mark.position, mark.offset)
+        for segment in removed:
+            self._dirty.pop(segment.base_offset, None)
+            self._files.forget(segment.path("log"))
+        self.files_changed()
+        self._hints.clear()
+        self.durable = mark
+        return [path for segment in removed for path in self._paths(segment)]
+
+    def collect_flush(self, *, closing: bool = False) -> Flush:
+        """Everything that is not durable yet, handed over: it is not collected again."""
+        unsaved = [
+            segment
+            for segment in (self.segments if closing else self.segments[:-1])
+            if not segment.indexes_saved
+        ]
+        flush = Flush(
+            self,
+            tuple(segment.file for segment in self._dirty.values()),
+            tuple((segment, *segment.indexes.to_bytes()) for segment in unsaved),
+            self.directory if self._names_changed or unsaved else None,
+        )
+        for segment in unsaved:
+            segment.indexes_saved = True
+        self._dirty, self._names_changed = {}, False
+        return flush
+
+    def take_back(self, flush: Flush) -> None:
+        """The data files were synced, but there was no room for the rest: it is due again."""
+        for segment, _, _ in flush.indexes:
+            segment.indexes_saved = False
+        self._names_changed = True
+
+    def files_changed(self) -> None:
+        """Something else has cut the active file or changed names: the next flush has to know."""
+        self._dirty[self.active.base_offset] = self.active
+        self._names_changed = True
+
+    # --- old data -----------------------------------------------------------------------------
+
+    def retained_from(self, now_ms: int) -> int:
+        """The log start that the config's retention allows now."""
+        facts = [
+            SegmentFacts(each.end_offset, each.size, each.indexes.max_timestamp)
+            for each in self.segments
+        ]
+        return retained_from(
+            facts,
+            start_offset=self.start_offset,
+            high_watermark=self.high_watermark,
+            now_ms=now_ms,
+            config=self.config,
+        )
+
+    def advance_start(self, offset: int) -> None:
+        """Nothing below `offset` is served any more."""
+        self.start_offset = max(self.start_offset, offset)
+        if self.start_offset == self.end_offset and self.active.size:
+            self.roll()  # so that the last segment's file can go too
+
+    def drop_segments(self, start_offset: int, end: Mark) -> list[str]:
+        """Forgets the segments that a durable checkpoint of these values does not need any more,
+        wholly below the start; returns their files."""
+        count = sum(
+            each.end_offset <= start_offset and each.base_offset < end.segment
+            for each in self.segments[:-1]
+        )
+        dropped, self.segments = self.segments[:count], self.segments[count:]
+        for segment in dropped:
+            self._files.forget(segment.path("log"))
+        return [path for segment in dropped for path in self._paths(segment)]
+
+    def _paths(self, segment: Segment) -> list[str]:
+        return [segment.path(suffix) for suffix in ("log", "index", "timeindex")]
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, until: int | None = None) -> Span:
+        """Whole batches from the one that holds `offset`, all below `until` (by default the high
+        watermark): about `max_bytes`, but at least one batch when there is one."""
+        limit = self.durable.offset if until is None else min(until, self.durable.offset)
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(self._range_text(offset))
+        segment = self._segment_of(offset)
+        if offset >= limit:
+            self._hint(offset, self.durable)
+            return Span(segment.file, 0, 0)
+        position = self._position_of(segment, offset)
+        stop = self._stop(segment, limit)
+        if stop - position > max_bytes:
+            stop = self._cut(segment, position, position + max_bytes)
+            if stop < segment.size:
+                self._hint(segment.offset_at(stop), Mark(0, segment.base_offset, stop))
+        elif stop == self.durable.position and segment.base_offset == self.durable.segment:
+            self._hint(self.durable.offset, self.durable)
+        return Span(segment.file, position, stop - position)
+
+    def _segment_of(self, offset: int) -> Segment:
+        at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        return self.segments[max(at, 0)]
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        hint = self._hints.get(offset)
+        if hint is not None and hint[0] == segment.base_offset:
+            return hint[1]
+        found = segment.find(offset)
+        if found is None:
+            raise InvariantViolated(f"every-offset-has-a-batch: {self._range_text(offset)}")
+        return found.position
+
+    def _stop(self, segment: Segment, limit: int) -> int:
+        """Where in the segment the batches below `limit` end."""
+        if limit == self.durable.offset and segment.base_offset == self.durable.segment:
+            return self.durable.position
+        if limit >= segment.end_offset:
+            return segment.size
+        return self._position_of(segment, limit)
+
+    def _cut(self, segment: Segment, position: int, upto: int) -> int:
+        start = segment.indexes.offsets.last_start_in(position, upto)
+        if start is not None:
+            return start
+        return position + read_header(segment.file.pread(position, HEADER_SIZE)).size
+
+    def _hint(self, offset: int, mark: Mark) -> None:
+        """Remembers where a reader goes on, so that its next read needs no search."""
+        if len(self._hints) >= _HINTS:
+            del self._hints[next(iter(self._hints))]
+        self._hints[offset] = (mark.segment, mark.position)
+
+    def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record that is not older than `timestamp`."""
+        for segment in self.segments:
+            if segment.indexes.max_timestamp < timestamp or segment.end_offset <= self.start_offset:
+                continue
+            found = segment.find_by_time(timestamp)
+            while found is not None and found.header.base_offset < self.end_offset:
+                for each in self._records(segment, found.position, found.header):
+                    if each.timestamp >= timestamp and each.offset >= self.start_offset:
+                        return each
+                found = segment.find(found.header.next_offset)
+        return None
+
+    def max_timestamp(self) -> TimestampedOffset | None:
+        """The first record that has the largest timestamp of all."""
+        segment = max(self.segments, key=lambda each: each.indexes.max_timestamp)
+        indexes = segment.indexes
+        if indexes.max_timestamp < 0:
+            return None
+        found = segment.find(segment.base_offset + indexes.max_timestamp_at)
+        if found is None:
+            return None
+        records = self._records(segment, found.position, found.header)
+        return max(records, key=lambda each: (each.timestamp, -each.offset), default=None)
+
+    def _records(
+        self, segment: Segment, position: int, header: BatchHeader
+    ) -> list[TimestampedOffset]:
+        from onceflow.records.columns import decode  # loads the kernels: only a search needs them
+
+        rows = decode([StoredBatch.parse(segment.file.pread(position, header.size))])
+        offsets: list[int] = rows.column("offset").to_numpy().tolist()
+        timestamps: list[int] = rows.column("timestamp").to_numpy().astype("i8").tolist()
+        return [TimestampedOffset(*pair) for pair in zip(offsets, timestamps, strict=True)]
+
+    def _range_text(self, offset: int) -> str:
+        return (
+            f"offset {offset} of {self.topic}-{self.log_id.partition} is outside "
+            f"{self.start_offset}..{self.end_offset}"
+        )

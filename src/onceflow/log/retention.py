@@ -1,0 +1,45 @@
+"""Which segments are too old or too many: a pure function from facts to a new log start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onceflow.log.config import LogConfig
+
+
+class SegmentFacts(NamedTuple):
+    """What retention looks at."""
+
+    end_offset: int
+    size: int
+    max_timestamp: int
+
+
+def retained_from(
+    segments: Sequence[SegmentFacts],
+    *,
+    start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    config: LogConfig,
+) -> int:
+    """The log start that retention allows: whole segments go, oldest first, durable ones only.
+
+    A segment goes when all of its records are older than `retention_ms`, or when the log is still
+    at least `retention_bytes` long without it.
+    """
+    total = sum(segment.size for segment in segments)
+    start = start_offset
+    for segment in segments:
+        too_old = (
+            config.retention_ms >= 0
+            and segment.max_timestamp >= 0
+            and now_ms - segment.max_timestamp > config.retention_ms
+        )
+        too_much = config.retention_bytes >= 0 and total - segment.size >= config.retention_bytes
+        if not segment.size or segment.end_offset > high_watermark or not (too_old or too_much):
+            break
+        total -= segment.size
+        start = max(start, segment.end_offset)
+    return start

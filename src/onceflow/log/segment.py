@@ -1,0 +1,256 @@
+"""One segment: a `.log` file of consecutive batches and the indexes to search it.
+
+The `.log` file is the truth. Indexes of the active segment live in memory and are written when the
+segment is sealed; a sealed segment's are read when first needed, checked at every use, and built
+anew from the log when they do not fit it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from onceflow.errors import (
+    BatchMalformed,
+    BatchTruncated,
+    DiskFull,
+    IndexInvalid,
+    LogCorrupt,
+    RecordError,
+)
+from onceflow.log.config import LogConfig
+from onceflow.log.files import OpenFiles
+from onceflow.log.index import Indexes
+from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header, verify_crc
+from onceflow.runtime.disk import Access, Disk, File
+
+_SEQUENTIAL_READ = 1 << 20
+_SEARCH_READ = 1 << 13
+_BASE_OFFSET = struct.Struct(">q")
+
+
+class Found(NamedTuple):
+    """A batch in a segment."""
+
+    position: int
+    header: BatchHeader
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{base_offset:020}.{suffix}"
+
+
+def scan(
+    file: File, start: int, end: int, *, check_crc: bool, read_size: int = _SEQUENTIAL_READ
+) -> Iterator[Found]:
+    """The batches between two positions; raises a `RecordError` at the first that is not sound.
+
+    `end` must be where a batch ends: a batch that crosses it is truncated.
+    """
+    position = start
+    window, window_start = b"", start
+    while position < end:
+        at = position - window_start
+        if len(window) - at < HEADER_SIZE:
+            window, window_start, at = (
+                file.pread(position, min(read_size, end - position)),
+                position,
+                0,
+            )
+        header = read_header(window, at)
+        if position + header.size > end:
+            raise BatchTruncated(f"the batch takes {header.size} bytes, {end - position} are left")
+        if check_crc:
+            if len(window) - at < header.size:
+                size = max(header.size, min(read_size, end - position))
+                window, window_start, at = file.pread(position, size), position, 0
+            verify_crc(memoryview(window)[at : at + header.size], header)
+        yield Found(position, header)
+        position += header.size
+
+
+class Segment:
+    """Batches from `base_offset` up to the next segment's base."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_files",
+        "_first_timestamp",
+        "_index_interval",
+        "_indexes",
+        "base_offset",
+        "directory",
+        "end_offset",
+        "indexes_saved",
+        "size",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        size: int,
+        end: int,
+    ) -> None:
+        self._disk = disk
+        self._files = files
+        self._index_interval = config.index_interval_bytes
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.end_offset = end
+        self._file: File | None = None  # held open while appended to; else borrowed from `files`
+        self._first_timestamp: int | None = None
+        self._indexes: Indexes | None = None
+        self.indexes_saved = True  # on disk; an append or a rebuilding makes that untrue
+
+    @classmethod
+    def create(
+        cls, disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig
+    ) -> Segment:
+        """A new, empty, active segment. An older file of that name was never acknowledged."""
+        segment = cls(disk, files, directory, base_offset, config, size=0, end=base_offset)
+        segment._file = disk.open(segment.path("log"), Access.CREATE)
+        if segment._file.size():
+            segment._file.truncate(0)
+        segment._indexes = Indexes.empty(config.index_interval_bytes)
+        segment.indexes_saved = False
+        return segment
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self.directory, self.base_offset, suffix)
+
+    @property
+    def file(self) -> File:
+        return self._file if self._file is not None else self._files.get(self.path("log"))
+
+    @property
+    def indexes(self) -> Indexes:
+        if self._indexes is None:
+            self._indexes = self._load_indexes()
+        return self._indexes
+
+    # --- writing ------------------------------------------------------------------------------
+
+    @property
+    def first_timestamp(self) -> int:
+        """That of the first batch, by which the segment's age is told; -1 when there is none."""
+        if self._first_timestamp is None:
+            head = self.file.pread(0, HEADER_SIZE) if self.size else b""
+            self._first_timestamp = read_header(head).max_timestamp if head else -1
+        return self._first_timestamp
+
+    def append(self, header: BatchHeader, data: Buffer) -> None:
+        """Puts the batch into the page cache. On any error the segment is as it was."""
+        if self._file is None:
+            self._file = self._disk.open(self.path("log"), Access.WRITE)
+        file, position = self._file, self.size
+        try:
+            file.pwrite(position, data)
+        except DiskFull:
+            file.truncate(position)  # a part of the batch may be there
+            raise
+        self.indexes.note(header, position, self.base_offset)
+        if position == 0:
+            self._first_timestamp = header.max_timestamp
+        self.size = position + header.size
+        self.end_offset = header.next_offset
+        self.indexes_saved = False
+
+    def seal(self) -> None:
+        """No more appends; the file is from now on borrowed when needed."""
+        self._file = None
+
+    def truncate(self, position: int, end_offset: int) -> None:
+        """Cuts the file and builds the indexes anew."""
+        self.file.truncate(position)
+        self.size = position
+        self.end_offset = end_offset
+        self._first_timestamp = None
+        self.rebuild_indexes(check_crc=False)
+
+    def rebuild_indexes(self, *, check_crc: bool) -> None:
+        """Reads the whole log file; raises `LogCorrupt` when its batches are not consecutive."""
+        indexes = Indexes.empty(self._index_interval)
+        expected, end = self.base_offset, 0
+        try:
+            for position, header in scan(self.file, 0, self.size, check_crc=check_crc):
+                if header.base_offset < expected:
+                    raise BatchMalformed(f"base offset {header.base_offset}, {expected} is next")
+                indexes.note(header, position, self.base_offset)
+                expected, end = header.next_offset, position + header.size
+        except RecordError as error:
+            raise LogCorrupt(
+                f"{self.path('log')} is damaged at byte {end}, below what was durable: {error}. "
+                "Nothing was changed; restore the file from a backup"
+            ) from error
+        if expected != self.end_offset:
+            raise LogCorrupt(f"{self.path('log')} ends at offset {expected}, not {self.end_offset}")
+        self._indexes, self.indexes_saved = indexes, False
+
+    def _load_indexes(self) -> Indexes:
+        try:
+            return Indexes.from_bytes(
+                self._index_interval,
+                self._read("index"),
+                self._read("timeindex"),
+                size=self.size,
+                last_offset=self.end_offset - self.base_offset - 1,
+            )
+        except IndexInvalid:
+            self.rebuild_indexes(check_crc=False)
+            return self.indexes
+
+    def _read(self, suffix: str) -> bytes:
+        path = self.path(suffix)
+        if not self._disk.exists(path):
+            raise IndexInvalid(f"{path} is missing")
+        file = self._disk.open(path, Access.READ)
+        return file.pread(0, file.size())
+
+    # --- searching ----------------------------------------------------------------------------
+
+    def find(self, offset: int) -> Found | None:
+        """The first batch that ends at or after `offset`."""
+        batches = self._batches_near(offset)
+        return next((each for each in batches if each.header.last_offset >= offset), None)
+
+    def find_by_time(self, timestamp: int) -> Found | None:
+        """The first batch with a record that is not older than `timestamp`."""
+        before = self.indexes.times.before(timestamp)
+        start = self.base_offset if before is None else self.base_offset + before
+        batches = self._batches_near(start)
+        return next((each for each in batches if each.header.max_timestamp >= timestamp), None)
+
+    def _batches_near(self, offset: int) -> Iterator[Found]:
+        """The batches from the last indexed one before `offset` on."""
+        start = self._start_near(offset)
+        if start is None:  # the index does not fit the log
+            self.rebuild_indexes(check_crc=False)
+            start = self._start_near(offset)
+        if start is None:
+            raise LogCorrupt(f"{self.path('log')} changes while it is read")
+        return scan(self.file, start, self.size, check_crc=False, read_size=_SEARCH_READ)
+
+    def _start_near(self, offset: int) -> int | None:
+        """Where to begin a search; None when the index points to what is not its batch."""
+        entry = self.indexes.offsets.floor(offset - self.base_offset)
+        if entry is None:
+            return 0
+        last_offset, position = entry
+        try:
+            header = read_header(self.file.pread(position, HEADER_SIZE))
+        except RecordError:
+            return None
+        return position if header.last_offset == self.base_offset + last_offset else None
+
+    def offset_at(self, position: int) -> int:
+        """The base offset of the batch at a position."""
+        (offset,) = _BASE_OFFSET.unpack(self.file.pread(position, _BASE_OFFSET.size))
+        return int(offset)

@@ -1,0 +1,321 @@
+"""The front door of the logs: every change of every partition, in one durable order.
+
+Decide, persist, apply: a change is applied to memory and page cache, takes its place in the
+journal, and its ticket completes when that place is durable; only then do the high watermark, the
+set of logs and the log start that readers see follow. A failed journal write or sync stops the
+store for good. All calls come from one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from onceflow.errors import (
+    DiskFailed,
+    DiskFull,
+    LogCorrupt,
+    LogExists,
+    OffsetOutOfRange,
+    StoreFailed,
+)
+from onceflow.log.checkpoint import PATH, Checkpoint, Durability, read_checkpoint
+from onceflow.log.checkpointer import Checkpointer
+from onceflow.log.config import LogConfig
+from onceflow.log.files import OpenFiles
+from onceflow.log.journal import Journal, Ticket
+from onceflow.log.journal_format import EntryKind, JournalEntry
+from onceflow.log.journal_ring import DIRECTORY as JOURNAL
+from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.partition_log import PartitionLog
+from onceflow.log.recovery import Recovered, recover, remove_directory
+from onceflow.log.urgency import Purpose, is_urgent
+from onceflow.records.batch import StoredBatch
+from onceflow.runtime.background import Background
+from onceflow.runtime.disk import Disk, File
+from onceflow.types import LogId
+
+_LOCK = "lock"
+_SPACE_CHECK_BYTES = 8 << 20
+_NOTHING = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Settings of the whole store."""
+
+    durability: Durability = Durability.FSYNC
+    log: LogConfig = field(default_factory=LogConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
+    reserve_bytes: int = 16 << 20
+    """Appends are refused when less is free: room for what must never be refused."""
+    os_checkpoint_bytes: int = 256 << 20
+    """With `durability="os"`: how much is appended between two checkpoints."""
+
+
+class LogStore:
+    """Opened by `LogStore.open`; `logs` are the partition logs there are."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        background: Background,
+        config: StoreConfig,
+        recovered: Recovered,
+        incarnation: int,
+        lock: File,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._disk = disk
+        self._background = background
+        self._config = config
+        self._catalog = recovered.catalog
+        self._on_failure = on_failure
+        self.report = recovered.report
+        self.failure: Exception | None = None
+        self._lock = lock
+        self._space = 0
+        self._unsynced = 0
+        self._durable = dict(recovered.catalog.logs)
+        self._journal: Journal | None = None
+        if config.durability is Durability.FSYNC:
+            self._journal = Journal(
+                disk,
+                background,
+                config.journal,
+                incarnation,
+                on_failure=self._fail,
+                on_file_full=self.request_checkpoint,
+                after_group=self._after_group,
+            )
+        self._checkpointer = Checkpointer(
+            disk,
+            background,
+            config.durability,
+            incarnation,
+            self._journal,
+            self._durable,
+            self._fail,
+        )
+        self._checkpointer.deleted += recovered.deleted
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        background: Background,
+        config: StoreConfig,
+        on_failure: Callable[[Exception], None] = lambda _: None,
+    ) -> LogStore:
+        """Recovers what is on the disk. Raises `LogCorrupt`, `NewerFormat` or `PathInUse`, each
+        with nothing changed."""
+        lock = disk.lock(_LOCK)
+        checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
+        recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
+        incarnation = checkpoint.incarnation + 1
+        store = cls(disk, background, config, recovered, incarnation, lock, on_failure)
+        store._checkpointer.write_now()
+        if config.durability is Durability.OS and disk.exists(JOURNAL):
+            remove_directory(disk, JOURNAL)  # all of it is in the logs now
+        return store
+
+    @property
+    def logs(self) -> dict[LogId, PartitionLog]:
+        return self._catalog.logs
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def append(
+        self, log: PartitionLog, batch: StoredBatch, *, purpose: Purpose = Purpose.APPEND
+    ) -> Ticket:
+        """Appends a batch whose base offset is `log.end_offset`. `DiskFull`, `StoreBusy` and
+        `StoreFailed` leave no trace."""
+        header, data = batch.header, batch.buffer
+        self._check_running()
+        self._take_space(len(data))
+        if self._journal is not None:
+            self._journal.check_room(len(data))
+        try:
+            mark = log.append(header, data)
+        except DiskFailed as error:
+            self._fail(error)
+            raise
+        return self._order(
+            EntryKind.APPEND, log, header.base_offset, data, purpose, partial(log.settle, mark)
+        )
+
+    def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:
+        """Makes empty logs for partitions of a topic."""
+        self._check_running()
+        self._take_space(0)
+        ticket = _completed()
+        made: list[PartitionLog] = []
+        name = memoryview(topic.encode())
+        try:
+            for log_id in log_ids:
+                log = self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name))
+                effect = partial(self._durable.__setitem__, log_id, log)
+                ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
+                made.append(log)
+        except (DiskFull, LogExists):
+            self.delete(made)  # all partitions or none
+            raise
+        return self._catalog_changed(ticket)
+
+    def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
+        """Removes logs; their files go after the next checkpoint."""
+        self._check_running()
+        ticket = _completed()
+        for log in list(logs):
+            self._catalog.apply(JournalEntry(EntryKind.DELETE, log.log_id, 0, _NOTHING))
+            effect = partial(self._deleted, log)
+            ticket = self._order(EntryKind.DELETE, log, 0, _NOTHING, Purpose.DELETE, effect)
+        return self._catalog_changed(ticket)
+
+    def _deleted(self, log: PartitionLog) -> None:
+        del self._durable[log.log_id]
+        self._checkpointer.deleted.append(log)
+
+    def delete_records(self, log: PartitionLog, offset: int) -> Ticket:
+        """Moves the log start up to `offset`, at most to the high watermark."""
+        self._check_running()
+        if not 0 <= offset <= log.high_watermark:
+            raise OffsetOutOfRange(
+                f"records up to {offset} cannot be deleted from {log.topic}-{log.log_id.partition}:"
+                f" the high watermark is {log.high_watermark}"
+            )
+        return self._move_start(log, offset, Purpose.DELETE_RECORDS)
+
+    def enforce_retention(self, now_ms: int) -> None:
+        """Moves log starts as the logs' retention settings say, then frees the room."""
+        self._check_running()
+        moves = [(log, log.retained_from(now_ms)) for log in self.logs.values()]
+        moves = [(log, start) for log, start in moves if start > log.start_offset]
+        for log, start in moves:
+            self._move_start(log, start, Purpose.RETENTION)
+        if moves:
+            self.flush().add_done_callback(lambda _: self.request_checkpoint())
+
+    def _move_start(self, log: PartitionLog, offset: int, purpose: Purpose) -> Ticket:
+        self._catalog.apply(JournalEntry(EntryKind.LOG_START, log.log_id, offset, _NOTHING))
+        effect = partial(self._start_moved, log, log.start_offset)
+        return self._order(EntryKind.LOG_START, log, offset, _NOTHING, purpose, effect)
+
+    @staticmethod
+    def _start_moved(log: PartitionLog, offset: int) -> None:
+        log.durable_start = offset
+
+    def truncate(self, log: PartitionLog, offset: int) -> None:
+        """Cuts a log to `offset`, blocking. Unlike all else it destroys bytes in place, so a
+        checkpoint that says where the log ends is durable before the cut."""
+        self._quiesce()
+        mark = log.mark_at(offset)
+        self._checkpointer.write_now(cut=(log, mark))
+        for path in log.truncate(mark):
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+
+    # --- order and durability -----------------------------------------------------------------
+
+    def _order(
+        self,
+        kind: EntryKind,
+        log: PartitionLog,
+        offset: int,
+        payload: memoryview,
+        purpose: Purpose,
+        effect: Callable[[], None],
+    ) -> Ticket:
+        if self._journal is not None:
+            return self._journal.gather(
+                kind, log.key, offset, payload, urgent=is_urgent(purpose), effect=effect
+            )
+        effect()
+        self._unsynced += len(payload)
+        if self._unsynced > self._config.os_checkpoint_bytes:
+            self._unsynced = 0
+            self.request_checkpoint()
+        return _completed()
+
+    def _catalog_changed(self, ticket: Ticket) -> Ticket:
+        """Without a journal only the checkpoint knows which logs there are."""
+        if self._journal is None:
+            self._quiesce()
+            self._checkpointer.write_now()
+        return ticket
+
+    def _after_group(self) -> None:
+        self._checkpointer.proceed()
+
+    def request_checkpoint(self) -> None:
+        """Asks for a checkpoint in the background; also retries one that found no room."""
+        if self.failure is None:
+            self._checkpointer.request()
+
+    def flush(self) -> Ticket:
+        """Completes when everything so far is durable, lazy entries too."""
+        self._check_running()
+        return self._journal.flush() if self._journal is not None else _completed()
+
+    def _quiesce(self) -> None:
+        """Blocks until everything so far is durable and no checkpoint is running."""
+        self._check_running()
+        self.flush()
+        self._background.wait(lambda: self.failure is not None or self._is_quiet)
+        self._check_running()
+
+    @property
+    def _is_quiet(self) -> bool:
+        idle = self._journal is None or self._journal.is_idle
+        return idle and self._checkpointer.is_quiet
+
+    def _take_space(self, size: int) -> None:
+        self._space -= size
+        if self._space >= 0:
+            return
+        free = self._disk.free_bytes() - self._config.reserve_bytes
+        if free < size:
+            raise DiskFull(
+                f"{max(0, free + self._config.reserve_bytes)} bytes are free on the data disk and "
+                f"{self._config.reserve_bytes} are reserved; make room, then go on"
+            )
+        self._space = min(free, _SPACE_CHECK_BYTES) - size
+
+    def _check_running(self) -> None:
+        if self.failure is not None:
+            raise StoreFailed(
+                f"the store has stopped: {self.failure}. Restart it: it recovers from the disk"
+            ) from self.failure
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = error
+            if self._journal is not None:
+                self._journal.fail(error)
+            self._on_failure(error)
+
+    def close(self) -> None:
+        """An orderly stop: the next start has nothing to recover. After a failure: nothing."""
+        if self.failure is None:
+            self._quiesce()
+            self._checkpointer.write_now(clean=True)
+            self._background.wait(lambda: self._is_quiet)
+        self._lock.close()
+
+
+def _first_checkpoint(disk: Disk) -> Checkpoint:
+    """For a new data directory; refuses one that has logs but lost its checkpoint."""
+    logs = [each.name for each in disk.entries(".") if each.is_dir and each.name != JOURNAL]
+    if logs:
+        raise LogCorrupt(
+            f"there is no file {PATH!r}, but there are directories such as {logs[0]!r}: not a data "
+            "directory of Onceflow, or its checkpoint was lost; restore it or choose another one"
+        )
+    return Checkpoint(durability=Durability.FSYNC, incarnation=0, clean=True, journal=None, logs=())
+
+
+def _completed() -> Ticket:
+    ticket = Ticket()
+    ticket.complete()
+    return ticket

@@ -1,0 +1,354 @@
+"""Record batches to Arrow columns and back.
+
+`decode` makes one `RecordBatch` of many stored batches; `encode` and `encode_all` make batches of
+columns; `validate_records` only checks. Null and empty stay apart in keys, values and header
+values. Nothing is allocated on the word of a header before it is held against the bytes there are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from onceflow.errors import BatchMalformed, ColumnsMalformed, ColumnsTooLarge
+from onceflow.records.arrow import HEADER, HEADERS, RECORD_SCHEMA, TIMESTAMP, record_source
+from onceflow.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+    Buffer,
+    Codec,
+    NewBatch,
+    StoredBatch,
+    seal,
+)
+from onceflow.records.compression import DECOMPRESSED_LIMIT, compress, decompress
+from onceflow.records.layout import WIDE, Plan, Total
+from onceflow.records.scalar import explain
+from onceflow.records.sequence import NO_SEQUENCE, next_sequence
+
+__all__ = [
+    "RECORD_SCHEMA",
+    "RecordsSummary",
+    "decode",
+    "encode",
+    "encode_all",
+    "validate_records",
+]
+
+_SMALLEST_RECORD = 7
+_LARGEST_COLUMN = 2**31 - 1
+_ALIGNMENT = 64
+_LARGEST_BATCH = 2**31 - 1
+
+
+@cache
+def _read_kernels() -> Any:
+    """Imported when first needed: numba takes a quarter of a second."""
+    from onceflow.records import kernels
+
+    return kernels
+
+
+@cache
+def _write_kernels() -> Any:
+    from onceflow.records import write_kernels
+
+    return write_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsSummary:
+    """What a sound records section holds."""
+
+    records: int
+    key_bytes: int
+    value_bytes: int
+    headers: int
+    null_keys: int
+    null_values: int
+    max_timestamp: int
+
+
+def validate_records(
+    batch: NewBatch | StoredBatch, limit: int = DECOMPRESSED_LIMIT
+) -> RecordsSummary:
+    """Check every record of a batch against the format and the batch's header."""
+    sections = _Sections(limit)
+    sections.add(batch)
+    totals = _integers(len(Total))
+    if not _read_kernels().walk(*sections.table(), _address(totals)):
+        sections.refuse(totals)
+    return RecordsSummary(
+        records=batch.header.record_count,
+        key_bytes=totals[Total.KEY_BYTES],
+        value_bytes=totals[Total.VALUE_BYTES],
+        headers=totals[Total.HEADERS],
+        null_keys=totals[Total.NULL_KEYS],
+        null_values=totals[Total.NULL_VALUES],
+        max_timestamp=totals[Total.MAX_TIMESTAMP],
+    )
+
+
+def decode(batches: Sequence[StoredBatch], *, limit: int = DECOMPRESSED_LIMIT) -> pa.RecordBatch:
+    """The records of all batches but control batches; `limit` is for each batch, decompressed."""
+    sections = _Sections(limit)
+    for batch in batches:
+        if not batch.header.attributes & CONTROL_BIT:
+            sections.add(batch)
+    rows, size = sections.records, sections.size
+    fixed = _FixedColumns(rows)
+    keys, values = _data_buffer(size), _data_buffer(size)
+    totals = _integers(len(Total))
+    columns = array("q", fixed.addresses(keys.address, values.address))
+    if not _read_kernels().fill(*sections.table(), _address(columns), _address(totals)):
+        sections.refuse(totals)
+    keys.resize(totals[Total.KEY_BYTES], shrink_to_fit=True)
+    values.resize(totals[Total.VALUE_BYTES], shrink_to_fit=True)
+    null_keys, null_values = totals[Total.NULL_KEYS], totals[Total.NULL_VALUES]
+    arrays = [
+        _binary(rows, fixed.key_validity, fixed.key_offsets, keys, null_keys),
+        _binary(rows, fixed.value_validity, fixed.value_offsets, values, null_values),
+        _header_column(rows, sections, fixed.header_counts, totals),
+        pa.Array.from_buffers(TIMESTAMP, rows, [None, fixed.timestamps], 0),
+        pa.Array.from_buffers(pa.int64(), rows, [None, fixed.offsets], 0),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+class _Sections:
+    """The records sections of some batches, decompressed, and the table kernels read them by."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries = array("q")
+        self._batches: list[NewBatch | StoredBatch] = []
+        self._sections: list[Any] = []
+        self.records = 0
+        self.size = 0
+
+    def add(self, batch: NewBatch | StoredBatch) -> None:
+        header = batch.header
+        count = header.record_count
+        buffer = pa.py_buffer(batch.buffer)
+        address = buffer.address
+        start, size = address + HEADER_SIZE, buffer.size - HEADER_SIZE
+        if header.attributes & CODEC_MASK and count:
+            section = decompress(header.codec, batch.buffer[HEADER_SIZE:], self._limit)
+            buffer = pa.py_buffer(section)
+            start, size = buffer.address, buffer.size
+        if count * _SMALLEST_RECORD > size:
+            raise BatchMalformed(
+                f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
+            )
+        self.size += size
+        if self.size > _LARGEST_COLUMN:
+            raise ColumnsTooLarge("2 GiB of records at once; decode fewer batches at a time")
+        self._batches.append(batch)
+        self._sections.append(buffer)
+        self._entries.extend((address, start, size))
+        self.records += count
+
+    def table(self) -> tuple[int, int]:
+        """Where the table is, good as long as this object, and how many rows it has."""
+        return _address(self._entries), len(self._batches)
+
+    def refuse(self, totals: array[int]) -> NoReturn:
+        """Raise what a kernel noted in `totals`."""
+        index = totals[Total.BAD_BATCH]
+        header = self._batches[index].header
+        section = memoryview(self._sections[index]).cast("B")
+        if not header.attributes & CODEC_MASK:
+            section = section[HEADER_SIZE:]
+        position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
+        raise explain(section, position, record, header.base_offset)
+
+
+class _FixedColumns:
+    """All buffers whose size follows from the number of records, in one allocation."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        offsets, values, bits = 4 * (rows + 1), 8 * rows, (rows + 7) // 8
+        sizes = [offsets, bits, offsets, bits, values, values, offsets]
+        starts = [0]
+        for size in sizes:
+            starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
+        whole = pa.allocate_buffer(starts[-1])
+        (
+            self.key_offsets,
+            self.key_validity,
+            self.value_offsets,
+            self.value_validity,
+            self.timestamps,
+            self.offsets,
+            self.header_counts,
+        ) = (whole.slice(start, size) for start, size in zip(starts, sizes, strict=False))
+        view = memoryview(whole).cast("B")
+        for start in (starts[1], starts[3]):
+            view[start : start + bits] = b"\xff" * bits
+        for start in (starts[0], starts[2], starts[6]):
+            view[start : start + 4] = bytes(4)
+
+    def addresses(self, keys: int, values: int) -> tuple[int, ...]:
+        """In the order of `layout.Column`, with those of the data of keys and values."""
+        return (
+            self.key_offsets.address,
+            keys,
+            self.key_validity.address,
+            self.value_offsets.address,
+            values,
+            self.value_validity.address,
+            self.timestamps.address,
+            self.offsets.address,
+            self.header_counts.address,
+            self.rows,
+        )
+
+
+def _integers(count: int) -> array[int]:
+    return array("q", bytes(8 * count))
+
+
+def _address(integers: array[int]) -> int:
+    """Where the numbers are, for as long as the caller holds on to the array."""
+    return integers.buffer_info()[0]
+
+
+def _data_buffer(size: int) -> Any:
+    """Room for `size` bytes and for what a wide copy spills behind them."""
+    return pa.allocate_buffer(size + WIDE, None, resizable=True)
+
+
+def _binary(rows: int, validity: Any, offsets: Any, data: Any, nulls: int) -> Any:
+    return pa.Array.from_buffers(
+        pa.binary(), rows, [validity if nulls else None, offsets, data], nulls
+    )
+
+
+def _header_column(rows: int, sections: _Sections, counts: Any, totals: array[int]) -> Any:
+    headers, nulls = totals[Total.HEADERS], totals[Total.NULL_HEADER_VALUES]
+    if not headers:
+        return pa.Array.from_buffers(HEADERS, rows, [None, counts], 0, children=[_NO_HEADERS])
+    key_offsets = pa.allocate_buffer(4 * (headers + 1))
+    value_offsets = pa.allocate_buffer(4 * (headers + 1))
+    keys = _data_buffer(totals[Total.HEADER_KEY_BYTES])
+    values = _data_buffer(totals[Total.HEADER_VALUE_BYTES])
+    validity = pa.py_buffer(bytearray(b"\xff" * ((headers + 7) // 8)))
+    buffers = (key_offsets, keys, value_offsets, values, validity)
+    columns = array("q", [buffer.address for buffer in buffers])
+    again = _integers(len(Total))
+    _read_kernels().fill_headers(*sections.table(), _address(columns), _address(again))
+    key = pa.Array.from_buffers(pa.string(), headers, [None, key_offsets, keys], 0)
+    value = _binary(headers, validity, value_offsets, values, nulls)
+    items = pa.Array.from_buffers(HEADER, headers, [None], 0, children=[key, value])
+    return pa.Array.from_buffers(HEADERS, rows, [None, counts], 0, children=[items])
+
+
+_NO_HEADERS: Any = pa.array([], type=HEADER)
+
+
+def encode(
+    columns: pa.RecordBatch | pa.Table,
+    *,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    now_ms: int | None = None,
+) -> NewBatch:
+    """All rows as one batch. `now_ms` stands in for timestamps that are not there."""
+    batches = encode_all(
+        columns,
+        max_batch_bytes=_LARGEST_BATCH,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        now_ms=now_ms,
+    )
+    if not batches:
+        raise ColumnsMalformed("there are no rows, and a new batch may not be empty")
+    if len(batches) > 1:
+        raise ColumnsTooLarge("the rows exceed the 2 GiB of one batch; use encode_all")
+    return batches[0]
+
+
+def encode_all(
+    columns: pa.RecordBatch | pa.Table,
+    *,
+    max_batch_bytes: int,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    now_ms: int | None = None,
+) -> list[NewBatch]:
+    """All rows in order, in batches of at most `max_batch_bytes` before compression.
+
+    A single record that is larger gets a batch of its own: whether that is too large is for the
+    topic to say. Sequences run on from batch to batch when there is a first one.
+    """
+    target, plan = _write_sections(columns, max_batch_bytes, now_ms)
+    attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
+    batches = []
+    for _, rows, position, size, base_timestamp, max_timestamp in plan:
+        room = target[position : position + size]
+        batches.append(
+            seal(
+                room if codec is Codec.NONE else _compressed(codec, room),
+                attributes=attributes,
+                last_offset_delta=rows - 1,
+                base_timestamp=base_timestamp,
+                max_timestamp=max_timestamp,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=base_sequence,
+                record_count=rows,
+            )
+        )
+        if base_sequence != NO_SEQUENCE:
+            base_sequence = next_sequence(base_sequence, rows)
+    return batches
+
+
+def _write_sections(
+    columns: pa.RecordBatch | pa.Table, max_batch_bytes: int, now_ms: int | None
+) -> tuple[memoryview, list[tuple[int, ...]]]:
+    """All batches behind each other, headers still blank, and where each one is."""
+    if not columns.num_rows:
+        return memoryview(b""), []
+    source = record_source(columns, now_ms)
+    entries = array("q", source.entries)
+    sizes = pa.allocate_buffer(4 * source.rows)
+    table = pa.allocate_buffer(8 * len(Plan) * source.rows)
+    count: int = _write_kernels().measure(
+        _address(entries),
+        source.rows,
+        min(max_batch_bytes, _LARGEST_BATCH),
+        sizes.address,
+        table.address,
+    )
+    if count < 0:
+        raise ColumnsTooLarge(f"row {-1 - count} exceeds the 2 GiB of one batch")
+    numbers = memoryview(table).cast("B").cast("q")[: count * len(Plan)].tolist()
+    plan = list(zip(*[iter(numbers)] * len(Plan), strict=True))
+    target = pa.allocate_buffer(plan[-1][Plan.POSITION] + plan[-1][Plan.SIZE] + WIDE)
+    _write_kernels().write(_address(entries), sizes.address, table.address, count, target.address)
+    return memoryview(target).cast("B"), plan
+
+
+def _compressed(codec: Codec, room: memoryview) -> bytearray:
+    section: Buffer = compress(codec, room[HEADER_SIZE:])
+    return bytearray(b"".join((bytes(HEADER_SIZE), section)))

@@ -1,0 +1,154 @@
+"""The four codecs of a records section, in the framing that Java clients read and write.
+
+`decompress` never produces more than `limit` bytes and never allocates more than that on a header's
+word: a bomb costs at most `limit` bytes of memory and raises `DecompressedTooLarge`. A stream that
+is cut short, damaged or followed by anything raises `CompressionFailed`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cramjam
+
+from onceflow.errors import CompressionFailed, DecompressedTooLarge
+from onceflow.records.batch import Buffer, Codec
+
+DECOMPRESSED_LIMIT = 64 * 1024 * 1024
+
+_INT = struct.Struct(">i")
+_BLOCK_SIZE = struct.Struct("<I")
+
+# snappy-java's stream: magic, version 1, readable by version 1, then length-prefixed raw blocks.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + _INT.pack(1) + _INT.pack(1)
+_XERIAL_BLOCK = 32 * 1024
+
+# Java refuses LZ4 frames with linked blocks, the only kind cramjam makes; so the frame is written
+# here: magic, version 1 + independent blocks, blocks of up to 64 KiB, checksum of those two bytes.
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_BLOCK = 64 * 1024
+_LZ4_STORED = 0x80000000
+_LZ4_END = b"\x00\x00\x00\x00"
+
+_FIRST_GUESS_MIN = 64 * 1024
+# What cramjam says (Rust's WriteZero) when the output does not fit; all else is damage.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def compress(codec: Codec, data: Buffer) -> Buffer:
+    """`data` as `codec` writes it; the very same object for `Codec.NONE`."""
+    if codec is Codec.NONE:
+        return data
+    return _COMPRESSORS[codec](data)
+
+
+def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
+    """What `data` was before compression, unless that is longer than `limit`."""
+    if codec is Codec.NONE:
+        _check_limit(codec, len(data), limit)
+        return data
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy(data, limit)
+    return _decompress_stream(codec, data, limit)
+
+
+def _compress_snappy(data: Buffer) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for block in _blocks(data, _XERIAL_BLOCK):
+        raw = bytes(cramjam.snappy.compress_raw(block))
+        parts += (_INT.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    parts: list[Buffer] = [_LZ4_HEADER]
+    for block in _blocks(data, _LZ4_BLOCK):
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+        if len(packed) < len(block):
+            parts += (_BLOCK_SIZE.pack(len(packed)), packed)
+        else:
+            parts += (_BLOCK_SIZE.pack(len(block) | _LZ4_STORED), block)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _blocks(data: Buffer, size: int) -> Iterator[memoryview]:
+    view = memoryview(data)
+    for start in range(0, len(view), size):
+        yield view[start : start + size]
+
+
+_COMPRESSORS: dict[Codec, Callable[[Buffer], bytes]] = {
+    Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(data)),
+    Codec.SNAPPY: _compress_snappy,
+    Codec.LZ4: _compress_lz4,
+    Codec.ZSTD: lambda data: bytes(cramjam.zstd.compress(data)),
+}
+_STREAMS: dict[Codec, Any] = {
+    Codec.GZIP: cramjam.gzip,
+    Codec.LZ4: cramjam.lz4,
+    Codec.ZSTD: cramjam.zstd,
+}
+
+
+def _decompress_stream(codec: Codec, data: Buffer, limit: int) -> memoryview:
+    """Try ever larger outputs up to the limit; sizes that headers claim are not believed."""
+    size = min(limit, max(4 * len(data), _FIRST_GUESS_MIN))
+    while True:
+        output = bytearray(size)
+        try:
+            written = _STREAMS[codec].decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise CompressionFailed(
+                    f"{len(data)} bytes are not a {codec.name} stream: {error}"
+                ) from error
+        else:
+            return memoryview(output)[:written]
+        if size >= limit:
+            raise _too_large(codec, limit)
+        size = min(limit, 4 * size)
+
+
+def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
+    view = memoryview(data)
+    is_xerial = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    blocks = list(_xerial_blocks(view)) if is_xerial else [view]
+    try:
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        _check_limit(Codec.SNAPPY, sum(sizes), limit)
+        output = memoryview(bytearray(sum(sizes)))
+        position = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+            position += size
+    except cramjam.DecompressionError as error:
+        raise CompressionFailed(f"{len(view)} bytes are not a SNAPPY stream: {error}") from error
+    return output
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise CompressionFailed(f"the SNAPPY stream ends inside its header ({len(view)} bytes)")
+    while position < len(view):
+        if position + _INT.size > len(view):
+            raise CompressionFailed(f"the SNAPPY stream ends inside a length, byte {position}")
+        (length,) = _INT.unpack_from(view, position)
+        position += _INT.size
+        if not 0 < length <= len(view) - position:
+            raise CompressionFailed(f"SNAPPY block of {length} bytes at byte {position}")
+        yield view[position : position + length]
+        position += length
+
+
+def _check_limit(codec: Codec, size: int, limit: int) -> None:
+    if size > limit:
+        raise _too_large(codec, limit)
+
+
+def _too_large(codec: Codec, limit: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"the {codec.name} records section grows past {limit} bytes")

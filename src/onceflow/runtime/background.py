@@ -1,0 +1,133 @@
+"""Blocking work, away from the owner of the state.
+
+A job is a generator: it does blocking work on files that it was handed and changes no state. Each
+`yield` is a point at which a simulated scheduler may let the owner go on, so that a simulation
+meets the interleavings that threads have; threads just run through. `done` is called on the
+owner's thread with the error that ended the job, or None.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from enum import Enum
+from functools import partial
+from typing import Protocol
+
+Job = Iterator[None]
+Done = Callable[[Exception | None], None]
+Post = Callable[[Callable[[], None]], object]
+"""Runs a callback on the owner's thread, later: `loop.call_soon_threadsafe` is one."""
+
+
+class Lane(Enum):
+    """Jobs of one lane run one after the other; a long one never delays another lane."""
+
+    JOURNAL = "journal"
+    BULK = "bulk"
+    GROW = "grow"
+
+
+class Background(Protocol):
+    """Where blocking work goes."""
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None: ...
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Calls back on the owner's thread after the present step of the owner."""
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Blocks the owner until `until()`; jobs go on and their `done` are called meanwhile."""
+
+    def close(self) -> None:
+        """Waits for the jobs under way; none may be submitted afterwards."""
+
+
+def _outcome(job: Job) -> Exception | None:
+    try:
+        for _ in job:
+            pass
+    except Exception as error:  # handed to `done`: the owner decides
+        return error
+    return None
+
+
+class Inline:
+    """Runs each job at once: for tools and for tests that need no overlap."""
+
+    def __init__(self) -> None:
+        self._soon: list[Callable[[], None]] = []
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        done(_outcome(job))
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        if not until():
+            raise RuntimeError("nothing is under way that could end this wait")
+
+    def close(self) -> None:
+        pass
+
+
+class Threads:
+    """One thread a lane; results come back through `post`, in the order the jobs ended.
+
+    Completions pass through a queue of our own, so that `wait` can serve them while it blocks
+    the owner's thread; `post` only asks the owner to look into that queue.
+    """
+
+    def __init__(self, post: Post | None = None) -> None:
+        self._post = post
+        self._completions: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lanes = {lane: queue.SimpleQueue[tuple[Job, Done] | None]() for lane in Lane}
+        self._threads = [
+            threading.Thread(
+                target=self._work, args=(lane,), name=f"onceflow-{lane.value}", daemon=True
+            )
+            for lane in Lane
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, lane: Lane) -> None:
+        jobs = self._lanes[lane]
+        while (item := jobs.get()) is not None:
+            job, done = item
+            error = _outcome(job)
+            del job
+            self._complete(partial(done, error))
+
+    def _complete(self, callback: Callable[[], None]) -> None:
+        self._completions.put(callback)
+        if self._post is not None:
+            self._post(self.serve)
+
+    def serve(self) -> None:
+        """Calls what has completed; on the owner's thread only."""
+        while True:
+            try:
+                callback = self._completions.get_nowait()
+            except queue.Empty:
+                return
+            callback()
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        self._lanes[lane].put((job, done))
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._complete(callback)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        while not until():
+            self._completions.get()()
+
+    def close(self) -> None:
+        for lane in Lane:
+            self._lanes[lane].put(None)
+        for thread in self._threads:
+            thread.join()
+        self.serve()

@@ -1,0 +1,34 @@
+"""The door to time: wall time for what is written down, monotonic time for what is waited for.
+
+The wall clock may jump in either direction at any moment; the monotonic clock never goes back.
+Nothing that waits, expires or measures may therefore read the wall clock.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Reads time; waiting is the event loop's business."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the Unix epoch, as Kafka writes timestamps."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never decreases."""
+        ...
+
+
+class RealClock:
+    """The operating system's clocks."""
+
+    __slots__ = ()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

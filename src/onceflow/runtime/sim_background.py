@@ -1,0 +1,63 @@
+"""The simulated twin of `Threads`: jobs advance step by step, in an order that a seed decides."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from onceflow.runtime.background import Done, Job, Lane
+from onceflow.runtime.sim_loop import SimulationDeadlock
+
+
+class SimBackground:
+    """Nothing happens until `step` or `wait` lets it happen."""
+
+    def __init__(self, seed: int) -> None:
+        self._rand = random.Random(seed)
+        self._lanes: dict[Lane, deque[tuple[Job, Done]]] = {lane: deque() for lane in Lane}
+        self._soon: deque[Callable[[], None]] = deque()
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        self._lanes[lane].append((job, done))
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+
+    def step(self) -> bool:
+        """Lets one thing happen: a callback, or one step of one lane's first job."""
+        choices: list[Callable[[], None]] = [
+            partial(self._advance, lane) for lane, jobs in self._lanes.items() if jobs
+        ]
+        if self._soon:
+            choices.append(self._call_soonest)
+        if not choices:
+            return False
+        self._rand.choice(choices)()
+        return True
+
+    def _call_soonest(self) -> None:
+        self._soon.popleft()()
+
+    def _advance(self, lane: Lane) -> None:
+        job, done = self._lanes[lane][0]
+        error: Exception | None = None
+        try:
+            next(job)
+            return
+        except StopIteration:
+            pass
+        except Exception as failure:  # handed to `done`: the owner decides
+            error = failure
+        self._lanes[lane].popleft()
+        done(error)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        while not until():
+            if not self.step():
+                raise SimulationDeadlock("the owner waits, and nothing is under way")
+
+    def close(self) -> None:
+        while self.step():
+            pass

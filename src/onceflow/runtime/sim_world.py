@@ -1,0 +1,69 @@
+"""A simulated world and the way to run one: `run(seed, main)` gives a result and a trace hash.
+
+The seed decides everything. Equal seeds and equal programs give equal hashes, in any process;
+a difference means that the program took something from outside its four doors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from onceflow.runtime.rand import SimRand
+from onceflow.runtime.sim_clock import SimClock
+from onceflow.runtime.sim_faults import NetFaults
+from onceflow.runtime.sim_loop import (
+    MAX_STEPS,
+    MAX_VIRTUAL_SECONDS,
+    SimLoop,
+    SimulationError,
+)
+from onceflow.runtime.sim_net import SimNet
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a simulated program is given; `rand` is for forking a stream of one's own."""
+
+    loop: SimLoop
+    clock: SimClock
+    rand: SimRand
+    net: SimNet
+
+
+def run(
+    seed: int,
+    main: Callable[[World], Awaitable[T]],
+    *,
+    faults: NetFaults | None = None,
+    max_steps: int = MAX_STEPS,
+    max_virtual_seconds: float = MAX_VIRTUAL_SECONDS,
+    trace_sink: Callable[[str], None] | None = None,
+) -> tuple[T, str]:
+    """Run `main` in a world of this seed; returns its result and the hash of the whole trace.
+
+    What `main` leaves running is cancelled, after the hash is taken. `trace_sink` gets each
+    line of the trace, to find where two runs part.
+    """
+    rand = SimRand(seed)
+    loop = SimLoop(
+        rand.fork("loop"),
+        max_steps=max_steps,
+        max_virtual_seconds=max_virtual_seconds,
+        trace_sink=trace_sink,
+    )
+    world = World(loop, SimClock(loop), rand.fork("world"), SimNet(loop, rand.fork("net"), faults))
+    try:
+        result = loop.run_until_complete(main(world))
+        trace_hash = loop.trace_hash()
+    except BaseException:
+        # The failure that stopped the run matters, not what else shows while it unwinds.
+        with contextlib.suppress(SimulationError):
+            loop.shutdown()
+        raise
+    loop.shutdown()
+    return result, trace_hash

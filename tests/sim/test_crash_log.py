@@ -1,0 +1,113 @@
+"""Power cuts at every op of a workload on the log store: nothing acknowledged is ever lost.
+
+And the proof that these tests can fail: with syncs that do nothing, and with a recovery that trusts
+the index files, the same checks must find broken promises.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from onceflow.errors import IndexInvalid
+from onceflow.log.checkpoint import Durability
+from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
+from onceflow.log.segment import Segment
+from onceflow.log.store import LogStore
+from onceflow.runtime.background import Inline
+from onceflow.runtime.sim_crash import crash_images
+from onceflow.runtime.sim_disk import Op, SimDisk, Sync, SyncDir, SyncWrite
+from tests.sim.log_crash import LogWorkload, PromiseBroken, check_image, config
+
+SUBSETS = 2
+
+
+def check_all(workload: LogWorkload, *, subsets: int = SUBSETS, first: int = 0) -> int:
+    """Every image at every boundary; a third of them are also written to and stopped."""
+    count = 0
+    for image in crash_images(workload.disk, seed=workload.seed, subsets=subsets, first=first):
+        check_image(image, workload, alive=count % 3 == 0)
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_promise_is_broken_by_a_power_cut_at_any_op(seed: int) -> None:
+    workload = LogWorkload(seed, steps=60)
+    assert {asked.kind for asked in workload.asked} >= {"append", "create", "start"}
+    assert all(asked.acked_at is not None for asked in workload.asked)
+    assert check_all(workload) > len(workload.disk.ops)
+
+
+def test_a_stop_and_a_start_on_the_way_change_nothing() -> None:
+    workload = LogWorkload(seed=7, steps=110)
+    check_all(workload, subsets=1, first=len(workload.disk.ops) * 9 // 10)
+
+
+@pytest.mark.parametrize("seed", [5])
+def test_without_syncs_a_killed_process_loses_nothing_and_a_power_cut_leaves_whole_batches(
+    seed: int,
+) -> None:
+    check_all(LogWorkload(seed, steps=60, durability=Durability.OS))
+
+
+def test_a_power_cut_during_recovery_is_recovered_from() -> None:
+    workload = LogWorkload(seed=3, steps=40)
+    images = list(crash_images(workload.disk, seed=3, subsets=1))
+    for image in images[:: len(images) // 6]:
+        LogStore.open(image.disk, Inline(), config())
+        for second in crash_images(image.disk, seed=4, subsets=1):
+            check_image(second._replace(boundary=image.boundary), workload, alive=False)
+
+
+class LyingDisk(SimDisk):
+    """Says that it synced, and did not."""
+
+    lies: type[Op]
+
+    def record(self, op: Op) -> None:
+        if not isinstance(op, self.lies):
+            super().record(op)
+
+
+@pytest.mark.parametrize("kind", [Sync, SyncDir, SyncWrite])
+def test_the_checks_notice_when_syncing_does_nothing(kind: type[Op]) -> None:
+    disk = LyingDisk()
+    disk.lies = kind
+    workload = LogWorkload(seed=1, steps=60, disk=disk)
+    with pytest.raises(PromiseBroken):
+        check_all(workload)
+
+
+def test_the_checks_notice_a_recovery_that_trusts_the_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def trusting(
+        interval: int, offsets: bytes, times: bytes, *, size: int, last_offset: int
+    ) -> Indexes:
+        index = OffsetIndex()
+        for at in range(0, len(offsets) - 7, 8):
+            index.add(
+                int.from_bytes(offsets[at : at + 4], "big"),
+                int.from_bytes(offsets[at + 4 : at + 8], "big"),
+            )
+        return Indexes(interval, index, TimeIndex())
+
+    def start_near(segment: Segment, offset: int) -> int:
+        entry = segment.indexes.offsets.floor(offset - segment.base_offset)
+        return entry[1] if entry else 0
+
+    honest = Segment.rebuild_indexes
+
+    def rebuild(segment: Segment, *, check_crc: bool) -> None:
+        try:
+            segment._indexes = trusting(300, segment._read("index"), b"", size=0, last_offset=0)
+        except IndexInvalid:  # there is no file
+            honest(segment, check_crc=check_crc)
+
+    workload = LogWorkload(seed=1, steps=60)
+    check_all(workload, subsets=0, first=len(workload.disk.ops))
+    monkeypatch.setattr(Indexes, "from_bytes", trusting)
+    monkeypatch.setattr(Segment, "_start_near", start_near)
+    monkeypatch.setattr(Segment, "rebuild_indexes", rebuild)
+    with pytest.raises(PromiseBroken):
+        check_all(workload)

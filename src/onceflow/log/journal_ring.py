@@ -78,11 +78,13 @@ class Ring:
         disk: Disk,
         background: Background,
         config: JournalConfig,
+        may_take: Callable[[int], bool],
         changed: Callable[[Exception | None], None],
     ) -> None:
         self._disk = disk
         self._background = background
         self._config = config
+        self._may_take = may_take
         self._changed = changed
         self._free: list[RingFile] = []
         self._full: list[RingFile] = []
@@ -144,7 +146,7 @@ class Ring:
         if self._preparing or any(each.size >= wanted for each in self._free):
             return
         large = sum(each.size >= wanted for each in (*self._full, self.current))
-        if large >= self._config.files:
+        if large >= self._config.files or not self._may_take(wanted):
             return
         self._preparing = True
         number, self._next_number = self._next_number, self._next_number + 1

@@ -290,8 +290,6 @@ class PartitionLog:
         stop = self._stop(segment, limit)
         if stop - position > max_bytes:
             stop = self._cut(segment, position, position + max_bytes)
-            if stop < segment.size:
-                self._hint(segment.offset_at(stop), Mark(0, segment.base_offset, stop))
         elif stop == self.durable.position and segment.base_offset == self.durable.segment:
             self._hint(self.durable.offset, self.durable)
         return Span(segment.file, position, stop - position)
@@ -318,9 +316,11 @@ class PartitionLog:
         return self._position_of(segment, limit)
 
     def _cut(self, segment: Segment, position: int, upto: int) -> int:
-        start = segment.indexes.offsets.last_start_in(position, upto)
-        if start is not None:
-            return start
+        """The start of a batch at which to stop, or the end of the first batch."""
+        found = segment.cut(position, upto)
+        if found is not None:
+            self._hint(found.header.base_offset, Mark(0, segment.base_offset, found.position))
+            return found.position
         return position + read_header(segment.file.pread(position, HEADER_SIZE)).size
 
     def _hint(self, offset: int, mark: Mark) -> None:

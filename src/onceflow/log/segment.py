@@ -7,8 +7,7 @@ anew from the log when they do not fit it.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from onceflow.errors import (
@@ -27,7 +26,6 @@ from onceflow.runtime.disk import Access, Disk, File
 
 _SEQUENTIAL_READ = 1 << 20
 _SEARCH_READ = 1 << 13
-_BASE_OFFSET = struct.Struct(">q")
 
 
 class Found(NamedTuple):
@@ -195,17 +193,20 @@ class Segment:
         self._indexes, self.indexes_saved = indexes, False
 
     def _load_indexes(self) -> Indexes:
+        """From the files, or from the log where they do not fit it."""
         try:
-            return Indexes.from_bytes(
+            self._indexes = Indexes.from_bytes(
                 self._index_interval,
                 self._read("index"),
                 self._read("timeindex"),
                 size=self.size,
                 last_offset=self.end_offset - self.base_offset - 1,
             )
+            # Retention goes by the largest timestamp: a wrong one would delete what must stay.
+            self._check_time_entry(self._indexes.times.last)
         except IndexInvalid:
             self.rebuild_indexes(check_crc=False)
-            return self.indexes
+        return self.indexes
 
     def _read(self, suffix: str) -> bytes:
         path = self.path(suffix)
@@ -218,39 +219,58 @@ class Segment:
 
     def find(self, offset: int) -> Found | None:
         """The first batch that ends at or after `offset`."""
-        batches = self._batches_near(offset)
-        return next((each for each in batches if each.header.last_offset >= offset), None)
+        return self._trying(lambda: self._find(offset))
 
     def find_by_time(self, timestamp: int) -> Found | None:
         """The first batch with a record that is not older than `timestamp`."""
-        before = self.indexes.times.before(timestamp)
-        start = self.base_offset if before is None else self.base_offset + before
-        batches = self._batches_near(start)
-        return next((each for each in batches if each.header.max_timestamp >= timestamp), None)
+        return self._trying(lambda: self._find_by_time(timestamp))
 
-    def _batches_near(self, offset: int) -> Iterator[Found]:
-        """The batches from the last indexed one before `offset` on."""
-        start = self._start_near(offset)
-        if start is None:  # the index does not fit the log
+    def cut(self, position: int, upto: int) -> Found | None:
+        """The last batch known to start in (position, upto]."""
+        return self._trying(
+            lambda: self._follow(self.indexes.offsets.last_start_in(position, upto))
+        )
+
+    def _trying(self, search: Callable[[], Found | None]) -> Found | None:
+        """A search that follows an index which does not fit the log is done again without it."""
+        try:
+            return search()
+        except IndexInvalid:
             self.rebuild_indexes(check_crc=False)
-            start = self._start_near(offset)
-        if start is None:
-            raise LogCorrupt(f"{self.path('log')} changes while it is read")
-        return scan(self.file, start, self.size, check_crc=False, read_size=_SEARCH_READ)
+            return search()
 
-    def _start_near(self, offset: int) -> int | None:
-        """Where to begin a search; None when the index points to what is not its batch."""
-        entry = self.indexes.offsets.floor(offset - self.base_offset)
+    def _follow(self, entry: tuple[int, int] | None) -> Found | None:
+        """The batch that an entry of the offset index points to; it must be that one."""
         if entry is None:
-            return 0
+            return None
         last_offset, position = entry
         try:
             header = read_header(self.file.pread(position, HEADER_SIZE))
-        except RecordError:
-            return None
-        return position if header.last_offset == self.base_offset + last_offset else None
+        except RecordError as error:
+            raise IndexInvalid(f"{self.path('index')} points into a batch") from error
+        if header.last_offset != self.base_offset + last_offset:
+            raise IndexInvalid(f"{self.path('index')} points to another batch")
+        return Found(position, header)
 
-    def offset_at(self, position: int) -> int:
-        """The base offset of the batch at a position."""
-        (offset,) = _BASE_OFFSET.unpack(self.file.pread(position, _BASE_OFFSET.size))
-        return int(offset)
+    def _check_time_entry(self, entry: tuple[int, int] | None) -> None:
+        if entry is not None:
+            timestamp, last_offset = entry
+            found = self._find(self.base_offset + last_offset)
+            if found is None or found.header.max_timestamp != timestamp:
+                raise IndexInvalid(f"{self.path('timeindex')} names another batch")
+
+    def _batches_from(self, offset: int) -> Iterator[Found]:
+        """The batches from the last indexed one before `offset` on."""
+        near = self._follow(self.indexes.offsets.floor(offset - self.base_offset))
+        start = near.position if near else 0
+        return scan(self.file, start, self.size, check_crc=False, read_size=_SEARCH_READ)
+
+    def _find(self, offset: int) -> Found | None:
+        batches = self._batches_from(offset)
+        return next((each for each in batches if each.header.last_offset >= offset), None)
+
+    def _find_by_time(self, timestamp: int) -> Found | None:
+        before = self.indexes.times.before(timestamp)
+        self._check_time_entry(before)
+        batches = self._batches_from(self.base_offset + (before[1] if before else 0))
+        return next((each for each in batches if each.header.max_timestamp >= timestamp), None)

@@ -85,6 +85,7 @@ class LogStore:
                 background,
                 config.journal,
                 incarnation,
+                may_take=lambda size: self._free_bytes() >= size,
                 on_failure=self._fail,
                 on_file_full=self.request_checkpoint,
                 after_group=self._after_group,
@@ -274,13 +275,17 @@ class LogStore:
         self._space -= size
         if self._space >= 0:
             return
-        free = self._disk.free_bytes() - self._config.reserve_bytes
+        free = self._free_bytes()
         if free < size:
             raise DiskFull(
-                f"{max(0, free + self._config.reserve_bytes)} bytes are free on the data disk and "
-                f"{self._config.reserve_bytes} are reserved; make room, then go on"
+                f"{free + self._config.reserve_bytes} bytes are free on the data disk and "
+                f"{self._config.reserve_bytes} are kept in reserve; make room, then go on"
             )
-        self._space = min(free, _SPACE_CHECK_BYTES) - size
+        # Others use the disk too: look again before half of what is left has been taken.
+        self._space = min((free - size) // 2, _SPACE_CHECK_BYTES)
+
+    def _free_bytes(self) -> int:
+        return self._disk.free_bytes() - self._config.reserve_bytes
 
     def _check_running(self) -> None:
         if self.failure is not None:

@@ -1,0 +1,51 @@
+# Every target sets up what it needs first; `make setup` ends at once when nothing changed.
+.PHONY: help setup run check test bench crash lock clean
+.DEFAULT_GOAL := help
+
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
+  $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv/bin
+export PYTHONHASHSEED := 0
+
+help:
+	@echo "make run    show what Onceflow does today"
+	@echo "make test   all checks and all tests"
+	@echo "make check  ruff, mypy, import directions and the rules of the house"
+	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
+	@echo "make crash  a long campaign of simulated power cuts"
+	@echo "make lock   write the lock files anew"
+
+setup:
+	@test -n "$(PYTHON)" || { echo "Onceflow needs Python 3.11 or later on the PATH" >&2; exit 1; }
+	@$(PYTHON) -m tools.setup
+
+run: setup
+	@$(VENV)/onceflow demo
+
+check: setup
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+	$(VENV)/mypy
+	$(VENV)/lint-imports
+	$(VENV)/python -m pytest -q tests/tidy
+
+test: check
+	$(VENV)/python -m pytest -q --durations=10
+
+bench: setup
+	$(VENV)/python bench/records.py
+	$(VENV)/python bench/log.py
+
+crash: setup
+	$(VENV)/python -m tests.sim.campaign
+
+# Universal locks: one file for all supported versions of Python.
+LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-annotate --no-header
+lock: setup
+	$(LOCK) --upgrade --extra dev --extra console pyproject.toml -o requirements.lock
+	$(LOCK) --upgrade --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	$(LOCK) --upgrade requirements-java.in -o requirements-java.lock
+
+clean:
+	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache bench/results

@@ -1,0 +1,112 @@
+"""The rules of the house, as tests: sizes, doors to the world, what the project says of itself."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+PYTHON = sorted(
+    path
+    for folder in ("src", "tests", "bench", "tools")
+    for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 50
+
+# The core has no clock, no socket, no file, no thread and no randomness: they are passed in.
+CORE = ("records", "log")
+WORLD = {
+    "asyncio",
+    "datetime",
+    "io",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "threading",
+    "time",
+}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imported(tree: ast.Module) -> set[str]:
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module.partition(".")[0])
+    return modules
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_files_and_functions_can_be_held_in_mind(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= MAX_FILE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_a_module_opens_with_what_it_promises(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_invariants_do_not_vanish_under_optimisation(path: Path) -> None:
+    asserts = [
+        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)
+    ]
+    assert not asserts, "raise a named error instead of assert"
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if path.parent.name in CORE], ids=name)
+def test_the_core_has_no_door_of_its_own_to_the_world(path: Path) -> None:
+    assert not imported(ast.parse(path.read_text())) & WORLD
+
+
+def tracked_text() -> list[tuple[str, str]]:
+    names = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    wanted = (".py", ".md", ".toml", ".lock", ".in", ".xml", ".java", "Makefile", ".ci/run")
+    return [
+        (each, (ROOT / each).read_text())
+        for each in names
+        if each.endswith(wanted) and (ROOT / each).exists()
+    ]
+
+
+def test_no_file_names_a_registry_a_machine_or_an_unfinished_promise() -> None:
+    forbidden = re.compile(
+        r"https?://[a-z0-9.-]*(?:maven|pypi|pythonhosted|npmjs|crates)[a-z0-9.-]*"
+        r"|/(?:home|root|work)/[a-z]"
+        r"|\b(?:TODO|FIXME)\b",
+    )
+    here = name(Path(__file__).resolve())
+    found = [
+        f"{path}: {match[0]}"
+        for path, text in tracked_text()
+        if path != here
+        for match in forbidden.finditer(text)
+    ]
+    assert not found

@@ -1,0 +1,68 @@
+"""Small pieces for tests of the log: batches, a store on a simulated disk."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from onceflow.log.config import LogConfig
+from onceflow.log.journal import Ticket
+from onceflow.log.partition_log import PartitionLog
+from onceflow.log.store import LogStore, StoreConfig
+from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
+from onceflow.runtime.background import Inline
+from onceflow.runtime.sim_disk import SimDisk
+from onceflow.types import LogId
+
+NOW_MS = 1_700_000_000_000
+
+
+def new_batch(records: int = 1, *, size: int = 100, timestamp: int = NOW_MS) -> NewBatch:
+    """A batch whose records section is filler: the log does not look inside."""
+    return seal(
+        bytearray(HEADER_SIZE) + bytes([records % 256]) * size,
+        attributes=0,
+        last_offset_delta=records - 1,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=records,
+    )
+
+
+def log_id(number: int, partition: int = 0) -> LogId:
+    return LogId(UUID(int=number), partition)
+
+
+def open_store(disk: SimDisk, config: StoreConfig | None = None) -> LogStore:
+    return LogStore.open(disk, Inline(), config or StoreConfig(reserve_bytes=0))
+
+
+def small_segments(**settings: int) -> StoreConfig:
+    settings = {"segment_bytes": 1000, "index_interval_bytes": 100, **settings}
+    return StoreConfig(log=LogConfig(**settings), reserve_bytes=0)
+
+
+def store_with_log(
+    config: StoreConfig | None = None, disk: SimDisk | None = None
+) -> tuple[SimDisk, LogStore, PartitionLog]:
+    disk = disk or SimDisk()
+    store = open_store(disk, config)
+    store.create("orders", [log_id(1)])
+    return disk, store, store.logs[log_id(1)]
+
+
+def append(store: LogStore, log: PartitionLog, batch: NewBatch) -> Ticket:
+    return store.append(log, batch.assign(log.end_offset, 0))
+
+
+def offsets(log: PartitionLog) -> list[int]:
+    """The base offsets of all durable batches, read batch by batch."""
+    found: list[int] = []
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        first = next(iter_stored(log.read(offset, 1).read()))
+        found.append(first.header.base_offset)
+        offset = first.header.next_offset
+    return found

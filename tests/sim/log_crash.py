@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from onceflow.errors import OnceflowError
@@ -95,7 +96,7 @@ class LogWorkload:
 
     def __post_init__(self) -> None:
         rand = random.Random(self.seed)
-        background = SimBackground(self.seed)
+        background = SimBackground(random.Random(self.seed))
         store = LogStore.open(self.disk, background, config(self.durability))
         for step in range(self.steps):
             if step % 97 == 96:  # a stop and a start on the way
@@ -126,8 +127,10 @@ class LogWorkload:
         else:
             self._append(store, rand.choice(logs), rand, step)
 
-    def _note(self, kind: str, log_id: LogId, **facts: int | bytes) -> Asked:
-        asked = Asked(kind, log_id, len(self.disk.ops), **facts)  # type: ignore[arg-type]
+    def _note(
+        self, kind: str, log_id: LogId, *, offset: int = 0, end: int = 0, data: bytes = b""
+    ) -> Asked:
+        asked = Asked(kind, log_id, len(self.disk.ops), offset, data, end)
         self.asked.append(asked)
         return asked
 
@@ -144,11 +147,11 @@ class LogWorkload:
     def _create(self, store: LogStore, rand: random.Random) -> None:
         log_id = LogId(UUID(int=rand.getrandbits(128)), rand.randrange(3))
         asked = self._note("create", log_id)
-        store.create("orders", [log_id]).add_done_callback(lambda error: self._ack(asked, error))
+        store.create("orders", [log_id]).add_done_callback(partial(self._ack, asked))
 
     def _delete(self, store: LogStore, log: PartitionLog) -> None:
         asked = self._note("delete", log.log_id)
-        store.delete([log]).add_done_callback(lambda error: self._ack(asked, error))
+        store.delete([log]).add_done_callback(partial(self._ack, asked))
 
     def _append(self, store: LogStore, log: PartitionLog, rand: random.Random, step: int) -> None:
         batch = make_batch(rand, NOW_MS + step).assign(log.end_offset, 0)
@@ -159,7 +162,7 @@ class LogWorkload:
             end=batch.header.next_offset,
             data=bytes(batch.buffer),
         )
-        store.append(log, batch).add_done_callback(lambda error: self._ack(asked, error))
+        store.append(log, batch).add_done_callback(partial(self._ack, asked))
 
     def _delete_records(self, store: LogStore, log: PartitionLog, rand: random.Random) -> None:
         offset = rand.randint(log.start_offset, log.high_watermark) if log.high_watermark else 0
@@ -167,7 +170,7 @@ class LogWorkload:
         if offset <= log.high_watermark:
             asked = self._note("start", log.log_id, offset=offset)
             ticket = store.delete_records(log, offset)
-            ticket.add_done_callback(lambda error: self._ack(asked, error))
+            ticket.add_done_callback(partial(self._ack, asked))
 
     def _retention(self, store: LogStore) -> None:
         before = {log: log.start_offset for log in store.logs.values()}
@@ -177,7 +180,7 @@ class LogWorkload:
             if log.start_offset > start:
                 asked = self._note("start", log.log_id, offset=log.start_offset)
                 asked.asked_at = at
-                store.flush().add_done_callback(lambda error, it=asked: self._ack(it, error))  # type: ignore[misc]
+                store.flush().add_done_callback(partial(self._ack, asked))
 
     def _truncate(self, store: LogStore, log: PartitionLog, rand: random.Random) -> None:
         """Cuts at the start of one of the last batches; blocks, so it is acknowledged at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,11 +19,12 @@ from onceflow.errors import (
 )
 from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.config import LogConfig
+from onceflow.log.journal import Ticket
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import encode
-from onceflow.runtime.background import Inline, Threads
+from onceflow.runtime.background import Background, Inline, Threads
 from onceflow.runtime.disk import Access, RealDisk
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_disk import SimDisk, SyncWrite
@@ -77,7 +79,7 @@ def test_a_read_gives_whole_batches_of_about_the_size_asked_for() -> None:
 
 def test_nothing_is_shown_before_it_is_durable_and_one_write_serves_all_who_wait() -> None:
     disk = SimDisk()
-    background = SimBackground(1)
+    background = SimBackground(random.Random(1))
     store = LogStore.open(disk, background, StoreConfig(reserve_bytes=0))
     created = store.create("orders", [log_id(1), log_id(2)])
     background.wait(lambda: created.done)
@@ -248,7 +250,7 @@ def test_the_durability_can_be_changed_between_two_starts(
 
 def test_too_much_waiting_is_refused_without_a_trace() -> None:
     config = StoreConfig(journal=JournalConfig(gathered_bytes=1000), reserve_bytes=0)
-    background = SimBackground(2)
+    background = SimBackground(random.Random(2))
     store = LogStore.open(SimDisk(), background, config)
     ticket = store.create("orders", [log_id(1)])
     background.wait(lambda: ticket.done)
@@ -260,6 +262,10 @@ def test_too_much_waiting_is_refused_without_a_trace() -> None:
     background.wait(lambda: all(each.done for each in taken))
     assert log.high_watermark == 3
     append(store, log, new_batch(size=239))
+
+
+def wait_for(background: Background, ticket: Ticket) -> None:
+    background.wait(lambda: ticket.done)
 
 
 def test_the_journal_starts_small_grows_with_use_and_reuses_its_files(tmp_path: Path) -> None:
@@ -274,8 +280,7 @@ def test_the_journal_starts_small_grows_with_use_and_reuses_its_files(tmp_path: 
     background.wait(lambda: created.done)
     log = store.logs[log_id(1)]
     for _ in range(300):
-        ticket = append(store, log, new_batch(size=20_000))
-        background.wait(lambda ticket=ticket: ticket.done)  # type: ignore[misc]
+        wait_for(background, append(store, log, new_batch(size=20_000)))
     store.close()
     background.close()
     files = sorted(path.stat().st_size for path in (tmp_path / "journal").iterdir())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -48,11 +49,14 @@ def demo_writer(directory: Annotated[Path, typer.Argument(help="The data directo
         ticket = store.append(log, batch)
         header = batch.header
         line = f"{log.log_id.partition} {header.base_offset} {header.crc}\n"
-        ticket.add_done_callback(lambda error, line=line: _say(line, error))  # type: ignore[misc]
+        ticket.add_done_callback(partial(_say, line))
         tickets.append(ticket)
         if len(tickets) == IN_FLIGHT:
-            oldest = tickets.pop(0)
-            background.wait(lambda oldest=oldest: oldest.done)  # type: ignore[misc]
+            background.wait(partial(_is_done, tickets.pop(0)))
+
+
+def _is_done(ticket: Ticket) -> bool:
+    return ticket.done
 
 
 def _work(logs: list[PartitionLog]) -> Iterator[tuple[PartitionLog, StoredBatch]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -40,6 +41,9 @@ class EntryKind(IntEnum):
     DELETE = 3
     LOG_START = 4
     """The offset is the new log start offset."""
+
+
+_KINDS = {kind.value: kind for kind in EntryKind}
 
 
 class JournalEntry(NamedTuple):
@@ -118,6 +122,12 @@ def group_is_whole(group: bytes | memoryview, header: GroupHeader) -> bool:
     return len(view) >= length and crc32c(view[_CHECKED_FROM:length]) == header.crc
 
 
+@cache
+def _log_id(key: bytes) -> LogId:
+    """Cached: a replay meets the same few logs a million times."""
+    return LogId(UUID(bytes=key[:16]), int.from_bytes(key[16:], "big"))
+
+
 def read_entries(group: memoryview, header: GroupHeader, where: str) -> Iterator[JournalEntry]:
     """The entries of a whole group."""
     at = HEADER_SIZE
@@ -125,12 +135,12 @@ def read_entries(group: memoryview, header: GroupHeader, where: str) -> Iterator
     for _ in range(header.entry_count):
         if end - at < ENTRY_OVERHEAD:
             raise LogCorrupt(f"{where}: an entry starts past the end of its group")
-        length, kind, offset, key = _ENTRY.unpack_from(group, at)
+        length, number, offset, key = _ENTRY.unpack_from(group, at)
         at += ENTRY_OVERHEAD
-        if length > end - at or kind not in iter(EntryKind):
-            raise LogCorrupt(f"{where}: entry of kind {kind} and length {length} makes no sense")
-        log_id = LogId(UUID(bytes=key[:16]), int.from_bytes(key[16:], "big"))
-        yield JournalEntry(EntryKind(kind), log_id, offset, group[at : at + length])
+        kind = _KINDS.get(number)
+        if length > end - at or kind is None:
+            raise LogCorrupt(f"{where}: entry of kind {number} and length {length} makes no sense")
+        yield JournalEntry(kind, _log_id(key), offset, group[at : at + length])
         at += length
     if at != end:
         raise LogCorrupt(f"{where}: {end - at} bytes after the last entry")

@@ -46,26 +46,24 @@ def scan(
 
     `end` must be where a batch ends: a batch that crosses it is truncated.
     """
-    position = start
-    window, window_start = b"", start
+    position, window_start = start, start
+    window = memoryview(b"")
     while position < end:
         at = position - window_start
         if len(window) - at < HEADER_SIZE:
-            window, window_start, at = (
-                file.pread(position, min(read_size, end - position)),
-                position,
-                0,
-            )
+            window = memoryview(file.pread(position, min(read_size, end - position)))
+            window_start, at = position, 0
         header = read_header(window, at)
-        if position + header.size > end:
-            raise BatchTruncated(f"the batch takes {header.size} bytes, {end - position} are left")
+        size = header.size
+        if position + size > end:
+            raise BatchTruncated(f"the batch takes {size} bytes, {end - position} are left")
         if check_crc:
-            if len(window) - at < header.size:
-                size = max(header.size, min(read_size, end - position))
-                window, window_start, at = file.pread(position, size), position, 0
-            verify_crc(memoryview(window)[at : at + header.size], header)
+            if len(window) - at < size:
+                window = memoryview(file.pread(position, max(size, min(read_size, end - position))))
+                window_start, at = position, 0
+            verify_crc(window, header, at)
         yield Found(position, header)
-        position += header.size
+        position += size
 
 
 class Segment:

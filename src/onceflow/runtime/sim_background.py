@@ -8,22 +8,37 @@ from collections.abc import Callable
 from functools import partial
 
 from onceflow.runtime.background import Done, Job, Lane
+from onceflow.runtime.rand import Rand
 from onceflow.runtime.sim_loop import SimulationDeadlock
 
 
 class SimBackground:
-    """Nothing happens until `step` or `wait` lets it happen."""
+    """Nothing happens until `step` or `wait` lets it happen.
 
-    def __init__(self, seed: int) -> None:
-        self._rand = random.Random(seed)
+    In a simulated loop `later` lets the loop call `step` whenever there is something to do.
+    """
+
+    def __init__(
+        self,
+        rand: random.Random | Rand,
+        later: Callable[[Callable[[], object]], object] | None = None,
+    ) -> None:
+        self._rand = rand
+        self._later = later
         self._lanes: dict[Lane, deque[tuple[Job, Done]]] = {lane: deque() for lane in Lane}
         self._soon: deque[Callable[[], None]] = deque()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
         self._lanes[lane].append((job, done))
+        self._call_later()
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._soon.append(callback)
+        self._call_later()
+
+    def _call_later(self) -> None:
+        if self._later is not None:
+            self._later(self.step)
 
     def step(self) -> bool:
         """Lets one thing happen: a callback, or one step of one lane's first job."""
@@ -34,7 +49,7 @@ class SimBackground:
             choices.append(self._call_soonest)
         if not choices:
             return False
-        self._rand.choice(choices)()
+        choices[self._rand.randrange(len(choices))]()
         return True
 
     def _call_soonest(self) -> None:
@@ -45,6 +60,7 @@ class SimBackground:
         error: Exception | None = None
         try:
             next(job)
+            self._call_later()
             return
         except StopIteration:
             pass

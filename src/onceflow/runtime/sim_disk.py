@@ -2,7 +2,7 @@
 
 `SimDisk` is the twin of `RealDisk`. Each change is one `Op`; `sim_crash` turns the list of ops into
 the images that a power cut at any boundary could leave. Faults are set from outside: `capacity`
-makes writes raise `DiskFull`, `fail` makes chosen ops raise `DiskFailed`.
+makes writes raise `DiskFull`, `fail` makes chosen ops raise `DiskFailed`; `watch` sees every op.
 
 Files and directories are numbered nodes, so that an open file, a rename and an unlink mean what
 they mean on a real file system.
@@ -188,12 +188,14 @@ class SimDisk:
         self.ops: list[Op] = []
         self.capacity = capacity
         self.fail: Callable[[Op], bool] = lambda _: False
+        self.watch: Callable[[Op], None] = lambda _: None
         self._locked: set[str] = set()
 
     def record(self, op: Op) -> None:
         if self.fail(op):
             raise DiskFailed(f"simulated I/O error on {type(op).__name__.lower()}")
         self.ops.append(op)
+        self.watch(op)
         if isinstance(op, Write | Truncate):
             self.tree.apply_data(op)
         elif isinstance(op, Link | Unlink | Rename):

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from onceflow.runtime.rand import SimRand
+from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_clock import SimClock
+from onceflow.runtime.sim_disk import SimDisk
 from onceflow.runtime.sim_faults import NetFaults
 from onceflow.runtime.sim_loop import (
     MAX_STEPS,
@@ -23,6 +25,7 @@ from onceflow.runtime.sim_loop import (
 from onceflow.runtime.sim_net import SimNet
 
 T = TypeVar("T")
+_SLOWEST_STEP_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class World:
     clock: SimClock
     rand: SimRand
     net: SimNet
+    disk: SimDisk
+    background: SimBackground
 
 
 def run(
@@ -56,7 +61,7 @@ def run(
         max_virtual_seconds=max_virtual_seconds,
         trace_sink=trace_sink,
     )
-    world = World(loop, SimClock(loop), rand.fork("world"), SimNet(loop, rand.fork("net"), faults))
+    world = _world(loop, rand, faults)
     try:
         result = loop.run_until_complete(main(world))
         trace_hash = loop.trace_hash()
@@ -67,3 +72,15 @@ def run(
         raise
     loop.shutdown()
     return result, trace_hash
+
+
+def _world(loop: SimLoop, rand: SimRand, faults: NetFaults | None) -> World:
+    disk = SimDisk()
+    disk.watch = lambda op: loop.note("disk", repr(op).encode())
+    delays = rand.fork("disk delays")
+    background = SimBackground(
+        rand.fork("background"),
+        lambda step: loop.call_later(delays.uniform(0, _SLOWEST_STEP_SECONDS), step),
+    )
+    net = SimNet(loop, rand.fork("net"), faults)
+    return World(loop, SimClock(loop), rand.fork("world"), net, disk, background)

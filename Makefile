@@ -30,7 +30,7 @@ check: setup
 	$(VENV)/python -m pytest -q tests/tidy
 
 test: check
-	$(VENV)/python -m pytest -q --durations=10
+	$(VENV)/python -m pytest -q --durations=10 --ignore=tests/tidy
 
 bench: setup
 	$(VENV)/python bench/records.py

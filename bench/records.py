@@ -1,11 +1,15 @@
-"""How fast records become columns and columns records, against aiokafka's C and kafka-python.
+"""How fast records become columns and columns records, against aiokafka and kafka-python.
 
-Run `python bench/records.py`. All three get the same records. Rounds are interleaved, so that a
-busy machine slows all alike; printed are the median of the rounds' ratios and their spread. For the
-others decoding is to iterate and read key, value, timestamp and offset; encoding is to append each
-record and build. Ours is columns in, batches out, checksums included; "from bytes" adds splitting
-the fetched range and verifying every checksum, which the others leave out here. Raw numbers go to
-bench/results/records.json.
+Run `python bench/records.py`. All get the same records. Rounds are interleaved, so that a busy
+machine slows all alike; printed are the median of the rounds' ratios and their spread. Each name
+says whether checksums are part of the work.
+
+Who is who: the consumer's record code is what aiokafka's consumer runs from fetched bytes to
+`ConsumerRecord`s, the producer's record code what its producer runs; underneath are its bare C
+reader and C builder. For these two and for kafka-python decoding is to iterate and read key, value,
+timestamp and offset; encoding is to append each record and build. "onceflow" decodes fetched bytes
+to a `RecordBatch` and encodes columns to whole batches; "onceflow parsed" decodes batches that have
+been split and checked before. Raw numbers go to bench/results/records.json.
 """
 
 from __future__ import annotations
@@ -17,23 +21,40 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED, PartitionRecords
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioRecords
+from aiokafka.structs import TopicPartition
 from kafka.record import MemoryRecords as PyRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.columns import RECORD_SCHEMA, decode, encode_all
 
-ROUNDS = 7
+ROUNDS = 11
 FETCH_BYTES = 1024 * 1024
 CASES = [(value, batch) for value in (100, 1024) for batch in (16_384, 65_536, 1_048_576)]
 START_MS = 1_700_000_000_000
+PARTITION = TopicPartition("records", 0)
+CONSUMER = "aiokafka consumer's record code"
+PRODUCER = "aiokafka producer's record code"
+GOALS = {"decode": (CONSUMER, 30), "encode": (PRODUCER, 20)}
+GOAL_CASES = [(100, 65_536), (100, 1_048_576)]
 
 Row = tuple[bytes, bytes, int]
+
+
+class Way(NamedTuple):
+    """One way to do one thing; `checked` says whether it sums up checksums."""
+
+    what: str
+    who: str
+    checked: bool
+    run: Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +64,12 @@ class Result:
     case: str
     what: str
     who: str
+    checked: bool
     nanoseconds: list[float]
+
+
+def case_name(value_bytes: int, batch_bytes: int) -> str:
+    return f"{value_bytes:4} B values, {batch_bytes // 1024:4} KiB batches"
 
 
 def make_rows(value_bytes: int, batch_bytes: int) -> list[list[Row]]:
@@ -86,6 +112,20 @@ def decode_with(reader: Any, data: bytes) -> None:
             _ = (record.key, record.value, record.timestamp, record.offset)
 
 
+def encode_as_producer(batches: list[list[Row]], size: int) -> None:
+    for rows in batches:
+        batch = BatchBuilder(2 * size, 0)
+        for key, value, timestamp in rows:
+            batch.append(timestamp=timestamp, key=key, value=value)
+        batch._build()
+
+
+def decode_as_consumer(data: bytes) -> None:
+    records = AioRecords(data)
+    for _ in PartitionRecords(PARTITION, records, [], 0, None, None, True, READ_UNCOMMITTED):
+        pass
+
+
 def stored(columns: list[pa.RecordBatch]) -> list[StoredBatch]:
     offset = 0
     batches = []
@@ -95,53 +135,76 @@ def stored(columns: list[pa.RecordBatch]) -> list[StoredBatch]:
     return batches
 
 
-def ways(
-    value_bytes: int, batch_bytes: int
-) -> tuple[int, dict[tuple[str, str], Callable[[], object]]]:
+def ways(value_bytes: int, batch_bytes: int) -> tuple[int, list[Way]]:
     """The number of records and every way to handle them."""
     rows = make_rows(value_bytes, batch_bytes)
     everything = to_columns([row for batch in rows for row in batch])
     data = b"".join(batch.buffer for batch in stored([to_columns(batch) for batch in rows]))
-    batches = list(iter_stored(data))
-    size = max(batch.header.size for batch in batches)
-    return everything.num_rows, {
-        ("decode", "onceflow"): lambda: decode(batches),
-        ("decode", "onceflow from bytes"): lambda: decode(list(iter_stored(data))),
-        ("decode", "aiokafka"): lambda: decode_with(AioRecords, data),
-        ("decode", "kafka-python"): lambda: decode_with(PyRecords, data),
-        ("encode", "onceflow"): lambda: encode_all(everything, max_batch_bytes=size),
-        ("encode", "aiokafka"): lambda: encode_with(AioBuilder, rows, size),
-        ("encode", "kafka-python"): lambda: encode_with(PyBuilder, rows, size),
-    }
+    parsed = list(iter_stored(data))
+    size = max(batch.header.size for batch in parsed)
+    return everything.num_rows, [
+        Way("decode", "onceflow", True, lambda: decode(list(iter_stored(data)))),
+        Way("decode", "onceflow parsed", False, lambda: decode(parsed)),
+        Way("decode", CONSUMER, True, lambda: decode_as_consumer(data)),
+        Way("decode", "aiokafka's bare C reader", False, lambda: decode_with(AioRecords, data)),
+        Way("decode", "kafka-python", False, lambda: decode_with(PyRecords, data)),
+        Way("encode", "onceflow", True, lambda: encode_all(everything, max_batch_bytes=size)),
+        Way("encode", PRODUCER, True, lambda: encode_as_producer(rows, size)),
+        Way(
+            "encode", "aiokafka's bare C builder", True, lambda: encode_with(AioBuilder, rows, size)
+        ),
+        Way("encode", "kafka-python", True, lambda: encode_with(PyBuilder, rows, size)),
+    ]
 
 
-def measure(
-    case: str, records: int, ways: dict[tuple[str, str], Callable[[], object]]
-) -> list[Result]:
-    samples: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
-    for function in ways.values():
-        function()
+def measure(case: str, records: int, ways: list[Way]) -> list[Result]:
+    results = [Result(case, way.what, way.who, way.checked, []) for way in ways]
+    for way in ways:
+        way.run()
     for _ in range(ROUNDS):
-        for way, function in ways.items():
+        for way, result in zip(ways, results, strict=True):
             # Each sample long enough to time well; Python's readers are slow enough at once.
-            repeats = 20 if way[1].startswith("onceflow") else 1
+            repeats = 20 if is_ours(result) else 1
             start = time.perf_counter_ns()
             for _ in range(repeats):
-                function()
-            samples[way].append((time.perf_counter_ns() - start) / repeats / records)
-    return [Result(case, what, who, numbers) for (what, who), numbers in samples.items()]
+                way.run()
+            result.nanoseconds.append((time.perf_counter_ns() - start) / repeats / records)
+    return results
+
+
+def is_ours(result: Result) -> bool:
+    return result.who.startswith("onceflow")
+
+
+def label(result: Result) -> str:
+    return f"{result.who} ({'CRC' if result.checked else 'no CRC'})"
+
+
+def ratio(ours: Result, other: Result) -> str:
+    """How many times faster ours is: the median of the rounds, the least and the most."""
+    ratios = [b / a for a, b in zip(ours.nanoseconds, other.nanoseconds, strict=True)]
+    return f"{statistics.median(ratios):5.1f}x ({min(ratios):.1f}-{max(ratios):.1f})"
 
 
 def report(results: list[Result]) -> None:
-    others = [result for result in results if not result.who.startswith("onceflow")]
-    for ours in (result for result in results if result.who.startswith("onceflow")):
-        parts = [f"{statistics.median(ours.nanoseconds):6.1f} ns/record"]
-        for other in others:
-            if other.what == ours.what:
-                ratios = [b / a for a, b in zip(ours.nanoseconds, other.nanoseconds, strict=True)]
-                low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
-                parts.append(f"{middle:6.1f}x {other.who} ({low:.1f}-{high:.1f})")
-        print(f"{ours.case}  {ours.what:6}  {ours.who:20} " + "   ".join(parts))
+    for ours in filter(is_ours, results):
+        print(
+            f"{ours.case}  {ours.what}  {label(ours):24} "
+            f"{statistics.median(ours.nanoseconds):6.1f} ns/record"
+        )
+        for other in results:
+            if other.what == ours.what and not is_ours(other):
+                print(f"    {ratio(ours, other):24} {label(other)}")
+
+
+def summarize(results: list[Result]) -> None:
+    """The lines that there is a goal for."""
+    found = {(result.case, result.what, result.who): result for result in results}
+    print("\nGoals, with checksums on both sides:")
+    for case in (case_name(*case) for case in GOAL_CASES):
+        for what, (who, goal) in GOALS.items():
+            times = ratio(found[case, what, "onceflow"], found[case, what, who])
+            print(f"{case}  {what}  {times:20} {who} (goal {goal}x)")
 
 
 def main() -> None:
@@ -149,10 +212,11 @@ def main() -> None:
         raise SystemExit("aiokafka runs without its C extension: the comparison would flatter us")
     results: list[Result] = []
     for value_bytes, batch_bytes in CASES:
-        case = f"{value_bytes:4} B values, {batch_bytes // 1024:4} KiB batches"
+        case = case_name(value_bytes, batch_bytes)
         measured = measure(case, *ways(value_bytes, batch_bytes))
         report(measured)
         results += measured
+    summarize(results)
     target = Path(__file__).parent / "results" / "records.json"
     target.parent.mkdir(exist_ok=True)
     target.write_text(json.dumps([asdict(result) for result in results], indent=1))

@@ -54,7 +54,7 @@ def make_batch(number: int) -> NewBatch:
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     """The directory of a partition with several segments, after a clean stop."""
-    config = StoreConfig(log=LogConfig(segment_bytes=60_000))
+    config = StoreConfig(log=LogConfig(segment_bytes=30_000, index_interval_bytes=2000))
     store = LogStore.open(RealDisk(tmp_path), Inline(), config)
     log_id = LogId(UUID(int=5), 0)
     store.create("dumped", [log_id])
@@ -79,21 +79,41 @@ def dump(jars: Path, files: list[Path], *options: str) -> str:
     assert java is not None
     names = ",".join(map(str, files))
     done = subprocess.run(
-        [java, "-cp", f"{jars}/*", "kafka.tools.DumpLogSegments", *options, "--files", names],
+        [
+            java,
+            "-cp",
+            f"{jars}/*",
+            "org.apache.kafka.tools.DumpLogSegments",
+            *options,
+            "--files",
+            names,
+        ],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert not done.stderr.strip()
+    assert not complaints(done.stderr)
     return done.stdout
+
+
+def complaints(stderr: str) -> str:
+    """What the tool says is wrong, but for warnings of a newer Java about the tool itself, and
+    for one thing that it says of Kafka's own files too.
+
+    It starts each file as if offset -1 had gone before, so every segment but the first one has
+    "non-consecutive offsets" (Apache Kafka 4.3.1, seen on segments that its broker wrote).
+    """
+    stderr = re.sub(r"^WARNING: .*\n", "", stderr, flags=re.MULTILINE)
+    quirk = r"Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n"
+    return re.sub(quirk, "", stderr).strip()
 
 
 def test_the_dump_tool_reads_every_record_of_our_segments(kafka_jars: Path, written: Path) -> None:
     text = dump(kafka_jars, sorted(written.glob("*.log")), "--deep-iteration", "--print-data-log")
     offsets = [int(found) for found in re.findall(r"\| offset: (\d+)", text)]
-    assert offsets == list(range(BATCHES * (ROWS + 1) - BATCHES * 9 // 10))
+    assert offsets == list(range(BATCHES * ROWS + BATCHES // 10))
     assert text.count("isvalid: true") == BATCHES + BATCHES // 10
     assert "isvalid: false" not in text
     assert text.count("endTxnMarker: COMMIT") == text.count("endTxnMarker: ABORT") == 3

@@ -144,7 +144,7 @@ def test_log_append_time_is_under_the_checksum() -> None:
     batch = NewBatch.parse(data).assign_log_append_time(5, 0, 7777)
     assert batch.buffer.obj is data
     assert read_header(data) == batch.header
-    verify_crc(data, batch.header)
+    verify_crc(memoryview(data), batch.header)
     assert batch.header.timestamp_type is TimestampType.LOG_APPEND
     timestamps = decode([batch]).column("timestamp").cast(pa.int64())
     assert timestamps.to_pylist() == [7777] * 3

@@ -12,6 +12,7 @@ import pytest
 from onceflow.errors import (
     BatchMalformed,
     ColumnsMalformed,
+    ColumnsTooLarge,
     DecompressedTooLarge,
     RecordMalformed,
 )
@@ -334,3 +335,50 @@ def test_a_batch_that_changed_after_it_was_parsed_cannot_write_past_its_columns(
     header = batch.header._replace(record_count=1, last_offset_delta=0)
     with pytest.raises(RecordMalformed):
         decode([StoredBatch(header, batch.buffer)])
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k" * 200])
+def test_lengths_around_every_step_of_the_writer(key: bytes | None) -> None:
+    sizes = [*range(70), *range(120, 136), *range(500, 520), 8180, 8191, 8192, 20_000]
+    rows = pa.record_batch(
+        {
+            "key": pa.array([key] * len(sizes), pa.binary()),
+            "value": pa.array([bytes([size & 0xFF]) * size for size in sizes], pa.binary()),
+            "timestamp": pa.array([(-1) ** row * (1 << row % 63) for row in range(len(sizes))]),
+        }
+    )
+    expected: list[tuple[Any, ...]] = list(
+        zip(
+            rows.column("key").to_pylist(),
+            rows.column("value").to_pylist(),
+            [[] for _ in sizes],
+            rows.column("timestamp").to_pylist(),
+            strict=True,
+        )
+    )
+    for limit in (1, 61, 70, 1000, 9000, 2**31 - 1, 2**40):
+        batches = encode_all(rows, max_batch_bytes=limit)
+        assert all(
+            batch.header.size <= limit or batch.header.record_count == 1 for batch in batches
+        )
+        whole = [NewBatch.parse(bytearray(batch.buffer)) for batch in batches]
+        assert [row for batch in whole for row in read_back(batch)] == expected
+
+
+def test_more_rows_than_a_short_offset_delta_counts() -> None:
+    rows = pa.record_batch(
+        {"value": pa.array([b"v"] * 10_000), "timestamp": pa.array([0] * 10_000)}
+    )
+    batch = encode(rows)
+    assert decode([batch.assign(0, 0)]).column("offset").to_pylist() == list(range(10_000))
+    # two bytes of lengths, attributes, timestamp, no key, no headers; the value; then the delta
+    deltas = 64 * 1 + (8192 - 64) * 2 + (10_000 - 8192) * 3
+    assert batch.header.size == HEADER_SIZE + 10_000 * 7 + deltas
+
+
+def test_offsets_that_run_backwards_write_nothing_past_the_batch() -> None:
+    offsets = pa.py_buffer(struct.pack("<4i", 0, 500, 100, 0))
+    value = pa.Array.from_buffers(pa.binary(), 3, [None, offsets, pa.py_buffer(bytes(600))])
+    rows = pa.record_batch({"value": value, "timestamp": pa.array([0, 0, 0])})
+    with pytest.raises(ColumnsTooLarge, match=r"row 0 .*offsets"):
+        encode(rows)

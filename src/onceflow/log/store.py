@@ -186,7 +186,7 @@ class LogStore:
                 f"records up to {offset} cannot be deleted from {log.topic}-{log.log_id.partition}:"
                 f" the high watermark is {log.high_watermark}"
             )
-        return self._move_start(log, offset, Purpose.DELETE_RECORDS)
+        return self._catalog_changed(self._move_start(log, offset, Purpose.DELETE_RECORDS))
 
     def enforce_retention(self, now_ms: int) -> None:
         """Moves log starts as the logs' retention settings say, then frees the room."""
@@ -240,7 +240,7 @@ class LogStore:
         return _completed()
 
     def _catalog_changed(self, ticket: Ticket) -> Ticket:
-        """Without a journal only the checkpoint knows which logs there are."""
+        """Without a journal only the checkpoint knows which logs there are and where they start."""
         if self._journal is None:
             self._quiesce()
             self._checkpointer.write_now()

@@ -79,7 +79,7 @@ def validity_address(validity: Any, column: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RecordSource:
-    """What the write kernels read: `entries` laid out as `write_kernels.Source` says."""
+    """What the write kernels read: `entries` laid out as `layout.Source` says."""
 
     rows: int
     entries: list[int]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -49,6 +48,10 @@ DELETE_HORIZON_BIT = 0x40
 
 _KNOWN_ATTRIBUTES = 0x7F
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_UNCHECKED = struct.Struct(">qiibI")
+"""The header up to the CRC."""
+_CHECKED = struct.Struct(">hiqqqhii")
+"""The header behind the CRC, which covers it."""
 _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -144,16 +147,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise BatchTruncated(
             f"a batch header takes {HEADER_SIZE} bytes, {available} are left at byte {position}"
         )
-    fields = _HEADER.unpack_from(buffer, position)
-    base_offset, length, _, magic, _, attributes, last_offset_delta, *_, record_count = fields
-    header = BatchHeader._make(fields)
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    base_offset, length, _, magic, _, attributes, last_offset_delta, _, _, _, _, _, count = header
     # One test for the common case; what exactly is wrong is found out only when something is.
     if (
         magic != MAGIC
         or length < HEADER_SIZE - LENGTH_PREFIX
         or attributes & ~_KNOWN_ATTRIBUTES
         or attributes & CODEC_MASK > _LAST_CODEC
-        or not 0 <= record_count <= last_offset_delta + 1
+        or not 0 <= count <= last_offset_delta + 1
         or not 0 <= last_offset_delta <= MAX_OFFSET - base_offset
         or base_offset < 0
     ):
@@ -180,9 +182,10 @@ def _header_fault(header: BatchHeader) -> str:
     return f"base_offset {header.base_offset} is out of range"
 
 
-def verify_crc(buffer: Buffer, header: BatchHeader) -> None:
-    """Raise unless the batch that starts `buffer` has the checksum its header states."""
-    actual = crc32c(memoryview(buffer)[_CHECKED_FROM : header.size])
+def verify_crc(view: memoryview, header: BatchHeader, position: int = 0) -> None:
+    """Raise unless the batch at `position` has the checksum its header states."""
+    end = position + LENGTH_PREFIX + header.batch_length
+    actual = crc32c(view[position + _CHECKED_FROM : end])
     if actual != header.crc:
         raise BatchChecksumMismatch(
             f"the batch at offset {header.base_offset} says CRC-32C {header.crc:#010x}, "
@@ -190,8 +193,7 @@ def verify_crc(buffer: Buffer, header: BatchHeader) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(NamedTuple):
     """A batch with its place in a log. `buffer` is exactly the batch's bytes."""
 
     header: BatchHeader
@@ -209,8 +211,7 @@ class StoredBatch:
         return cls(header, view)
 
 
-@dataclass(frozen=True, slots=True)
-class NewBatch:
+class NewBatch(NamedTuple):
     """A batch without an offset. `buffer` is exactly its bytes, writable if it is to be assigned.
 
     Assigning changes the bytes under this object too: use the `StoredBatch` from then on.
@@ -263,8 +264,10 @@ def seal(
 ) -> NewBatch:
     """Make a batch of `buffer`: 61 bytes of room for the header, then the records section."""
     view = memoryview(buffer)
-    before = (0, len(view) - LENGTH_PREFIX, NO_LEADER_EPOCH, MAGIC)
-    after = (
+    batch_length = len(view) - LENGTH_PREFIX
+    _CHECKED.pack_into(
+        view,
+        _CHECKED_FROM,
         attributes,
         last_offset_delta,
         base_timestamp,
@@ -274,10 +277,24 @@ def seal(
         base_sequence,
         record_count,
     )
-    _HEADER.pack_into(view, 0, *before, 0, *after)
     crc = crc32c(view[_CHECKED_FROM:])
-    _CRC.pack_into(view, _CRC_AT, crc)
-    return NewBatch(BatchHeader(*before, crc, *after), view)
+    _UNCHECKED.pack_into(view, 0, 0, batch_length, NO_LEADER_EPOCH, MAGIC, crc)
+    header = BatchHeader(
+        0,
+        batch_length,
+        NO_LEADER_EPOCH,
+        MAGIC,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    return NewBatch(header, view)
 
 
 def iter_stored(
@@ -290,11 +307,15 @@ def iter_stored(
     a size, not at a batch.
     """
     view = memoryview(buffer)
+    size = len(view)
     position = 0
     lowest = 0
-    while (header := _whole_batch_at(view, position)) is not None:
-        batch = view[position : position + header.size]
-        verify_crc(batch, header)
+    while size - position >= HEADER_SIZE:
+        header = read_header(view, position)
+        end = position + header.size
+        if end > size:
+            return
+        verify_crc(view, header, position)
         if expected_base_offset is not None:
             _check_base_offset(header, expected_base_offset)
             expected_base_offset = None
@@ -303,23 +324,20 @@ def iter_stored(
                 f"base_offset {header.base_offset} at byte {position} goes back behind {lowest}"
             )
         lowest = header.next_offset
-        position += len(batch)
-        yield StoredBatch(header, batch)
+        yield StoredBatch(header, view[position:end])
+        position = end
+    _check_partial_header(view, position)
 
 
-def _whole_batch_at(view: memoryview, position: int) -> BatchHeader | None:
-    """The header of the batch at `position`, or None when the range ends inside that batch."""
+def _check_partial_header(view: memoryview, position: int) -> None:
+    """Raise if the bytes at `position`, fewer than a header, cannot start a batch."""
     available = len(view) - position
-    if available >= HEADER_SIZE:
-        header = read_header(view, position)
-        return header if header.size <= available else None
     if available > _MAGIC_AT and view[position + _MAGIC_AT] != MAGIC:
         raise BatchMalformed(f"magic {view[position + _MAGIC_AT]} in the batch at byte {position}")
     if available >= LENGTH_PREFIX:
         (length,) = _LENGTH.unpack_from(view, position + _LENGTH_AT)
         if length < HEADER_SIZE - LENGTH_PREFIX:
             raise BatchMalformed(f"batch_length {length} in the batch at byte {position}")
-    return None
 
 
 def _check_base_offset(header: BatchHeader, expected: int) -> None:

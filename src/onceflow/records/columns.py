@@ -31,7 +31,7 @@ from onceflow.records.batch import (
     seal,
 )
 from onceflow.records.compression import DECOMPRESSED_LIMIT, compress, decompress
-from onceflow.records.layout import WIDE, Plan, Total
+from onceflow.records.layout import SPILL, Total, Written
 from onceflow.records.scalar import explain
 from onceflow.records.sequence import NO_SEQUENCE, next_sequence
 
@@ -46,7 +46,6 @@ __all__ = [
 
 _SMALLEST_RECORD = 7
 _LARGEST_COLUMN = 2**31 - 1
-_ALIGNMENT = 64
 _LARGEST_BATCH = 2**31 - 1
 
 
@@ -173,30 +172,17 @@ class _Sections:
 
 
 class _FixedColumns:
-    """All buffers whose size follows from the number of records, in one allocation."""
+    """All buffers whose size follows from the number of records."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        offsets, values, bits = 4 * (rows + 1), 8 * rows, (rows + 7) // 8
-        sizes = [offsets, bits, offsets, bits, values, values, offsets]
-        starts = [0]
-        for size in sizes:
-            starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
-        whole = pa.allocate_buffer(starts[-1])
-        (
-            self.key_offsets,
-            self.key_validity,
-            self.value_offsets,
-            self.value_validity,
-            self.timestamps,
-            self.offsets,
-            self.header_counts,
-        ) = (whole.slice(start, size) for start, size in zip(starts, sizes, strict=False))
-        view = memoryview(whole).cast("B")
-        for start in (starts[1], starts[3]):
-            view[start : start + bits] = b"\xff" * bits
-        for start in (starts[0], starts[2], starts[6]):
-            view[start : start + 4] = bytes(4)
+        self.key_offsets = pa.allocate_buffer(4 * (rows + 1))
+        self.key_validity = _validity(rows)
+        self.value_offsets = pa.allocate_buffer(4 * (rows + 1))
+        self.value_validity = _validity(rows)
+        self.timestamps = pa.allocate_buffer(8 * rows)
+        self.offsets = pa.allocate_buffer(8 * rows)
+        self.header_counts = pa.allocate_buffer(4 * (rows + 1))
 
     def addresses(self, keys: int, values: int) -> tuple[int, ...]:
         """In the order of `layout.Column`, with those of the data of keys and values."""
@@ -225,7 +211,12 @@ def _address(integers: array[int]) -> int:
 
 def _data_buffer(size: int) -> Any:
     """Room for `size` bytes and for what a wide copy spills behind them."""
-    return pa.allocate_buffer(size + WIDE, None, resizable=True)
+    return pa.allocate_buffer(size + SPILL, None, resizable=True)
+
+
+def _validity(rows: int) -> Any:
+    """A bit for each row, all set."""
+    return pa.py_buffer(bytearray(b"\xff" * ((rows + 7) // 8)))
 
 
 def _binary(rows: int, validity: Any, offsets: Any, data: Any, nulls: int) -> Any:
@@ -242,7 +233,7 @@ def _header_column(rows: int, sections: _Sections, counts: Any, totals: array[in
     value_offsets = pa.allocate_buffer(4 * (headers + 1))
     keys = _data_buffer(totals[Total.HEADER_KEY_BYTES])
     values = _data_buffer(totals[Total.HEADER_VALUE_BYTES])
-    validity = pa.py_buffer(bytearray(b"\xff" * ((headers + 7) // 8)))
+    validity = _validity(headers)
     buffers = (key_offsets, keys, value_offsets, values, validity)
     columns = array("q", [buffer.address for buffer in buffers])
     again = _integers(len(Total))
@@ -300,11 +291,13 @@ def encode_all(
     A single record that is larger gets a batch of its own: whether that is too large is for the
     topic to say. Sequences run on from batch to batch when there is a first one.
     """
-    target, plan = _write_sections(columns, max_batch_bytes, now_ms)
+    target, written = _write_batches(columns, max_batch_bytes, now_ms)
     attributes = codec | (TRANSACTIONAL_BIT if transactional else 0)
     batches = []
-    for _, rows, position, size, base_timestamp, max_timestamp in plan:
+    position = 0
+    for rows, size, base_timestamp, max_timestamp in written:
         room = target[position : position + size]
+        position += size
         batches.append(
             seal(
                 room if codec is Codec.NONE else _compressed(codec, room),
@@ -323,30 +316,31 @@ def encode_all(
     return batches
 
 
-def _write_sections(
+def _write_batches(
     columns: pa.RecordBatch | pa.Table, max_batch_bytes: int, now_ms: int | None
 ) -> tuple[memoryview, list[tuple[int, ...]]]:
-    """All batches behind each other, headers still blank, and where each one is."""
+    """All batches behind each other, headers still blank, and for each a row of `Written`."""
     if not columns.num_rows:
         return memoryview(b""), []
     source = record_source(columns, now_ms)
     entries = array("q", source.entries)
-    sizes = pa.allocate_buffer(4 * source.rows)
-    table = pa.allocate_buffer(8 * len(Plan) * source.rows)
-    count: int = _write_kernels().measure(
-        _address(entries),
-        source.rows,
-        min(max_batch_bytes, _LARGEST_BATCH),
-        sizes.address,
-        table.address,
+    limit = min(max_batch_bytes, _LARGEST_BATCH)
+    most: int = _write_kernels().most_bytes(_address(entries), source.rows)
+    # A batch and the first record of the next one exceed the limit together; so that is how many
+    # there can be, unless every record has its own.
+    batches = min(source.rows, 2 * most // max(limit - HEADER_SIZE, 1) + 1)
+    size = most + HEADER_SIZE * batches
+    target = pa.allocate_buffer(size + SPILL)
+    table = _integers(len(Written) * batches)
+    count: int = _write_kernels().write(
+        _address(entries), source.rows, limit, target.address, size, _address(table), batches
     )
     if count < 0:
-        raise ColumnsTooLarge(f"row {-1 - count} exceeds the 2 GiB of one batch")
-    numbers = memoryview(table).cast("B").cast("q")[: count * len(Plan)].tolist()
-    plan = list(zip(*[iter(numbers)] * len(Plan), strict=True))
-    target = pa.allocate_buffer(plan[-1][Plan.POSITION] + plan[-1][Plan.SIZE] + WIDE)
-    _write_kernels().write(_address(entries), sizes.address, table.address, count, target.address)
-    return memoryview(target).cast("B"), plan
+        raise ColumnsTooLarge(
+            f"row {-1 - count} exceeds the 2 GiB of one batch, or the offsets of its column lie"
+        )
+    numbers = iter(table[: count * len(Written)])
+    return memoryview(target).cast("B"), list(zip(*[numbers] * len(Written), strict=True))
 
 
 def _compressed(codec: Codec, room: memoryview) -> bytearray:

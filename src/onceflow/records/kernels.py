@@ -304,13 +304,15 @@ def fill(table: int, batches: int, columns: int, totals: int) -> bool:
     """Check every record and write all columns but the headers, in one pass.
 
     `columns` holds addresses in the order of `layout.Column`. Fixed-width buffers have room for all
-    the records the headers promise, offsets start with 0; data buffers have as many bytes as all
-    sections together, and `WIDE` more; validity bits are all set.
+    the records the headers promise; data buffers have as many bytes as all sections together, and
+    `SPILL` more; validity bits are all set.
     """
     keys, values = _target(columns), _target(columns + 24)
     timestamps = load_i64(columns + 8 * _TIMESTAMPS)
     offsets = load_i64(columns + 8 * _OFFSETS)
     header_counts = load_i64(columns + 8 * _HEADER_COUNTS)
+    for starts in (keys[0], values[0], header_counts):
+        store_i32(starts, 0)
     row = key_bytes = value_bytes = null_keys = null_values = 0
     for batch in range(batches):
         header, section, section_end = _row(table, batch)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-WIDE = 32
-"""Bytes that `copy_wide` moves at a time, and so the room it needs behind what it copies."""
+SPILL = 64
+"""The room that `copy_wide` needs behind what it copies."""
 
 
 class Total(IntEnum):
@@ -76,12 +76,10 @@ class Binary(IntEnum):
     FIRST_BIT = 4
 
 
-class Plan(IntEnum):
-    """What `measure` says of a batch: its rows, its place in the output, its timestamps."""
+class Written(IntEnum):
+    """What `write` says of a batch: its rows, its bytes, its timestamps."""
 
-    FIRST_ROW = 0
-    ROWS = 1
-    POSITION = 2
-    SIZE = 3
-    BASE_TIMESTAMP = 4
-    MAX_TIMESTAMP = 5
+    ROWS = 0
+    SIZE = 1
+    BASE_TIMESTAMP = 2
+    MAX_TIMESTAMP = 3

@@ -15,7 +15,7 @@ import numba.extending
 from llvmlite import ir  # type: ignore[import-untyped]  # it has neither stubs nor annotations
 from numba.core import types
 
-from onceflow.records.layout import WIDE
+from onceflow.records.layout import SPILL
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -82,14 +82,17 @@ load_big_i16 = _load(types.int16, 16, swapped=True)
 load_big_i32 = _load(types.int32, 32, swapped=True)
 load_big_i64 = _load(types.int64, 64, swapped=True)
 store_u8 = _store(types.uint8, 8, swapped=False)
+store_i16 = _store(types.int16, 16, swapped=False)
 store_i32 = _store(types.int32, 32, swapped=False)
 store_i64 = _store(types.int64, 64, swapped=False)
 
 
 @_intrinsic  # type: ignore[untyped-decorator]
 def _move_wide(_context: Any, _target: Any, _source: Any) -> Any:
+    """Copy 32 bytes."""
+
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        wide = ir.VectorType(ir.IntType(64), WIDE // 8)
+        wide = ir.VectorType(ir.IntType(64), 4)
         value = builder.load(_pointer(builder, args[1], wide))
         value.align = 1
         builder.store(value, _pointer(builder, args[0], wide)).align = 1
@@ -115,6 +118,16 @@ def prefetch(_context: Any, _address: Any) -> Any:
 
 
 @_intrinsic  # type: ignore[untyped-decorator]
+def leading_zeros(_context: Any, _value: Any) -> Any:
+    """How many of the 64 bits come before the first one set; not for 0."""
+
+    def generate(_ctx: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), generate
+
+
+@_intrinsic  # type: ignore[untyped-decorator]
 def copy_exact(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
     """memcpy."""
 
@@ -131,14 +144,16 @@ def copy_exact(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
 
 @helper
 def copy_wide(target: int, source: int, size: int, source_end: int) -> None:
-    """Copy `size` bytes, in steps of `WIDE` when the source has the room behind it.
+    """Copy `size` bytes; up to 128 in a few wide moves when the source has the room behind it.
 
-    The target must always have `WIDE` spare bytes behind it.
+    The target must always have `SPILL` spare bytes behind it.
     """
-    if size > 512 or source + size + WIDE > source_end:
+    if size > 128 or source + size + SPILL > source_end:
         copy_exact(target, source, size)
         return
-    done = 0
-    while done < size:
-        _move_wide(target + done, source + done)
-        done += WIDE
+    _move_wide(target, source)
+    if size > 32:
+        _move_wide(target + 32, source + 32)
+        if size > 64:
+            _move_wide(target + 64, source + 64)
+            _move_wide(target + 96, source + 96)

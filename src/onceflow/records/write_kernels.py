@@ -1,8 +1,7 @@
 """Columns to records sections: the compiled loops behind `columns.encode`.
 
 `source` holds addresses and numbers in the order of `layout.Source`; the buffers are Arrow's,
-already moved to where a slice begins. `table` has one row per batch, filled by `measure` and read
-by `write`, in the order of `layout.Plan`.
+already moved to where a slice begins.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from onceflow.records.raw_memory import (
     copy_wide,
     helper,
     kernel,
+    leading_zeros,
     load_i32,
     load_i64,
     load_u8,
     rare,
-    store_i32,
+    store_i16,
     store_i64,
     store_u8,
 )
@@ -26,6 +26,11 @@ _Binary: TypeAlias = tuple[int, int, int, int, int]
 
 _HEADER_SIZE = 61
 _LARGEST = (1 << 31) - 1
+_SHORT = 0x4000
+# The most bytes of a record's length, attributes, deltas, two lengths and header count; and of a
+# header's two lengths.
+_LONGEST_FIELDS = 5 + 1 + 10 + 5 + 5 + 5 + 5
+_LONGEST_HEADER_FIELDS = 5 + 5
 
 
 # The numbers of `layout.Source`, as plain names: what a kernel refers to is compiled into it.
@@ -40,35 +45,33 @@ def _zigzag(value: int) -> int:
 
 @helper
 def _varint_size(value: int) -> int:
-    raw = _zigzag(value)
-    if 0 <= raw < 0x80:
-        return 1
-    if 0 <= raw < 0x4000:
-        return 2
-    size = 1
-    raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
-    while raw > 0:
-        size += 1
-        raw >>= 7
-    return size
+    """Bytes of a varint: one for every seven bits there are, and one for none."""
+    bits = 64 - int(leading_zeros(_zigzag(value) | 1))
+    return (9 * bits + 64) >> 6
+
+
+@helper
+def _short_size(raw: int) -> int:
+    return 1 if raw < 0x80 else 2
+
+
+@helper
+def _put_short(position: int, raw: int) -> int:
+    """A varint below `_SHORT`, zigzag already in it."""
+    if raw < 0x80:
+        store_u8(position, raw)
+        return position + 1
+    store_i16(position, (raw & 0x7F) | 0x80 | ((raw << 1) & 0x7F00))
+    return position + 2
 
 
 @helper
 def _put_varint(position: int, value: int) -> int:
     raw = _zigzag(value)
-    if 0 <= raw < 0x80:
-        store_u8(position, raw)
-        return position + 1
-    if 0 <= raw < 0x4000:
+    while raw & ~0x7F:
         store_u8(position, (raw & 0x7F) | 0x80)
-        store_u8(position + 1, raw >> 7)
-        return position + 2
-    store_u8(position, (raw & 0x7F) | 0x80)
-    position += 1
-    raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
-    while raw >= 0x80:
-        store_u8(position, (raw & 0x7F) | 0x80)
-        raw >>= 7
+        # The shift must not drag the sign along: bit 63 is data here.
+        raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
         position += 1
     store_u8(position, raw)
     return position + 1
@@ -105,6 +108,12 @@ def _length(column: _Binary, row: int) -> int:
 
 
 @helper
+def _start(column: _Binary, row: int) -> int:
+    """Where a binary value is."""
+    return column[1] + int(load_i32(column[0] + 4 * row))
+
+
+@helper
 def _sized(length: int) -> int:
     """Bytes that a length and what it counts take."""
     return _varint_size(length) + max(length, 0)
@@ -112,7 +121,11 @@ def _sized(length: int) -> int:
 
 @rare
 def _header_range(source: int, row: int) -> tuple[int, int]:
-    offsets = load_i64(source + 8 * _LIST_OFFSETS) + 4 * row
+    """The first header of a row and the one behind its last."""
+    offsets = load_i64(source + 8 * _LIST_OFFSETS)
+    if offsets == 0:
+        return 0, 0
+    offsets += 4 * row
     validity = load_i64(source + 8 * _LIST_VALIDITY)
     if _is_null(validity, load_i64(source + 8 * _LIST_FIRST_BIT), row):
         return 0, 0
@@ -146,86 +159,147 @@ def _put_binary(position: int, column: _Binary, row: int) -> int:
     length = _length(column, row)
     position = _put_varint(position, length)
     if length > 0:
-        start = int(load_i32(column[0] + 4 * row))
-        copy_wide(position, column[1] + start, length, column[2])
+        copy_wide(position, _start(column, row), length, column[2])
         position += length
     return position
 
 
-@kernel("int64(int64, int64, int64, int64, int64)")
-def measure(source: int, rows: int, max_batch_bytes: int, sizes: int, table: int) -> int:
-    """Split `rows` into batches and size each record; the number of batches, or -1 - row.
+@rare
+def _put_record(
+    position: int, end: int, source: int, row: int, delta: int, timestamp_delta: int
+) -> int:
+    """Where the record of `row` ends; nothing is written when that is behind `end`."""
+    keys, values = _column(source, _KEY), _column(source, _VALUE)
+    body = 1 + _varint_size(timestamp_delta) + _varint_size(delta)
+    body += _sized(_length(keys, row)) + _sized(_length(values, row)) + _headers_size(source, row)
+    after = position + _varint_size(body) + body
+    if after > end:
+        return after
+    position = _put_varint(position, body)
+    store_u8(position, 0)
+    position = _put_varint(position + 1, timestamp_delta)
+    position = _put_varint(position, delta)
+    position = _put_binary(position, keys, row)
+    position = _put_binary(position, values, row)
+    _put_headers(position, source, row)
+    return after
 
-    A record larger than `max_batch_bytes` gets a batch of its own; one that no length field can
-    hold is refused. `sizes` is the address of an int32 for each row.
+
+@rare
+def _put_short_records(
+    source: int, first: int, row: int, rows: int, position: int, end: int, latest: int
+) -> tuple[int, int, int]:
+    """Write rows as long as they are what nearly all are: short fields, no headers, room for it.
+
+    This is a loop of its own, without a call for other records, so that all it needs stays in
+    registers. Returned are the row that follows, where the records end, the latest timestamp.
     """
     keys, values = _column(source, _KEY), _column(source, _VALUE)
     timestamps = load_i64(source + 8 * _TIMESTAMPS)
-    has_headers = load_i64(source + 8 * _LIST_OFFSETS) != 0
-    batch = -1
-    used = max_batch_bytes
-    position = 0
-    base_timestamp = 0
-    latest = 0
-    first_row = 0
-    for row in range(rows):
+    base_timestamp = load_i64(timestamps + 8 * first)
+    while row < rows:
+        stamp = load_i64(timestamps + 8 * row)
+        key_length, value_length = _length(keys, row), _length(values, row)
+        timestamp, offset = _zigzag(stamp - base_timestamp), 2 * (row - first)
+        key, value = _zigzag(key_length), _zigzag(value_length)
+        # With a margin for all other fields this covers the length of the record too.
+        if not 0 <= timestamp | offset | (key + value + 64) < _SHORT:
+            break
+        key_length, value_length = max(key_length, 0), max(value_length, 0)
+        body = 2 + _short_size(timestamp) + _short_size(offset)
+        body += _short_size(key) + _short_size(value) + key_length + value_length
+        after = position + _short_size(2 * body) + body
+        if after > end:
+            break
+        key_at, value_at = _start(keys, row), _start(values, row)
+        position = _put_short(position, 2 * body)
+        store_u8(position, 0)
+        position = _put_short(position + 1, timestamp)
+        position = _put_short(position, offset)
+        position = _put_short(position, key)
+        copy_wide(position, key_at, key_length, keys[2])
+        position = _put_short(position + key_length, value)
+        copy_wide(position, value_at, value_length, values[2])
+        store_u8(after - 1, 0)
+        position = after
+        latest = max(latest, stamp)
+        row += 1
+    return row, position, latest
+
+
+@helper
+def _put_batch(source: int, first: int, rows: int, position: int, end: int) -> tuple[int, int, int]:
+    """Write rows up to `end`: the row that follows them, where they end, their latest timestamp."""
+    timestamps = load_i64(source + 8 * _TIMESTAMPS)
+    headers = load_i64(source + 8 * _LIST_OFFSETS) != 0
+    base_timestamp = latest = load_i64(timestamps + 8 * first)
+    row = first
+    while row < rows:
+        if not headers:
+            row, position, latest = _put_short_records(
+                source, first, row, rows, position, end, latest
+            )
+            if row == rows:
+                break
         timestamp = load_i64(timestamps + 8 * row)
-        fixed = 1 + _sized(_length(keys, row)) + _sized(_length(values, row))
-        fixed += _headers_size(source, row) if has_headers else 1
-        body = fixed + _varint_size(timestamp - base_timestamp) + _varint_size(row - first_row)
-        size = _varint_size(body) + body
-        if batch < 0 or used + size > max_batch_bytes:
-            if batch >= 0:
-                store_i64(table + 48 * batch + 8 * 1, row - first_row)
-                store_i64(table + 48 * batch + 8 * 3, used)
-                store_i64(table + 48 * batch + 8 * 5, latest)
-                position += used
-            batch += 1
-            first_row = row
-            base_timestamp = timestamp
-            latest = timestamp
-            body = fixed + 2
-            size = _varint_size(body) + body
-            used = _HEADER_SIZE
-            store_i64(table + 48 * batch + 8 * 0, row)
-            store_i64(table + 48 * batch + 8 * 2, position)
-            store_i64(table + 48 * batch + 8 * 4, timestamp)
-        if used + size > _LARGEST:
-            return -1 - row
-        used += size
+        after = _put_record(position, end, source, row, row - first, timestamp - base_timestamp)
+        if after > end:
+            break
+        position = after
         latest = max(latest, timestamp)
-        store_i32(sizes + 4 * row, body)
-    if batch >= 0:
-        store_i64(table + 48 * batch + 8 * 1, rows - first_row)
-        store_i64(table + 48 * batch + 8 * 3, used)
-        store_i64(table + 48 * batch + 8 * 5, latest)
-    return batch + 1
+        row += 1
+    return row, position, latest
 
 
-@kernel("void(int64, int64, int64, int64, int64)")
-def write(source: int, sizes: int, table: int, batches: int, target: int) -> None:
-    """Write the records of every batch that `measure` planned, leaving room for its header.
+@helper
+def _span(source: int, column: int, first: int, last: int) -> int:
+    """Bytes of data between two rows of a binary column."""
+    offsets = load_i64(source + 8 * column)
+    return int(load_i32(offsets + 4 * last)) - int(load_i32(offsets + 4 * first))
 
-    `target` has the bytes `measure` added up and `WIDE` more. Copies may spill over what follows,
-    which is written later; so batch headers must be written after this.
+
+@kernel("int64(int64, int64)")
+def most_bytes(source: int, rows: int) -> int:
+    """What the records of all rows take at most, found without looking at each."""
+    size = _LONGEST_FIELDS * rows + _span(source, _KEY, 0, rows) + _span(source, _VALUE, 0, rows)
+    lists = load_i64(source + 8 * _LIST_OFFSETS)
+    if lists != 0:
+        first, last = int(load_i32(lists)), int(load_i32(lists + 4 * rows))
+        size += _LONGEST_HEADER_FIELDS * (last - first)
+        size += _span(source, _HEADER_KEY, first, last) + _span(source, _HEADER_VALUE, first, last)
+    return size
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64)")
+def write(
+    source: int, rows: int, max_batch_bytes: int, target: int, size: int, table: int, batches: int
+) -> int:
+    """Write all rows in batches, one behind the other; the number of batches, or -1 - row.
+
+    Before the records of each batch 61 bytes are left for its header. A record larger than
+    `max_batch_bytes` gets a batch of its own; one that no length field can hold is refused, and so
+    is whatever exceeds the `size` of `target` (which has `SPILL` bytes more) or the `batches` there
+    is room for in `table`, laid out as `layout.Written`. Copies may spill over what follows, which
+    is written later; so batch headers must be written after this.
     """
-    keys, values = _column(source, _KEY), _column(source, _VALUE)
     timestamps = load_i64(source + 8 * _TIMESTAMPS)
-    has_headers = load_i64(source + 8 * _LIST_OFFSETS) != 0
+    target_end = target + size
+    row = 0
     for batch in range(batches):
-        first_row = load_i64(table + 48 * batch + 8 * 0)
-        base_timestamp = load_i64(table + 48 * batch + 8 * 4)
-        position = target + load_i64(table + 48 * batch + 8 * 2) + _HEADER_SIZE
-        for row in range(first_row, first_row + load_i64(table + 48 * batch + 8 * 1)):
-            position = _put_varint(position, int(load_i32(sizes + 4 * row)))
-            store_u8(position, 0)
-            timestamp = load_i64(timestamps + 8 * row)
-            position = _put_varint(position + 1, timestamp - base_timestamp)
-            position = _put_varint(position, row - first_row)
-            position = _put_binary(position, keys, row)
-            position = _put_binary(position, values, row)
-            if has_headers:
-                position = _put_headers(position, source, row)
-            else:
-                store_u8(position, 0)
-                position += 1
+        first, records = row, target + _HEADER_SIZE
+        end = min(target + max_batch_bytes, target_end)
+        row, position, latest = _put_batch(source, first, rows, records, end)
+        if row == first:
+            end = min(target + _LARGEST, target_end)
+            row, position, latest = _put_batch(source, first, first + 1, records, end)
+        if row == first:
+            return -1 - row
+        entry = table + 32 * batch
+        store_i64(entry, row - first)
+        store_i64(entry + 8, position - target)
+        store_i64(entry + 16, load_i64(timestamps + 8 * first))
+        store_i64(entry + 24, latest)
+        target = position
+        if row == rows:
+            return batch + 1
+    return -1 - row

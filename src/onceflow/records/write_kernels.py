@@ -191,8 +191,9 @@ def _put_short_records(
 ) -> tuple[int, int, int]:
     """Write rows as long as they are what nearly all are: short fields, no headers, room for it.
 
-    This is a loop of its own, without a call for other records, so that all it needs stays in
-    registers. Returned are the row that follows, where the records end, the latest timestamp.
+    This is a loop of its own, without a call for other records: that call costs a nanosecond a
+    record even when it is not made. Returned are the row that follows, where the records end, the
+    latest timestamp.
     """
     keys, values = _column(source, _KEY), _column(source, _VALUE)
     timestamps = load_i64(source + 8 * _TIMESTAMPS)

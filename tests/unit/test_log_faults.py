@@ -87,8 +87,37 @@ def test_a_shortened_or_missing_file_is_refused() -> None:
     with pytest.raises(LogCorrupt, match="has 300 bytes, but 322 were durable"):
         open_store(shortened)
     disk.unlink(log.active.path("log"))
-    with pytest.raises(LogCorrupt, match="has 0 bytes, but 322 were durable"):
+    with pytest.raises(LogCorrupt, match="is missing, but 322 were durable"):
         open_store(disk)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+@pytest.mark.parametrize("damage", ["missing", "shorter", "longer"])
+def test_a_sealed_segment_must_be_there_whole(stopped: bool, damage: str) -> None:
+    disk, store, log = store_with_log(small_segments())
+    for _ in range(20):
+        append(store, log, new_batch())
+    store.request_checkpoint()
+    if stopped:
+        store.close()
+    disk = SimDisk(disk.tree)
+    path = log.segments[1].path("log")
+    file = disk.open(path, Access.WRITE)
+    if damage == "missing":
+        disk.unlink(path)
+    else:
+        file.truncate(file.size() + (1 if damage == "longer" else -1))
+    with pytest.raises(LogCorrupt, match=f"{path} (is missing|has 96[57] bytes), but 966 were"):
+        open_store(disk, small_segments())
+
+
+def test_a_file_that_is_not_ours_is_left_alone() -> None:
+    disk, log = crashed_store()
+    for name in ("notes.txt", "00000000000000000000.producers", "7.log"):
+        disk.open(f"{log.directory}/{name}", Access.CREATE)
+    open_store(disk)
+    assert disk.exists(f"{log.directory}/notes.txt")
+    assert disk.exists(f"{log.directory}/7.log")
 
 
 def test_every_flipped_byte_of_the_checkpoint_is_noticed() -> None:

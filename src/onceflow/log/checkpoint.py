@@ -43,6 +43,8 @@ class CheckpointedLog(NamedTuple):
     topic: str
     start_offset: int
     end: Mark
+    sealed: tuple[tuple[int, int], ...]
+    """Base offset and size of the files before the one that `end` lies in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +67,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
             "clean": checkpoint.clean,
             "journal": checkpoint.journal,
             "logs": [
-                [
-                    log.log_id.topic_id.hex,
-                    log.log_id.partition,
-                    log.topic,
-                    log.start_offset,
-                    log.end,
-                ]
-                for log in checkpoint.logs
+                (log.log_id.topic_id.hex, log.log_id.partition, *log[1:]) for log in checkpoint.logs
             ],
         },
         separators=(",", ":"),
@@ -112,8 +107,14 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
         clean=fields["clean"],
         journal=JournalStart(*fields["journal"]) if fields["journal"] else None,
         logs=tuple(
-            CheckpointedLog(LogId(UUID(hex=topic_id), partition), topic, start, Mark(*end))
-            for topic_id, partition, topic, start, end in fields["logs"]
+            CheckpointedLog(
+                LogId(UUID(hex=topic_id), partition),
+                topic,
+                start,
+                Mark(*end),
+                tuple((base, size) for base, size in sealed),
+            )
+            for topic_id, partition, topic, start, end, sealed in fields["logs"]
         ),
     )
 

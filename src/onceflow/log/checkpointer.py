@@ -32,6 +32,15 @@ def _remove(disk: Disk, files: list[str], directories: list[str]) -> Job:
             yield
 
 
+def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
+    sealed = tuple(
+        (segment.base_offset, segment.size)
+        for segment in log.segments
+        if segment.base_offset < end.segment
+    )
+    return CheckpointedLog(log.log_id, log.topic, log.durable_start, end, sealed)
+
+
 class Checkpointer:
     """`durable` is the set of logs as of the last durable group; its owner keeps it so."""
 
@@ -102,10 +111,7 @@ class Checkpointer:
             incarnation=self._incarnation,
             clean=clean,
             journal=None if self._journal is None else self._journal.start,
-            logs=tuple(
-                CheckpointedLog(log.log_id, log.topic, log.durable_start, marks[log.log_id])
-                for log in logs
-            ),
+            logs=tuple(_described(log, marks[log.log_id]) for log in logs),
         )
         return checkpoint, [log.collect_flush(closing=clean) for log in logs]
 

@@ -27,7 +27,7 @@ from onceflow.log.journal_format import EntryKind
 from onceflow.log.journal_reader import read_journal
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.partition_log import Mark, PartitionLog, directory_name
-from onceflow.log.segment import Segment, scan, segment_path
+from onceflow.log.segment import Segment, scan, segment_base, segment_path
 from onceflow.runtime.disk import Access, Disk
 
 STRAY = ".stray"
@@ -104,19 +104,30 @@ class _Found:
                 "restore it from a backup"
             )
         self._sizes = {
-            int(entry.name[:20]): entry.size
+            base: entry.size
             for entry in disk.entries(self._directory)
-            if entry.name.endswith(".log")
+            if entry.name.endswith(".log") and (base := segment_base(entry.name)) is not None
         }
-        if self._sizes.get(self._end.segment, -1) < self._end.position:
-            raise LogCorrupt(
-                f"{self._path(self._end.segment)} has {self._sizes.get(self._end.segment, 0)} "
-                f"bytes, but {self._end.position} were durable; restore it from a backup"
-            )
+        self._check_sizes()
         self._segments = self._live_segments()
 
     def _path(self, base_offset: int) -> str:
         return segment_path(self._directory, base_offset, "log")
+
+    def _check_sizes(self) -> None:
+        """Every file that holds durable records is there and long enough."""
+        files = [*self.saved.sealed, (self._end.segment, self._end.position)]
+        needed = [
+            each for each, after in pairwise(files) if after[0] > self.saved.start_offset
+        ] + files[-1:]
+        for base, size in needed:
+            found = self._sizes.get(base)
+            if found is None or found < size or (found > size and base != self._end.segment):
+                state = "is missing" if found is None else f"has {found} bytes"
+                raise LogCorrupt(
+                    f"{self._path(base)} {state}, but {size} were durable. "
+                    "Nothing was changed; restore the file from a backup"
+                )
 
     def _live_segments(self) -> list[Segment]:
         """The segments from the one with the log start to the one with the durable end."""
@@ -185,7 +196,8 @@ class _Found:
         live = {segment.base_offset for segment in self._segments}
         self._trimmed = True
         for entry in self._disk.entries(self._directory):
-            if int(entry.name[:20]) not in live:
+            base = segment_base(entry.name)
+            if base is not None and base not in live:
                 self._disk.unlink(f"{self._directory}/{entry.name}")
         if self._sizes[self._end.segment] > self._end.position:
             self._segments[-1].file.truncate(self._end.position)

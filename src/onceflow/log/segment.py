@@ -39,6 +39,12 @@ def segment_path(directory: str, base_offset: int, suffix: str) -> str:
     return f"{directory}/{base_offset:020}.{suffix}"
 
 
+def segment_base(name: str) -> int | None:
+    """The base offset in a file's name; None for a name that is not a segment's."""
+    stem, dot, _ = name.partition(".")
+    return int(stem) if dot and len(stem) == 20 and stem.isdigit() else None
+
+
 def scan(
     file: File, start: int, end: int, *, check_crc: bool, read_size: int = _SEQUENTIAL_READ
 ) -> Iterator[Found]:

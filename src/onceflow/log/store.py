@@ -112,11 +112,15 @@ class LogStore:
         """Recovers what is on the disk. Raises `LogCorrupt`, `NewerFormat` or `PathInUse`, each
         with nothing changed."""
         lock = disk.lock(_LOCK)
-        checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
-        recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
-        incarnation = checkpoint.incarnation + 1
-        store = cls(disk, background, config, recovered, incarnation, lock, on_failure)
-        store._checkpointer.write_now()
+        try:
+            checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
+            recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
+            incarnation = checkpoint.incarnation + 1
+            store = cls(disk, background, config, recovered, incarnation, lock, on_failure)
+            store._checkpointer.write_now()
+        except BaseException:
+            lock.close()
+            raise
         if config.durability is Durability.OS and disk.exists(JOURNAL):
             remove_directory(disk, JOURNAL)  # all of it is in the logs now
         return store

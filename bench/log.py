@@ -33,6 +33,7 @@ from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
 from onceflow.runtime.background import Threads
 from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
 
 ROUNDS = 5
@@ -66,7 +67,7 @@ class Opened:
     def __init__(self, root: Path, durability: Durability = Durability.FSYNC) -> None:
         self.background = Threads()
         config = StoreConfig(durability=durability, log=LogConfig(retention_ms=-1))
-        self.store = LogStore.open(RealDisk(root), self.background, config)
+        self.store = LogStore.open(RealDisk(root), self.background, RealRand(), config)
 
     def logs(self, count: int) -> list[PartitionLog]:
         ids = [LogId(UUID(int=1), number) for number in range(count)]

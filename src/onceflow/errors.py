@@ -100,8 +100,16 @@ class StoreFailed(LogError):
     """A write or sync of the journal failed; the store has stopped for good."""
 
 
+class StoreClosed(LogError):
+    """The store was closed in an orderly way."""
+
+
 class StoreBusy(LogError):
     """More bytes wait for the journal than may be held in memory; try again soon."""
+
+
+class InvalidSetting(OnceflowError):
+    """A setting has a value that is not allowed; the message names both and what is."""
 
 
 class InvariantViolated(OnceflowError):

@@ -19,6 +19,7 @@ from onceflow.records.columns import encode
 from onceflow.records.control import marker
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
 from tools.java import find_java
 
@@ -55,7 +56,7 @@ def make_batch(number: int) -> NewBatch:
 def written(tmp_path: Path) -> Path:
     """The directory of a partition with several segments, after a clean stop."""
     config = StoreConfig(log=LogConfig(segment_bytes=30_000, index_interval_bytes=2000))
-    store = LogStore.open(RealDisk(tmp_path), Inline(), config)
+    store = LogStore.open(RealDisk(tmp_path), Inline(), RealRand(), config)
     log_id = LogId(UUID(int=5), 0)
     store.create("dumped", [log_id])
     log = store.logs[log_id]

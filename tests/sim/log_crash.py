@@ -27,6 +27,7 @@ from onceflow.records.batch import (
     seal,
 )
 from onceflow.runtime.background import Inline
+from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_crash import Image
 from onceflow.runtime.sim_disk import SimDisk
@@ -97,13 +98,14 @@ class LogWorkload:
     def __post_init__(self) -> None:
         rand = random.Random(self.seed)
         background = SimBackground(random.Random(self.seed))
-        store = LogStore.open(self.disk, background, config(self.durability))
+        incarnations = SimRand(self.seed)
+        store = LogStore.open(self.disk, background, incarnations, config(self.durability))
         for step in range(self.steps):
             if step % 97 == 96:  # a stop and a start on the way
                 store.close()
                 background.close()
                 self._all_acked()
-                store = LogStore.open(self.disk, background, config(self.durability))
+                store = LogStore.open(self.disk, background, incarnations, config(self.durability))
             self._operate(store, rand, step)
             for _ in range(rand.choice((0, 0, 1, 3, 8))):
                 background.step()
@@ -238,10 +240,11 @@ def check_image(image: Image, workload: LogWorkload, *, alive: bool = True) -> N
     # Without syncs a power cut may take what was acknowledged; a killed process may not.
     all_kept = workload.durability is Durability.FSYNC or image.kind == "all unsynced"
     try:
-        store = LogStore.open(image.disk, Inline(), config(workload.durability))
+        rand = SimRand(-1 - workload.seed)
+        store = LogStore.open(image.disk, Inline(), rand, config(workload.durability))
         _check_store(store, workload, image.boundary, all_kept=all_kept)
         if alive:
-            _check_alive(store, image.disk, workload.durability)
+            _check_alive(store, image.disk, rand, workload.durability)
     except (OnceflowError, PromiseBroken) as error:
         raise PromiseBroken(
             f"seed {workload.seed}, boundary {image.boundary}, image {image.kind!r}: "
@@ -262,13 +265,38 @@ def _check_store(store: LogStore, workload: LogWorkload, boundary: int, *, all_k
         log = store.logs.get(log_id)
         if exists is not None and exists != (log is not None):
             raise PromiseBroken(f"log {log_id}: exists is {log is not None}, not {exists}")
+        past = [each for each in expected.asked if each.asked_at <= boundary]
+        if all_kept:
+            survivors |= _surviving_names(log, past, boundary)
         if log is not None:
-            past = [each for each in expected.asked if each.asked_at <= boundary]
             found = _check_bytes(log, past)
+            _check_cuts(past, found, boundary)
             if all_kept:
                 _check_start(log, past, boundary)
                 survivors |= _surviving(log, past, found, boundary)
-    _check_prefix(workload, survivors)
+    if workload.durability is Durability.FSYNC:  # without a journal there is no order over all logs
+        _check_prefix(workload, survivors)
+
+
+def _surviving_names(log: PartitionLog | None, past: list[Asked], boundary: int) -> dict[int, bool]:
+    """Which creations and deletions are known to have survived, or known not to have."""
+    survivors: dict[int, bool] = {}
+    for asked in past:
+        if asked.kind == "create" and (log is not None or len(past) == 1):
+            survivors[id(asked)] = log is not None
+        if asked.kind == "delete" and (log is not None or _acked(past[0], boundary)):
+            survivors[id(asked)] = log is None
+    return survivors
+
+
+def _check_cuts(past: list[Asked], found: dict[int, StoredBatch], boundary: int) -> None:
+    """What an acknowledged truncation has cut off is gone, unless it was appended again."""
+    for number, cut in enumerate(past):
+        if cut.kind == "truncate" and _acked(cut, boundary):
+            again = {each.data for each in past[number:] if each.kind == "append"}
+            for offset, batch in found.items():
+                if offset >= cut.offset and bytes(batch.buffer) not in again:
+                    raise PromiseBroken(f"the batch at {offset} was cut off and is back")
 
 
 def _check_bytes(log: PartitionLog, past: list[Asked]) -> dict[int, StoredBatch]:
@@ -303,7 +331,11 @@ def _surviving(
     log: PartitionLog, past: list[Asked], found: dict[int, StoredBatch], boundary: int
 ) -> dict[int, bool]:
     survivors: dict[int, bool] = {}
+    highest = 0
     for number, asked in enumerate(past):
+        if asked.kind == "start" and asked.offset > highest:
+            highest = asked.offset
+            survivors[id(asked)] = log.start_offset >= highest
         if asked.kind != "append" or asked.end <= log.start_offset:
             continue
         cuts = (each for each in past[number:] if each.kind == "truncate")
@@ -320,10 +352,12 @@ def _check_prefix(workload: LogWorkload, survivors: dict[int, bool]) -> None:
     """What survives is a prefix of one total order, over all logs."""
     order = [survivors[id(each)] for each in workload.asked if id(each) in survivors]
     if sorted(order, reverse=True) != order:
-        raise PromiseBroken("a later append survived where an earlier one of another log did not")
+        raise PromiseBroken("a later change survived where an earlier one of another log did not")
 
 
-def _check_alive(store: LogStore, disk: SimDisk, durability: Durability) -> None:
+def _check_alive(
+    store: LogStore, disk: SimDisk, incarnations: SimRand, durability: Durability
+) -> None:
     """The recovered store works, stops, and starts with what it had."""
     rand = random.Random(1)
     for log in store.logs.values():
@@ -332,10 +366,25 @@ def _check_alive(store: LogStore, disk: SimDisk, durability: Durability) -> None
             raise PromiseBroken("an append after recovery is not acknowledged")
     ends = {log_id: (log.start_offset, log.end_offset) for log_id, log in store.logs.items()}
     store.close()
-    again = LogStore.open(disk, Inline(), config(durability))
+    _check_tidy(store, disk)
+    again = LogStore.open(disk, Inline(), incarnations, config(durability))
     if not again.report.clean:
         raise PromiseBroken("a clean stop is not recognised")
     if ends != {log_id: (log.start_offset, log.end_offset) for log_id, log in again.logs.items()}:
         raise PromiseBroken("logs differ after a clean stop")
     for log in again.logs.values():
         read_all(log)
+    _check_tidy(again, disk)
+
+
+def _check_tidy(store: LogStore, disk: SimDisk) -> None:
+    """On the disk is what belongs to the logs, and nothing else."""
+    directories = {entry.name for entry in disk.entries(".") if entry.is_dir} - {"journal"}
+    strays = {name for name in directories if name.endswith(".stray")}
+    if directories - strays != {log.directory for log in store.logs.values()}:
+        raise PromiseBroken(f"directories are left over: {sorted(directories)}")
+    for log in store.logs.values():
+        expected = {segment.path("log") for segment in log.segments}
+        files = {f"{log.directory}/{entry.name}" for entry in disk.entries(log.directory)}
+        if {path for path in files if path.endswith(".log")} != expected:
+            raise PromiseBroken(f"files are left over: {sorted(files - expected)}")

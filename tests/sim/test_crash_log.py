@@ -6,6 +6,9 @@ the index files, the same checks must find broken promises.
 
 from __future__ import annotations
 
+import random
+from uuid import UUID
+
 import pytest
 
 from onceflow.errors import IndexInvalid
@@ -14,9 +17,19 @@ from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
 from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Inline
+from onceflow.runtime.rand import SimRand
+from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_crash import crash_images
 from onceflow.runtime.sim_disk import Op, SimDisk, Sync, SyncDir, SyncWrite
-from tests.sim.log_crash import LogWorkload, PromiseBroken, check_image, config
+from onceflow.types import LogId
+from tests.sim.log_crash import (
+    NOW_MS,
+    LogWorkload,
+    PromiseBroken,
+    check_image,
+    config,
+    make_batch,
+)
 
 SUBSETS = 2
 
@@ -54,9 +67,32 @@ def test_a_power_cut_during_recovery_is_recovered_from() -> None:
     workload = LogWorkload(seed=3, steps=40)
     images = list(crash_images(workload.disk, seed=3, subsets=1))
     for image in images[:: len(images) // 6]:
-        LogStore.open(image.disk, Inline(), config())
+        LogStore.open(image.disk, Inline(), SimRand(5), config())
         for second in crash_images(image.disk, seed=4, subsets=1):
             check_image(second._replace(boundary=image.boundary), workload, alive=False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_start_never_overtakes_an_append_before_it(seed: int) -> None:
+    disk, background = SimDisk(), SimBackground(random.Random(seed))
+    store = LogStore.open(disk, background, SimRand(seed), config())
+    log_id = LogId(UUID(int=1), 0)
+    store.create("orders", [log_id])
+    log = store.logs[log_id]
+    rand = random.Random(seed)
+    store.append(log, make_batch(rand, NOW_MS).assign(0, 0))
+    background.wait(lambda: log.high_watermark > 0)
+    end = log.end_offset
+    first = len(disk.ops)
+    store.append(log, make_batch(rand, NOW_MS).assign(end, 0))
+    store.delete_records(log, end)
+    store.request_checkpoint()
+    background.close()
+    outcomes = set()
+    for image in crash_images(disk, seed=seed, subsets=2, first=first):
+        found = LogStore.open(image.disk, Inline(), SimRand(-1), config()).logs[log_id]
+        outcomes.add((found.start_offset == end, found.end_offset > end))
+    assert outcomes == {(False, False), (True, True)}  # both were in one group
 
 
 class LyingDisk(SimDisk):
@@ -105,7 +141,7 @@ def test_the_checks_notice_a_recovery_that_trusts_the_index(
         except IndexInvalid:  # there is no file
             honest(segment, check_crc=check_crc)
 
-    workload = LogWorkload(seed=1, steps=60)
+    workload = LogWorkload(seed=2, steps=60)
     check_all(workload, subsets=0, first=len(workload.disk.ops))
     monkeypatch.setattr(Indexes, "from_bytes", trusting)
     monkeypatch.setattr(Segment, "_follow", follow)

@@ -41,14 +41,14 @@ async def client(world: World, store: LogStore, log: PartitionLog, number: int) 
 
 async def main(world: World) -> list[tuple[bytes, bytes]]:
     """For each partition what was acknowledged, and what a power cut at the end leaves of it."""
-    store = LogStore.open(world.disk, world.background, config())
+    store = LogStore.open(world.disk, world.background, world.rand, config())
     log_ids = [LogId(world.rand.uuid4(), number) for number in range(CLIENTS)]
     await durable(store.create("orders", log_ids))
     clients = (client(world, store, store.logs[each], each.partition) for each in log_ids)
     acked = await asyncio.gather(*clients)
     images = crash_images(world.disk, seed=1, subsets=0, first=len(world.disk.ops))
     image = next(each for each in images if each.kind == "nothing unsynced")
-    recovered = LogStore.open(image.disk, Inline(), config())
+    recovered = LogStore.open(image.disk, Inline(), world.rand, config())
     found = [read_all(recovered.logs[each]) for each in log_ids]
     return list(zip(acked, found, strict=True))
 

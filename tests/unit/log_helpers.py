@@ -10,10 +10,12 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
 from onceflow.runtime.background import Inline
+from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_disk import SimDisk
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000
+RAND = SimRand(1)
 
 
 def new_batch(records: int = 1, *, size: int = 100, timestamp: int = NOW_MS) -> NewBatch:
@@ -36,7 +38,7 @@ def log_id(number: int, partition: int = 0) -> LogId:
 
 
 def open_store(disk: SimDisk, config: StoreConfig | None = None) -> LogStore:
-    return LogStore.open(disk, Inline(), config or StoreConfig(reserve_bytes=0))
+    return LogStore.open(disk, Inline(), RAND, config or StoreConfig(reserve_bytes=0))
 
 
 def small_segments(**settings: int) -> StoreConfig:

@@ -13,6 +13,7 @@ from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
 from onceflow.runtime.sim_disk import Op, SimDisk, Sync, SyncWrite, Tree, Write
 from tests.unit.log_helpers import (
+    RAND,
     append,
     log_id,
     new_batch,
@@ -45,8 +46,8 @@ def crashed_store() -> tuple[SimDisk, PartitionLog]:
 
 def test_a_damaged_group_before_a_whole_one_is_refused_with_file_and_position() -> None:
     disk, _ = crashed_store()
-    # Groups 1 to 3 are below the checkpoint; 4, 5 and 6 are in blocks 3, 4 and 5.
-    for position in (3 * 4096 + 20, 3 * 4096 + 100, 4 * 4096 + 60):
+    # The checkpoint covered groups 1 to 3, so 4, 5 and 6 are in blocks 0, 1 and 2 again.
+    for position in (20, 100, 4096 + 60):
         damaged = flipped(disk.tree, "journal/00000000.journal", position)
         before = damaged.tree.copy()
         with pytest.raises(LogCorrupt, match=r"journal group \d .*0000\.journal at byte \d+"):
@@ -57,7 +58,7 @@ def test_a_damaged_group_before_a_whole_one_is_refused_with_file_and_position() 
 
 def test_a_damaged_last_group_is_taken_for_the_torn_one_that_nobody_was_told_of() -> None:
     disk, log = crashed_store()
-    store = open_store(flipped(disk.tree, "journal/00000000.journal", 5 * 4096 + 60))
+    store = open_store(flipped(disk.tree, "journal/00000000.journal", 2 * 4096 + 60))
     assert offsets(store.logs[log.log_id]) == [0, 1, 3, 6]
 
 
@@ -157,7 +158,7 @@ def test_an_unknown_directory_is_moved_aside_not_deleted() -> None:
 def test_a_failed_journal_write_stops_the_store_for_good(kind: type[Op]) -> None:
     disk = SimDisk()
     failures: list[Exception] = []
-    store = LogStore.open(disk, Inline(), StoreConfig(reserve_bytes=0), failures.append)
+    store = LogStore.open(disk, Inline(), RAND, StoreConfig(reserve_bytes=0), failures.append)
     store.create("orders", [log_id(1)])
     log = store.logs[log_id(1)]
     append(store, log, new_batch())

@@ -30,6 +30,7 @@ from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_disk import SimDisk, SyncWrite
 from tests.unit.log_helpers import (
     NOW_MS,
+    RAND,
     append,
     log_id,
     new_batch,
@@ -80,7 +81,7 @@ def test_a_read_gives_whole_batches_of_about_the_size_asked_for() -> None:
 def test_nothing_is_shown_before_it_is_durable_and_one_write_serves_all_who_wait() -> None:
     disk = SimDisk()
     background = SimBackground(random.Random(1))
-    store = LogStore.open(disk, background, StoreConfig(reserve_bytes=0))
+    store = LogStore.open(disk, background, RAND, StoreConfig(reserve_bytes=0))
     created = store.create("orders", [log_id(1), log_id(2)])
     background.wait(lambda: created.done)
     one, two = store.logs[log_id(1)], store.logs[log_id(2)]
@@ -206,11 +207,11 @@ def test_partitions_are_created_all_or_none() -> None:
 
 
 def test_two_processes_cannot_open_one_directory(tmp_path: Path) -> None:
-    store = LogStore.open(RealDisk(tmp_path), Inline(), StoreConfig())
+    store = LogStore.open(RealDisk(tmp_path), Inline(), RAND, StoreConfig())
     with pytest.raises(PathInUse, match="in use by another process"):
-        LogStore.open(RealDisk(tmp_path), Inline(), StoreConfig())
+        LogStore.open(RealDisk(tmp_path), Inline(), RAND, StoreConfig())
     store.close()
-    LogStore.open(RealDisk(tmp_path), Inline(), StoreConfig()).close()
+    LogStore.open(RealDisk(tmp_path), Inline(), RAND, StoreConfig()).close()
 
 
 def test_a_directory_of_a_newer_version_is_refused() -> None:
@@ -237,21 +238,21 @@ def test_the_durability_can_be_changed_between_two_starts(
     first: Durability, second: Durability
 ) -> None:
     disk = SimDisk()
-    store = LogStore.open(disk, Inline(), StoreConfig(durability=first, reserve_bytes=0))
+    store = LogStore.open(disk, Inline(), RAND, StoreConfig(durability=first, reserve_bytes=0))
     store.create("orders", [log_id(1)])
     append(store, store.logs[log_id(1)], new_batch(3))
     # No stop: the second start has to recover what the first one left.
     disk = SimDisk(disk.tree)
-    store = LogStore.open(disk, Inline(), StoreConfig(durability=second, reserve_bytes=0))
+    store = LogStore.open(disk, Inline(), RAND, StoreConfig(durability=second, reserve_bytes=0))
     assert offsets(store.logs[log_id(1)]) == [0]
     assert disk.exists("journal") == (second is Durability.FSYNC)
     assert append(store, store.logs[log_id(1)], new_batch(3)).done
 
 
 def test_too_much_waiting_is_refused_without_a_trace() -> None:
-    config = StoreConfig(journal=JournalConfig(gathered_bytes=1000), reserve_bytes=0)
+    config = StoreConfig(journal=JournalConfig(gathered_bytes=1100), reserve_bytes=0)
     background = SimBackground(random.Random(2))
-    store = LogStore.open(SimDisk(), background, config)
+    store = LogStore.open(SimDisk(), background, RAND, config)
     ticket = store.create("orders", [log_id(1)])
     background.wait(lambda: ticket.done)
     log = store.logs[log_id(1)]
@@ -273,7 +274,7 @@ def test_the_journal_starts_small_grows_with_use_and_reuses_its_files(tmp_path: 
     config = StoreConfig(
         journal=JournalConfig(first_file_bytes=1 << 16, largest_file_bytes=1 << 19, files=2)
     )
-    store = LogStore.open(RealDisk(tmp_path), background, config)
+    store = LogStore.open(RealDisk(tmp_path), background, RAND, config)
     sizes = [[path.stat().st_size for path in (tmp_path / "journal").iterdir()]]
     assert sizes == [[1 << 16]]
     created = store.create("orders", [log_id(1)])

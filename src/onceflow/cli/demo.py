@@ -28,6 +28,7 @@ from onceflow.records.columns import decode
 from onceflow.runtime.background import Inline
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.rand import RealRand
 
 READ_BYTES = 1 << 20
 
@@ -106,7 +107,7 @@ def _write_and_kill(data: Path, batches: int) -> Iterator[tuple[int, int, int]]:
 def _recover(data: Path, acked: Acked) -> Round:
     clock = RealClock()
     started = clock.monotonic()
-    store = LogStore.open(RealDisk(data), Inline(), StoreConfig())
+    store = LogStore.open(RealDisk(data), Inline(), RealRand(), StoreConfig())
     recovery_ms = (clock.monotonic() - started) * 1000
     found: Acked = {}
     records = 0

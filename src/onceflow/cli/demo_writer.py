@@ -24,6 +24,7 @@ from onceflow.records.columns import encode
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
 
 TOPIC = "demo"
@@ -39,7 +40,7 @@ def log_ids() -> list[LogId]:
 def demo_writer(directory: Annotated[Path, typer.Argument(help="The data directory.")]) -> None:
     """Appends to the logs in a directory until it is killed."""
     background = Threads()
-    store = LogStore.open(RealDisk(directory), background, StoreConfig())
+    store = LogStore.open(RealDisk(directory), background, RealRand(), StoreConfig())
     missing = [log_id for log_id in log_ids() if log_id not in store.logs]
     if missing:
         ticket = store.create(TOPIC, missing)

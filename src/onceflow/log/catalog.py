@@ -41,6 +41,7 @@ class Catalog:
             case EntryKind.DELETE:
                 log = self.get(entry.log_id)
                 del self.logs[entry.log_id]
+                log.is_deleted = True
             case EntryKind.LOG_START:
                 log = self.get(entry.log_id)
                 log.advance_start(entry.offset)

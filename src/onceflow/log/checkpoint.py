@@ -36,6 +36,14 @@ class Durability(Enum):
     """In the page cache: safe when the process dies, perhaps not when the machine does."""
 
 
+class SealedSegment(NamedTuple):
+    """A file that no append changes any more."""
+
+    base_offset: int
+    size: int
+    max_timestamp: int
+
+
 class CheckpointedLog(NamedTuple):
     """One log as its own files hold it durably."""
 
@@ -43,8 +51,8 @@ class CheckpointedLog(NamedTuple):
     topic: str
     start_offset: int
     end: Mark
-    sealed: tuple[tuple[int, int], ...]
-    """Base offset and size of the files before the one that `end` lies in."""
+    sealed: tuple[SealedSegment, ...]
+    """The files before the one that `end` lies in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +120,7 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
                 topic,
                 start,
                 Mark(*end),
-                tuple((base, size) for base, size in sealed),
+                tuple(SealedSegment(*each) for each in sealed),
             )
             for topic_id, partition, topic, start, end, sealed in fields["logs"]
         ),

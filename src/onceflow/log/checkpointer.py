@@ -8,14 +8,23 @@ journal files before it are used again, and files of deleted data are removed: n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from onceflow.errors import DiskFull
-from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability, write_checkpoint
+from onceflow.log.checkpoint import (
+    Checkpoint,
+    CheckpointedLog,
+    Durability,
+    SealedSegment,
+    write_checkpoint,
+)
+from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal
 from onceflow.log.partition_log import Flush, Mark, PartitionLog
 from onceflow.log.recovery import DELETED, remove_directory
-from onceflow.runtime.background import Background, Job, Lane
+from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Disk
 from onceflow.types import LogId
 
@@ -34,11 +43,19 @@ def _remove(disk: Disk, files: list[str], directories: list[str]) -> Job:
 
 def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
     sealed = tuple(
-        (segment.base_offset, segment.size)
+        SealedSegment(segment.base_offset, segment.size, segment.max_timestamp)
         for segment in log.segments
         if segment.base_offset < end.segment
     )
     return CheckpointedLog(log.log_id, log.topic, log.durable_start, end, sealed)
+
+
+class _Capture(NamedTuple):
+    """One checkpoint: what it says, what has to be durable first, and what may go afterwards."""
+
+    checkpoint: Checkpoint
+    flushes: list[Flush]
+    deleted: list[PartitionLog]
 
 
 class Checkpointer:
@@ -47,7 +64,7 @@ class Checkpointer:
     def __init__(
         self,
         disk: Disk,
-        background: Background,
+        jobs: Jobs,
         durability: Durability,
         incarnation: int,
         journal: Journal | None,
@@ -55,53 +72,47 @@ class Checkpointer:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._disk = disk
-        self._background = background
+        self._jobs = jobs
         self._durability = durability
         self._incarnation = incarnation
         self._journal = journal
         self._durable = durable
         self._on_failure = on_failure
-        self._due = False
-        self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
+        self._is_due = False
         self._is_running = False
-        self._removals = 0
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether nothing is under way in the background."""
-        return not self._is_running and not self._removals
+        self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
 
     def request(self) -> None:
         """Takes a checkpoint as soon as none is running and no group is in flight."""
-        self._due = True
+        self._is_due = True
         self.proceed()
 
     def proceed(self) -> None:
         """Starts a checkpoint that is due, if that is possible now."""
         between_groups = self._journal is None or self._journal.is_between_groups
-        if self._due and not self._is_running and between_groups:
-            self._due = False
-            self._start()
+        if self._is_due and not self._is_running and between_groups:
+            capture = self._capture()
+            self._is_running = True
+            self._jobs.submit(Lane.BULK, self._write(capture), partial(self._ended, capture))
 
-    def _start(self) -> None:
-        checkpoint, flushes = self._capture()
-        gone, self.deleted = self.deleted, []
-        self._is_running = True
-
-        def done(error: Exception | None) -> None:
-            self._is_running = False
-            if isinstance(error, DiskFull):
-                self._postpone(gone, flushes)
-            elif error is not None:
-                self._on_failure(error)
-            else:
-                self._completed(checkpoint, gone)
-
-        self._background.submit(Lane.BULK, write_checkpoint(self._disk, checkpoint, flushes), done)
+    def write_now(
+        self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
+    ) -> None:
+        """A checkpoint before going on; only between groups and while none is running."""
+        capture = self._capture(clean=clean, cut=cut)
+        try:
+            for _ in self._write(capture):
+                pass
+        except Exception as error:
+            self._ended(capture, error)
+            raise
+        self._ended(capture, None)
 
     def _capture(
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
-    ) -> tuple[Checkpoint, list[Flush]]:
+    ) -> _Capture:
+        self._is_due = False
+        deleted, self.deleted = self.deleted, []
         logs = self._durable.values()
         marks = {log.log_id: log.durable for log in logs}
         if cut is not None:
@@ -113,47 +124,49 @@ class Checkpointer:
             journal=None if self._journal is None else self._journal.start,
             logs=tuple(_described(log, marks[log.log_id]) for log in logs),
         )
-        return checkpoint, [log.collect_flush(closing=clean) for log in logs]
+        flushes = [log.collect_flush(closing=clean) for log in logs]
+        return _Capture(checkpoint, flushes, deleted)
 
-    def _postpone(self, gone: list[PartitionLog], flushes: list[Flush]) -> None:
+    def _write(self, capture: _Capture) -> Job:
+        return write_checkpoint(self._disk, capture.checkpoint, capture.flushes)
+
+    def _ended(self, capture: _Capture, error: Exception | None) -> None:
+        self._is_running = False
+        if isinstance(error, DiskFull):
+            self._postpone(capture)
+        elif error is not None:
+            self._on_failure(error)
+        else:
+            self._set_free(capture)
+
+    def _postpone(self, capture: _Capture) -> None:
         """No room for the checkpoint itself: the old one stands, and the next one does it all.
 
         It is due at once but tried again only after the next group or request: by then some
         append has found room.
         """
-        self._due = True
-        self.deleted = gone + self.deleted
-        for flush in flushes:
+        self._is_due = True
+        self.deleted = capture.deleted + self.deleted
+        for flush in capture.flushes:
             flush.log.take_back(flush)
 
-    def _completed(self, checkpoint: Checkpoint, gone: Iterable[PartitionLog]) -> None:
+    def _set_free(self, capture: _Capture) -> None:
+        for flush in capture.flushes:
+            for segment, _, _ in flush.indexes:
+                segment.release_indexes()
         files: list[str] = []
-        for saved in checkpoint.logs:
+        for saved in capture.checkpoint.logs:
             log = self._durable.get(saved.log_id)
             if log is not None:
                 files += log.drop_segments(saved.start_offset, saved.end)
-        directories = [log.directory for log in gone]
+        directories = [log.directory for log in capture.deleted]
         if files or directories:
-            self._removals += 1
-            self._background.submit(
-                Lane.BULK, _remove(self._disk, files, directories), self._removed
-            )
-        if self._journal is not None and checkpoint.journal is not None:
-            self._journal.release(checkpoint.journal.sequence)
+            job = _remove(self._disk, files, directories)
+            self._jobs.submit(Lane.BULK, job, self._removed)
+        if self._journal is not None and capture.checkpoint.journal is not None:
+            self._journal.release(capture.checkpoint.journal)
         self.proceed()
 
     def _removed(self, error: Exception | None) -> None:
-        self._removals -= 1
         if error is not None:
             self._on_failure(error)
-
-    def write_now(
-        self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
-    ) -> None:
-        """A checkpoint before going on; only between groups and while none is running."""
-        self._due = False
-        checkpoint, flushes = self._capture(clean=clean, cut=cut)
-        gone, self.deleted = self.deleted, []
-        for _ in write_checkpoint(self._disk, checkpoint, flushes):
-            pass
-        self._completed(checkpoint, gone)

@@ -26,8 +26,8 @@ class OffsetIndex:
     __slots__ = ("offsets", "positions")
 
     def __init__(self) -> None:
-        self.offsets = array("q")
-        self.positions = array("q")
+        self.offsets = array("i")
+        self.positions = array("i")
 
     def add(self, offset: int, position: int) -> None:
         self.offsets.append(offset)
@@ -60,13 +60,13 @@ class OffsetIndex:
         if len(data) % _OFFSET_ENTRY.itemsize:
             raise IndexInvalid(f"{len(data)} bytes are no whole number of offset index entries")
         entries = np.frombuffer(data, _OFFSET_ENTRY)
-        offsets, positions = entries["offset"].astype("i8"), entries["position"].astype("i8")
+        offsets, positions = entries["offset"].astype("i4"), entries["position"].astype("i4")
         if len(entries) and not (
             offsets[0] >= 0
             and positions[0] >= 0
             and positions[-1] < segment_size
-            and (np.diff(offsets) > 0).all()
-            and (np.diff(positions) > 0).all()
+            and (offsets[1:] > offsets[:-1]).all()
+            and (positions[1:] > positions[:-1]).all()
         ):
             raise IndexInvalid("offset index entries do not grow or leave the segment")
         index = cls()
@@ -82,7 +82,7 @@ class TimeIndex:
 
     def __init__(self) -> None:
         self.timestamps = array("q")
-        self.offsets = array("q")
+        self.offsets = array("i")
 
     def add(self, timestamp: int, offset: int) -> None:
         """Adds an entry unless time has not moved on since the last one."""
@@ -111,13 +111,13 @@ class TimeIndex:
         if len(data) % _TIME_ENTRY.itemsize:
             raise IndexInvalid(f"{len(data)} bytes are no whole number of time index entries")
         entries = np.frombuffer(data, _TIME_ENTRY)
-        timestamps, offsets = entries["timestamp"].astype("i8"), entries["offset"].astype("i8")
+        timestamps, offsets = entries["timestamp"].astype("i8"), entries["offset"].astype("i4")
         if len(entries) and not (
             timestamps[0] >= 0
             and offsets[0] >= 0
             and offsets[-1] <= last_offset
-            and (np.diff(timestamps) > 0).all()
-            and (np.diff(offsets) > 0).all()
+            and (timestamps[1:] > timestamps[:-1]).all()
+            and (offsets[1:] > offsets[:-1]).all()
         ):
             raise IndexInvalid("time index entries do not grow or leave the segment")
         index = cls()

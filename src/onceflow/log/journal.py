@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from onceflow.errors import InvariantViolated, StoreBusy, StoreFailed
+from onceflow.log.jobs import Jobs
 from onceflow.log.journal_format import (
     ENTRY_OVERHEAD,
     HEADER_SIZE,
@@ -22,7 +23,7 @@ from onceflow.log.journal_format import (
     write_entry,
 )
 from onceflow.log.journal_ring import JournalConfig, Ring
-from onceflow.runtime.background import Background, Job, Lane
+from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Disk, File
 
 _FIRST_ARENA = 1 << 16
@@ -34,6 +35,7 @@ class JournalStart(NamedTuple):
     incarnation: int
     sequence: int
     file: int
+    file_size: int
     position: int
     previous_crc: int
 
@@ -56,11 +58,18 @@ class Ticket:
             self._callbacks.append(callback)
 
     def complete(self, error: Exception | None = None) -> None:
+        """Calls all who wait, even when one of them raises; that is raised afterwards."""
         self.done = True
         self.error = error
         callbacks, self._callbacks = self._callbacks, []
+        raised: Exception | None = None
         for callback in callbacks:
-            callback(error)
+            try:
+                callback(error)
+            except Exception as failure:
+                raised = raised or failure
+        if raised is not None:
+            raise raised
 
 
 class _Arena:
@@ -103,7 +112,7 @@ class Journal:
     def __init__(
         self,
         disk: Disk,
-        background: Background,
+        jobs: Jobs,
         config: JournalConfig,
         incarnation: int,
         may_take: Callable[[int], bool],
@@ -111,12 +120,12 @@ class Journal:
         on_file_full: Callable[[], None],
         after_group: Callable[[], None],
     ) -> None:
-        self._background = background
+        self._jobs = jobs
         self._config = config
         self._on_failure = on_failure
         self._on_file_full = on_file_full
         self._after_group = after_group
-        self._ring = Ring(disk, background, config, may_take, self._ring_changed)
+        self._ring = Ring(disk, jobs, config, may_take, self._ring_changed)
         self._incarnation = incarnation
         self._sequence = 1
         self._previous_crc = 0
@@ -136,6 +145,7 @@ class Journal:
             self._incarnation,
             self._sequence,
             ring.current.number,
+            ring.current.size,
             ring.position,
             self._previous_crc,
         )
@@ -150,14 +160,15 @@ class Journal:
         """Whether everything gathered so far is durable."""
         return self._in_flight is None and not self._gathering.entry_count
 
-    def check_room(self, payload: int) -> None:
-        """Raises unless `gather` would take an entry of that size now."""
-        if self.failure is not None:
-            raise StoreFailed(f"the journal has stopped: {self.failure}") from self.failure
-        if self._gathering.length + payload > self._config.gathered_bytes + HEADER_SIZE:
-            raise StoreBusy(
-                f"{self._gathering.length} bytes already wait for the journal; try again soon"
-            )
+    def make_room(self, payload: int) -> None:
+        """Raises, or sees to it that `gather` cannot fail for an entry of that size."""
+        group = self._gathering
+        if group.entry_count and group.length + payload > self._config.gathered_bytes:
+            self.kick_soon()  # it may wait for room on the disk that has come since
+            raise StoreBusy(f"{group.length} bytes already wait for the journal; try again soon")
+        end = group.length + ENTRY_OVERHEAD + payload
+        if end > len(group.arena.view):
+            group.arena = group.arena.grown(group.length, padded(end))
 
     def gather(
         self,
@@ -169,18 +180,15 @@ class Journal:
         urgent: bool,
         effect: Callable[[], None],
     ) -> Ticket:
-        """Adds an entry to the order. `effect` runs when it is durable, before the ticket's
-        callbacks; an entry that is not urgent waits for one that is, or for `flush`."""
+        """Adds an entry to the order, after `make_room`. `effect` runs when it is durable, before
+        the ticket's callbacks; an entry that is not urgent waits for one that is, or `flush`."""
         group = self._gathering
-        end = group.length + ENTRY_OVERHEAD + len(payload)
-        if end > len(group.arena.view):
-            group.arena = group.arena.grown(group.length, padded(end))
         group.length = write_entry(group.arena.view, group.length, kind, key, offset, payload)
         group.entry_count += 1
         group.effects.append(effect)
         if urgent:
             group.urgent = True
-            self._kick_soon()
+            self.kick_soon()
         return group.ticket
 
     def flush(self) -> Ticket:
@@ -189,18 +197,18 @@ class Journal:
         if not group.entry_count:
             return self._in_flight.ticket if self._in_flight else _completed()
         group.urgent = True
-        self._kick_soon()
+        self.kick_soon()
         return group.ticket
 
-    def release(self, before_sequence: int) -> None:
-        """A checkpoint covers the groups before this one."""
-        self._ring.release(before_sequence)
+    def release(self, start: JournalStart) -> None:
+        """A durable checkpoint covers the groups before this start."""
+        self._ring.release(start.sequence, start.file)
 
-    def _kick_soon(self) -> None:
-        # Not at once: what arrives in the same step of the owner shares the group.
+    def kick_soon(self) -> None:
+        """Writes what waits. Not at once: what arrives in the same step of the owner joins it."""
         if self._in_flight is None and not self._kick_due:
             self._kick_due = True
-            self._background.soon(self._kick)
+            self._jobs.soon(self._kick)
 
     def _kick(self) -> None:
         self._kick_due = False
@@ -227,7 +235,7 @@ class Journal:
         file.last_sequence = self._sequence
         self._sequence += 1
         data = group.arena.view[: padded(group.length)]
-        self._background.submit(Lane.JOURNAL, _write(file.file, position, data), self._written)
+        self._jobs.submit(Lane.JOURNAL, _write(file.file, position, data), self._written)
         if self._ring.current is not before:
             self._on_file_full()
 
@@ -242,15 +250,15 @@ class Journal:
         self._spare = group.arena
         for effect in group.effects:
             effect()
-        group.ticket.complete()
         self._after_group()
         self._kick()
+        group.ticket.complete()
 
     def _ring_changed(self, error: Exception | None) -> None:
         if error is not None:
             self.fail(error)
         else:
-            self._kick_soon()
+            self.kick_soon()
 
     def fail(self, error: Exception) -> None:
         """Stops for good: every ticket that is open fails, none is ever given out again."""

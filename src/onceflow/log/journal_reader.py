@@ -33,6 +33,7 @@ _SCAN_BYTES = 4 << 20
 def read_journal(disk: Disk, start: JournalStart) -> Iterator[list[JournalEntry]]:
     """The entries of each durable group from `start` on, group by group, in order."""
     files = _open_files(disk)
+    _check_start(files, start)
     expected = start
     while (found := _find(files, expected)) is not None:
         header, group = found
@@ -42,10 +43,22 @@ def read_journal(disk: Disk, start: JournalStart) -> Iterator[list[JournalEntry]
             start.incarnation,
             expected.sequence + 1,
             header.file,
+            0,  # only the first file's size is known
             header.position + padded(HEADER_SIZE + header.payload_length),
             header.crc,
         )
     _refuse_later_groups(files, expected)
+
+
+def _check_start(files: dict[int, File], start: JournalStart) -> None:
+    """The file that groups went on in must be there whole, even if nothing was written since."""
+    size = files[start.file].size() if start.file in files else None
+    if size is None or size < start.file_size:
+        state = "is missing" if size is None else f"has {size} bytes"
+        raise LogCorrupt(
+            f"{file_path(start.file)} {state}, but it had {start.file_size}: acknowledged data "
+            "may be lost. Nothing was changed; restore the data directory from a backup"
+        )
 
 
 def _open_files(disk: Disk) -> dict[int, File]:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from onceflow.errors import DiskFull
+from onceflow.log.jobs import Jobs
 from onceflow.log.journal_format import BLOCK_SIZE, padded
-from onceflow.runtime.background import Background, Job, Lane
+from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Access, Disk, File
 
 DIRECTORY = "journal"
@@ -70,19 +71,25 @@ def prepare_file(disk: Disk, number: int, size: int) -> Job:
     disk.sync_dir(DIRECTORY)
 
 
+def _remove(disk: Disk, files: list[RingFile]) -> Job:
+    for file in files:
+        disk.unlink(file_path(file.number))
+        yield
+
+
 class Ring:
     """Where the next group goes. All on the owner's thread; files are made in the background."""
 
     def __init__(
         self,
         disk: Disk,
-        background: Background,
+        jobs: Jobs,
         config: JournalConfig,
         may_take: Callable[[int], bool],
         changed: Callable[[Exception | None], None],
     ) -> None:
         self._disk = disk
-        self._background = background
+        self._jobs = jobs
         self._config = config
         self._may_take = may_take
         self._changed = changed
@@ -112,7 +119,7 @@ class Ring:
                 pass
             self._free.append(self._open(self._next_number, size))
             self._next_number += 1
-        self._free.sort(key=lambda file: file.size)
+        self._set_free([])
 
     def _open(self, number: int, size: int) -> RingFile:
         file = self._disk.open(file_path(number), Access.DIRECT)
@@ -146,36 +153,46 @@ class Ring:
         if self._preparing or any(each.size >= wanted for each in self._free):
             return
         large = sum(each.size >= wanted for each in (*self._full, self.current))
-        if large >= self._config.files or not self._may_take(wanted):
-            return
+        if large < self._config.files and self._may_take(wanted):
+            self._prepare(wanted)
+
+    def _prepare(self, size: int) -> None:
         self._preparing = True
         number, self._next_number = self._next_number, self._next_number + 1
-        job = prepare_file(self._disk, number, wanted)
+        opened: list[RingFile] = []
+
+        def job() -> Job:
+            yield from prepare_file(self._disk, number, size)
+            opened.append(self._open(number, size))
 
         def prepared(error: Exception | None) -> None:
             self._preparing = False
-            if error is None:
-                self._free.append(self._open(number, wanted))
-                self._free.sort(key=lambda file: file.size)
-            # No room to grow is no failure: the ring goes on with the files that it has.
-            self._changed(None if isinstance(error, DiskFull) else error)
+            self._set_free(opened)
+            # No room to grow is no failure: the ring goes on with the files that it has, and does
+            # not try again before the next group.
+            if not isinstance(error, DiskFull):
+                self._changed(error)
 
-        self._background.submit(Lane.GROW, job, prepared)
+        self._jobs.submit(Lane.GROW, job(), prepared)
 
-    def release(self, before_sequence: int) -> None:
-        """A checkpoint covers every group before this one: their files may be used again."""
+    def _set_free(self, files: list[RingFile]) -> None:
+        self._free = sorted([*self._free, *files], key=lambda file: file.size)
+
+    def release(self, before_sequence: int, start_file: int) -> None:
+        """A checkpoint covers every group before this one: their files may be used again.
+
+        The file in which its journal starts must stay, or the checkpoint would miss it.
+        """
         passed = [each for each in self._full if each.last_sequence < before_sequence]
-        for file in passed:
-            self._full.remove(file)
-            if file.size < self.current.size:
-                self._disk.unlink(file_path(file.number))
-            else:
-                self._free.append(file)
-        self._free.sort(key=lambda file: file.size)
-        if passed:
+        self._full = [each for each in self._full if each not in passed]
+        small = [
+            each for each in passed if each.size < self.current.size and each.number != start_file
+        ]
+        self._set_free([each for each in passed if each not in small])
+        if small:
+            self._jobs.submit(Lane.BULK, _remove(self._disk, small), self._changed)
+        again = self.position > 0 and self.current.last_sequence < before_sequence
+        if again:
+            self.position = 0  # nothing in it is needed any more: recovery looks at its head too
+        if passed or again:
             self._changed(None)
-
-    @property
-    def waits_for_checkpoint(self) -> bool:
-        """Whether a file has filled since the last checkpoint."""
-        return bool(self._full)

@@ -7,6 +7,7 @@ memory and the page cache only; the store decides when, and makes it durable.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.journal_format import log_key
 from onceflow.log.retention import SegmentFacts, retained_from
-from onceflow.log.segment import Segment
+from onceflow.log.segment import Found, Segment
 from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, StoredBatch, read_header
 from onceflow.runtime.disk import Disk, File
 from onceflow.types import LogId, topic_id_text
@@ -65,6 +66,11 @@ def directory_name(topic: str, log_id: LogId) -> str:
     return f"{topic[:180]}-{log_id.partition}.{topic_id_text(log_id.topic_id)}"
 
 
+def is_log_directory(name: str) -> bool:
+    """Whether a name is of the form that `directory_name` gives."""
+    return re.fullmatch(r".+-\d+\.[A-Za-z0-9_-]{22}", name) is not None
+
+
 class PartitionLog:
     """See the module. `segments` is never empty; the last one is active."""
 
@@ -90,7 +96,8 @@ class PartitionLog:
         self.durable_start = start_offset
         self.config = config
         self.durable = self.end_mark
-        self._dirty: dict[int, Segment] = {}
+        self.is_deleted = False
+        self._dirty: dict[int, File] = {}  # held open: whoever reopens may miss a write error
         self._names_changed = False
         self._hints: dict[int, tuple[int, int]] = {}
 
@@ -145,7 +152,7 @@ class PartitionLog:
             self.roll()
         active = self.segments[-1]
         active.append(header, data)
-        self._dirty[active.base_offset] = active
+        self._dirty[active.base_offset] = active.file
         return Mark(active.end_offset, active.base_offset, active.size)
 
     def _must_roll(self, header: BatchHeader) -> bool:
@@ -167,8 +174,8 @@ class PartitionLog:
         segment = Segment.create(self._disk, self._files, self.directory, base, self.config)
         self.segments.append(segment)
         self.durable = self._on_active(self.durable)
+        self._dirty[sealed.base_offset] = sealed.file
         sealed.seal()
-        self._dirty[sealed.base_offset] = sealed
         self._names_changed = True
 
     def settle(self, mark: Mark) -> None:
@@ -217,7 +224,7 @@ class PartitionLog:
         ]
         flush = Flush(
             self,
-            tuple(segment.file for segment in self._dirty.values()),
+            tuple(self._dirty.values()),
             tuple((segment, *segment.indexes.to_bytes()) for segment in unsaved),
             self.directory if self._names_changed or unsaved else None,
         )
@@ -234,7 +241,7 @@ class PartitionLog:
 
     def files_changed(self) -> None:
         """Something else has cut the active file or changed names: the next flush has to know."""
-        self._dirty[self.active.base_offset] = self.active
+        self._dirty[self.active.base_offset] = self.active.file
         self._names_changed = True
 
     # --- old data -----------------------------------------------------------------------------
@@ -242,8 +249,7 @@ class PartitionLog:
     def retained_from(self, now_ms: int) -> int:
         """The log start that the config's retention allows now."""
         facts = [
-            SegmentFacts(each.end_offset, each.size, each.indexes.max_timestamp)
-            for each in self.segments
+            SegmentFacts(each.end_offset, each.size, each.max_timestamp) for each in self.segments
         ]
         return retained_from(
             facts,
@@ -255,9 +261,9 @@ class PartitionLog:
 
     def advance_start(self, offset: int) -> None:
         """Nothing below `offset` is served any more."""
-        self.start_offset = max(self.start_offset, offset)
-        if self.start_offset == self.end_offset and self.active.size:
+        if offset == self.end_offset and self.active.size:
             self.roll()  # so that the last segment's file can go too
+        self.start_offset = max(self.start_offset, offset)
 
     def drop_segments(self, start_offset: int, end: Mark) -> list[str]:
         """Forgets the segments that a durable checkpoint of these values does not need any more,
@@ -284,7 +290,8 @@ class PartitionLog:
             raise OffsetOutOfRange(self._range_text(offset))
         segment = self._segment_of(offset)
         if offset >= limit:
-            self._hint(offset, self.durable)
+            if offset == self.durable.offset:
+                self._hint(offset, self.durable)
             return Span(segment.file, 0, 0)
         position = self._position_of(segment, offset)
         stop = self._stop(segment, limit)
@@ -330,36 +337,37 @@ class PartitionLog:
         self._hints[offset] = (mark.segment, mark.position)
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
-        """The first record that is not older than `timestamp`."""
+        """The first durable record that is not older than `timestamp`."""
         for segment in self.segments:
-            if segment.indexes.max_timestamp < timestamp or segment.end_offset <= self.start_offset:
+            if segment.max_timestamp < timestamp or segment.end_offset <= self.start_offset:
                 continue
             found = segment.find_by_time(timestamp)
-            while found is not None and found.header.base_offset < self.end_offset:
-                for each in self._records(segment, found.position, found.header):
+            while found is not None and found.header.base_offset < self.high_watermark:
+                for each in self._records(segment, found):
                     if each.timestamp >= timestamp and each.offset >= self.start_offset:
                         return each
                 found = segment.find(found.header.next_offset)
         return None
 
     def max_timestamp(self) -> TimestampedOffset | None:
-        """The first record that has the largest timestamp of all."""
-        segment = max(self.segments, key=lambda each: each.indexes.max_timestamp)
-        indexes = segment.indexes
-        if indexes.max_timestamp < 0:
+        """The first durable record that has the largest timestamp of all."""
+        start, end = self.start_offset, self.high_watermark
+        found = [
+            (segment, latest)
+            for segment in self.segments
+            if segment.end_offset > start and (latest := segment.latest(start, end)) is not None
+        ]
+        if not found:
             return None
-        found = segment.find(segment.base_offset + indexes.max_timestamp_at)
-        if found is None:
-            return None
-        records = self._records(segment, found.position, found.header)
+        segment, latest = max(found, key=lambda each: each[1].header.max_timestamp)
+        records = [each for each in self._records(segment, latest) if each.offset >= start]
         return max(records, key=lambda each: (each.timestamp, -each.offset), default=None)
 
-    def _records(
-        self, segment: Segment, position: int, header: BatchHeader
-    ) -> list[TimestampedOffset]:
+    def _records(self, segment: Segment, found: Found) -> list[TimestampedOffset]:
         from onceflow.records.columns import decode  # loads the kernels: only a search needs them
 
-        rows = decode([StoredBatch.parse(segment.file.pread(position, header.size))])
+        data = segment.file.pread(found.position, found.header.size)
+        rows = decode([StoredBatch.parse(data)])
         offsets: list[int] = rows.column("offset").to_numpy().tolist()
         timestamps: list[int] = rows.column("timestamp").to_numpy().astype("i8").tolist()
         return [TimestampedOffset(*pair) for pair in zip(offsets, timestamps, strict=True)]

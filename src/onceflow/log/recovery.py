@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 from onceflow.errors import LogCorrupt, RecordError
@@ -25,8 +24,12 @@ from onceflow.log.files import OpenFiles
 from onceflow.log.journal import JournalStart
 from onceflow.log.journal_format import EntryKind
 from onceflow.log.journal_reader import read_journal
-from onceflow.log.journal_ring import DIRECTORY as JOURNAL
-from onceflow.log.partition_log import Mark, PartitionLog, directory_name
+from onceflow.log.partition_log import (
+    Mark,
+    PartitionLog,
+    directory_name,
+    is_log_directory,
+)
 from onceflow.log.segment import Segment, scan, segment_base, segment_path
 from onceflow.runtime.disk import Access, Disk
 
@@ -60,28 +63,22 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
     """Raises `LogCorrupt`, with nothing changed, when durable data is damaged."""
     catalog = Catalog(disk, files, config)
     found = [_Found(disk, files, saved, config) for saved in checkpoint.logs]
-    if checkpoint.clean:
-        for each in found:
-            each.check_unchanged()
-            if each.has_leftovers:
-                each.trim()
-            catalog.logs[each.saved.log_id] = each.open()
-        return Recovered(catalog, [], RecoveryReport())
     for each in found:
-        each.verify()
-    created = _verify_journal(disk, checkpoint.journal)
+        each.verify(clean=checkpoint.clean)
+    journal = None if checkpoint.clean else checkpoint.journal
+    created = _verify_journal(disk, journal)
     strays = _clear_unknown(disk, checkpoint.logs, created)
     dropped = 0
     for each in found:
-        if checkpoint.durability is Durability.OS:
+        if checkpoint.durability is Durability.OS and not checkpoint.clean:
             dropped += each.extend()
         each.trim()
         catalog.logs[each.saved.log_id] = each.open()
-    deleted, report = _replay(disk, catalog, checkpoint.journal)
+    deleted, report = _replay(disk, catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
         log.settle(log.end_mark)
         log.durable_start = log.start_offset
-    report = replace(report, dropped_bytes=dropped, strays=tuple(strays))
+    report = replace(report, clean=checkpoint.clean, dropped_bytes=dropped, strays=tuple(strays))
     return Recovered(catalog, deleted, report)
 
 
@@ -103,83 +100,82 @@ class _Found:
                 f"directory {self._directory} is missing but the checkpoint names it; "
                 "restore it from a backup"
             )
-        self._sizes = {
-            base: entry.size
+        self._files_here = [
+            (base, entry)
             for entry in disk.entries(self._directory)
-            if entry.name.endswith(".log") and (base := segment_base(entry.name)) is not None
+            if (base := segment_base(entry.name)) is not None
+        ]
+        self._sizes = {
+            base: entry.size for base, entry in self._files_here if entry.name.endswith(".log")
         }
-        self._check_sizes()
-        self._segments = self._live_segments()
+        after = [*(each.base_offset for each in saved.sealed[1:]), saved.end.segment]
+        self._segments = [
+            self._segment(each.base_offset, each.size, end, each.max_timestamp)
+            for each, end in zip(saved.sealed, after, strict=False)
+            if end > saved.start_offset
+        ]
+        self._segments.append(
+            self._segment(saved.end.segment, saved.end.position, saved.end.offset)
+        )
 
     def _path(self, base_offset: int) -> str:
         return segment_path(self._directory, base_offset, "log")
 
-    def _check_sizes(self) -> None:
-        """Every file that holds durable records is there and long enough."""
-        files = [*self.saved.sealed, (self._end.segment, self._end.position)]
-        needed = [
-            each for each, after in pairwise(files) if after[0] > self.saved.start_offset
-        ] + files[-1:]
-        for base, size in needed:
-            found = self._sizes.get(base)
-            if found is None or found < size or (found > size and base != self._end.segment):
+    def _segment(self, base: int, size: int, end: int, max_timestamp: int | None = None) -> Segment:
+        return Segment(
+            self._disk,
+            self._files,
+            self._directory,
+            base,
+            self._config,
+            size=size,
+            end=end,
+            max_timestamp=max_timestamp,
+        )
+
+    def verify(self, *, clean: bool) -> None:
+        """Every file that holds durable records is there; of the active one, every batch is sound.
+
+        After a clean stop files end exactly where the checkpoint says, and need not be read.
+        """
+        active = self._segments[-1]
+        for segment in self._segments:
+            found = self._sizes.get(segment.base_offset)
+            may_be_longer = segment is active and not clean
+            if (
+                found is None
+                or found < segment.size
+                or (found > segment.size and not may_be_longer)
+            ):
                 state = "is missing" if found is None else f"has {found} bytes"
                 raise LogCorrupt(
-                    f"{self._path(base)} {state}, but {size} were durable. "
+                    f"{segment.path('log')} {state}, but {segment.size} were durable. "
                     "Nothing was changed; restore the file from a backup"
                 )
-
-    def _live_segments(self) -> list[Segment]:
-        """The segments from the one with the log start to the one with the durable end."""
-        bases = sorted(base for base in self._sizes if base <= self._end.segment)
-        starts = [*bases, self._end.offset]
-        return [
-            self._segment(base, self._sizes[base], end)
-            for base, end in pairwise(starts)
-            if base != self._end.segment and end > self.saved.start_offset
-        ] + [self._segment(self._end.segment, self._end.position, self._end.offset)]
-
-    def _segment(self, base: int, size: int, end: int) -> Segment:
-        directory, config = self._directory, self._config
-        return Segment(self._disk, self._files, directory, base, config, size=size, end=end)
-
-    @property
-    def has_leftovers(self) -> bool:
-        """Whether files of deleted segments are still there: a removal that did not last."""
-        return len(self._sizes) != len(self._segments)
-
-    def check_unchanged(self) -> None:
-        """After a clean stop the files end where the checkpoint says, and nothing follows."""
-        if max(self._sizes) != self._end.segment or (
-            self._sizes[self._end.segment] != self._end.position
-        ):
-            raise LogCorrupt(
-                f"{self._directory} was changed after a clean stop: the last file should be "
-                f"{self._path(self._end.segment)} with {self._end.position} bytes"
-            )
-
-    def verify(self) -> None:
-        """Reads the segment that was active up to its durable end, and builds its indexes."""
-        self._segments[-1].rebuild_indexes(check_crc=True)
+        if clean and max(self._sizes) != active.base_offset:
+            raise LogCorrupt(f"{self._path(max(self._sizes))} appeared after a clean stop")
+        if not clean:
+            active.rebuild_indexes(check_crc=True)
 
     def extend(self) -> int:
         """Without a journal: on to the last sound batch. Returns the bytes behind it."""
-        behind = 0
         for base in sorted(base for base in self._sizes if base >= self._end.segment):
-            if base > self._end.segment and base != self._end.offset:
-                break
-            start = self._end.position if base == self._end.segment else 0
-            end, position = self._last_sound(base, start)
-            self._end = Mark(end, base, position)
-            behind = self._sizes[base] - position
-            if behind:
-                break
-        behind += sum(size for base, size in self._sizes.items() if base > self._end.segment)
-        self._segments = self._live_segments()
-        for segment in self._segments:
-            if segment.end_offset > self.saved.end.offset:
-                segment.rebuild_indexes(check_crc=False)
-        return behind
+            if base > self._end.segment:
+                if self._end.position < self._sizes[self._end.segment] or base != self._end.offset:
+                    break
+                self._segments[-1].seal()
+                self._segments.append(self._segment(base, 0, base))
+            self._extend_active(base)
+        return sum(size for base, size in self._sizes.items() if base >= self._end.segment) - (
+            self._end.position
+        )
+
+    def _extend_active(self, base: int) -> None:
+        active = self._segments[-1]
+        end, position = self._last_sound(base, active.size)
+        self._end = Mark(end, base, position)
+        active.size, active.end_offset = position, end
+        active.rebuild_indexes(check_crc=False)
 
     def _last_sound(self, base: int, start: int) -> tuple[int, int]:
         file = self._disk.open(self._path(base), Access.READ)
@@ -194,13 +190,13 @@ class _Found:
     def trim(self) -> None:
         """Removes what lies outside the log: behind its durable end, below its start."""
         live = {segment.base_offset for segment in self._segments}
-        self._trimmed = True
-        for entry in self._disk.entries(self._directory):
-            base = segment_base(entry.name)
-            if base is not None and base not in live:
+        for base, entry in self._files_here:
+            if base not in live:
                 self._disk.unlink(f"{self._directory}/{entry.name}")
+                self._trimmed = True
         if self._sizes[self._end.segment] > self._end.position:
             self._segments[-1].file.truncate(self._end.position)
+            self._trimmed = True
 
     def open(self) -> PartitionLog:
         log = PartitionLog(
@@ -234,11 +230,11 @@ def _clear_unknown(disk: Disk, known: Iterable[CheckpointedLog], created: set[st
     ours = {directory_name(log.topic, log.log_id) for log in known}
     strays = []
     for entry in disk.entries("."):
-        if not entry.is_dir or entry.name == JOURNAL or entry.name in ours:
-            continue
-        if entry.name in created or entry.name.endswith(DELETED):
+        if entry.name in created or (
+            is_log_directory(entry.name.removesuffix(DELETED)) and (entry.name.endswith(DELETED))
+        ):
             remove_directory(disk, entry.name)
-        elif not entry.name.endswith(STRAY):
+        elif is_log_directory(entry.name) and entry.name not in ours:
             disk.rename(entry.name, entry.name + STRAY)
             strays.append(entry.name + STRAY)
     return strays

@@ -8,6 +8,7 @@ anew from the log when they do not fit it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from onceflow.errors import (
@@ -82,6 +83,7 @@ class Segment:
         "_first_timestamp",
         "_index_interval",
         "_indexes",
+        "_sealed_max_timestamp",
         "base_offset",
         "directory",
         "end_offset",
@@ -99,6 +101,7 @@ class Segment:
         *,
         size: int,
         end: int,
+        max_timestamp: int | None = None,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -110,6 +113,7 @@ class Segment:
         self._file: File | None = None  # held open while appended to; else borrowed from `files`
         self._first_timestamp: int | None = None
         self._indexes: Indexes | None = None
+        self._sealed_max_timestamp = max_timestamp  # known of sealed segments without an index
         self.indexes_saved = True  # on disk; an append or a rebuilding makes that untrue
 
     @classmethod
@@ -130,7 +134,9 @@ class Segment:
 
     @property
     def file(self) -> File:
-        return self._file if self._file is not None else self._files.get(self.path("log"))
+        if self._file is not None:
+            return self._file
+        return self._files.get(self.path("log"), self.release_indexes)
 
     @property
     def indexes(self) -> Indexes:
@@ -165,9 +171,22 @@ class Segment:
         self.end_offset = header.next_offset
         self.indexes_saved = False
 
+    @property
+    def max_timestamp(self) -> int:
+        """The largest of all its batches; -1 when there is none."""
+        if self._sealed_max_timestamp is not None:
+            return self._sealed_max_timestamp
+        return self.indexes.max_timestamp
+
     def seal(self) -> None:
         """No more appends; the file is from now on borrowed when needed."""
+        self._sealed_max_timestamp = self.indexes.max_timestamp
         self._file = None
+
+    def release_indexes(self) -> None:
+        """Gives their memory back when they can be read again."""
+        if self._file is None and self.indexes_saved:
+            self._indexes = None
 
     def truncate(self, position: int, end_offset: int) -> None:
         """Cuts the file and builds the indexes anew."""
@@ -175,6 +194,7 @@ class Segment:
         self.size = position
         self.end_offset = end_offset
         self._first_timestamp = None
+        self._sealed_max_timestamp = None
         self.rebuild_indexes(check_crc=False)
 
     def rebuild_indexes(self, *, check_crc: bool) -> None:
@@ -206,8 +226,9 @@ class Segment:
                 size=self.size,
                 last_offset=self.end_offset - self.base_offset - 1,
             )
-            # Retention goes by the largest timestamp: a wrong one would delete what must stay.
             self._check_time_entry(self._indexes.times.last)
+            if self._indexes.max_timestamp != self.max_timestamp:
+                raise IndexInvalid(f"{self.path('timeindex')} does not reach the last timestamp")
         except IndexInvalid:
             self.rebuild_indexes(check_crc=False)
         return self.indexes
@@ -228,6 +249,15 @@ class Segment:
     def find_by_time(self, timestamp: int) -> Found | None:
         """The first batch with a record that is not older than `timestamp`."""
         return self._trying(lambda: self._find_by_time(timestamp))
+
+    def latest(self, start: int, end: int) -> Found | None:
+        """The first batch with the largest timestamp of those in [start, end)."""
+        found = self.find(self.base_offset + max(self.indexes.max_timestamp_at, 0))
+        if found is not None and start <= found.header.base_offset < end:
+            return found
+        batches = (each for each in self._batches_from(start) if each.header.last_offset >= start)
+        durable = takewhile(lambda each: each.header.base_offset < end, batches)
+        return max(durable, key=lambda each: each.header.max_timestamp, default=None)
 
     def cut(self, position: int, upto: int) -> Found | None:
         """The last batch known to start in (position, upto]."""

@@ -1,9 +1,10 @@
 """The front door of the logs: every change of every partition, in one durable order.
 
-Decide, persist, apply: a change is applied to memory and page cache, takes its place in the
-journal, and its ticket completes when that place is durable; only then do the high watermark, the
-set of logs and the log start that readers see follow. A failed journal write or sync stops the
-store for good. All calls come from one thread.
+Decide, persist, apply: a change is admitted (applied to memory and page cache, so that the next one
+is judged against it) and takes its place in the journal. Its ticket completes when that place is
+durable, and only then does the high watermark follow. `logs` and a log's start are as admitted: who
+answers a client waits for the ticket. A failed journal write or sync stops the store for good. All
+calls come from one thread.
 """
 
 from __future__ import annotations
@@ -18,22 +19,26 @@ from onceflow.errors import (
     LogCorrupt,
     LogExists,
     OffsetOutOfRange,
+    StoreClosed,
     StoreFailed,
+    UnknownLog,
 )
 from onceflow.log.checkpoint import PATH, Checkpoint, Durability, read_checkpoint
 from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
+from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
 from onceflow.log.journal_format import EntryKind, JournalEntry
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
-from onceflow.log.partition_log import PartitionLog
+from onceflow.log.partition_log import PartitionLog, is_log_directory
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.urgency import Purpose, is_urgent
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Background
 from onceflow.runtime.disk import Disk, File
+from onceflow.runtime.rand import Rand
 from onceflow.types import LogId
 
 _LOCK = "lock"
@@ -60,7 +65,7 @@ class LogStore:
     def __init__(
         self,
         disk: Disk,
-        background: Background,
+        jobs: Jobs,
         config: StoreConfig,
         recovered: Recovered,
         incarnation: int,
@@ -68,12 +73,13 @@ class LogStore:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._disk = disk
-        self._background = background
+        self._jobs = jobs
         self._config = config
         self._catalog = recovered.catalog
         self._on_failure = on_failure
         self.report = recovered.report
         self.failure: Exception | None = None
+        self._is_closed = False
         self._lock = lock
         self._space = 0
         self._unsynced = 0
@@ -82,17 +88,17 @@ class LogStore:
         if config.durability is Durability.FSYNC:
             self._journal = Journal(
                 disk,
-                background,
+                jobs,
                 config.journal,
                 incarnation,
                 may_take=lambda size: self._free_bytes() >= size,
                 on_failure=self._fail,
-                on_file_full=self.request_checkpoint,
+                on_file_full=self._request_checkpoint,
                 after_group=self._after_group,
             )
         self._checkpointer = Checkpointer(
             disk,
-            background,
+            jobs,
             config.durability,
             incarnation,
             self._journal,
@@ -106,6 +112,7 @@ class LogStore:
         cls,
         disk: Disk,
         background: Background,
+        rand: Rand,
         config: StoreConfig,
         on_failure: Callable[[Exception], None] = lambda _: None,
     ) -> LogStore:
@@ -115,8 +122,9 @@ class LogStore:
         try:
             checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
             recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
-            incarnation = checkpoint.incarnation + 1
-            store = cls(disk, background, config, recovered, incarnation, lock, on_failure)
+            # Not to be guessed: whoever knows it could send a record that looks like a group.
+            incarnation = int.from_bytes(rand.randbytes(8), "big")
+            store = cls(disk, Jobs(background), config, recovered, incarnation, lock, on_failure)
             store._checkpointer.write_now()
         except BaseException:
             lock.close()
@@ -137,10 +145,9 @@ class LogStore:
         """Appends a batch whose base offset is `log.end_offset`. `DiskFull`, `StoreBusy` and
         `StoreFailed` leave no trace."""
         header, data = batch.header, batch.buffer
-        self._check_running()
+        self._check_running(log)
         self._take_space(len(data))
-        if self._journal is not None:
-            self._journal.check_room(len(data))
+        self._make_room(len(data))
         try:
             mark = log.append(header, data)
         except DiskFailed as error:
@@ -151,28 +158,35 @@ class LogStore:
         )
 
     def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:
-        """Makes empty logs for partitions of a topic."""
+        """Makes empty logs for partitions of a topic: all of them, or none and an error."""
         self._check_running()
         self._take_space(0)
-        ticket = _completed()
-        made: list[PartitionLog] = []
+        self._make_room(0)
         name = memoryview(topic.encode())
+        made: list[PartitionLog] = []
         try:
             for log_id in log_ids:
-                log = self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name))
-                effect = partial(self._durable.__setitem__, log_id, log)
-                ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
-                made.append(log)
+                made.append(self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name)))
         except (DiskFull, LogExists):
-            self.delete(made)  # all partitions or none
+            for log in made:
+                del self.logs[log.log_id]
+                remove_directory(self._disk, log.directory)
             raise
+        except DiskFailed as error:
+            self._fail(error)
+            raise
+        ticket = _completed()
+        for log in made:
+            effect = partial(self._durable.__setitem__, log.log_id, log)
+            ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
         return self._catalog_changed(ticket)
 
     def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
         """Removes logs; their files go after the next checkpoint."""
-        self._check_running()
         ticket = _completed()
         for log in list(logs):
+            self._check_running(log)
+            self._make_room(0)
             self._catalog.apply(JournalEntry(EntryKind.DELETE, log.log_id, 0, _NOTHING))
             effect = partial(self._deleted, log)
             ticket = self._order(EntryKind.DELETE, log, 0, _NOTHING, Purpose.DELETE, effect)
@@ -184,7 +198,7 @@ class LogStore:
 
     def delete_records(self, log: PartitionLog, offset: int) -> Ticket:
         """Moves the log start up to `offset`, at most to the high watermark."""
-        self._check_running()
+        self._check_running(log)
         if not 0 <= offset <= log.high_watermark:
             raise OffsetOutOfRange(
                 f"records up to {offset} cannot be deleted from {log.topic}-{log.log_id.partition}:"
@@ -200,9 +214,10 @@ class LogStore:
         for log, start in moves:
             self._move_start(log, start, Purpose.RETENTION)
         if moves:
-            self.flush().add_done_callback(lambda _: self.request_checkpoint())
+            self.flush().add_done_callback(lambda _: self._request_checkpoint())
 
     def _move_start(self, log: PartitionLog, offset: int, purpose: Purpose) -> Ticket:
+        self._make_room(0)
         self._catalog.apply(JournalEntry(EntryKind.LOG_START, log.log_id, offset, _NOTHING))
         effect = partial(self._start_moved, log, log.start_offset)
         return self._order(EntryKind.LOG_START, log, offset, _NOTHING, purpose, effect)
@@ -214,12 +229,19 @@ class LogStore:
     def truncate(self, log: PartitionLog, offset: int) -> None:
         """Cuts a log to `offset`, blocking. Unlike all else it destroys bytes in place, so a
         checkpoint that says where the log ends is durable before the cut."""
+        self._check_running(log)
         self._quiesce()
         mark = log.mark_at(offset)
         self._checkpointer.write_now(cut=(log, mark))
-        for path in log.truncate(mark):
-            if self._disk.exists(path):
-                self._disk.unlink(path)
+        try:
+            for path in log.truncate(mark):
+                if self._disk.exists(path):
+                    self._disk.unlink(path)
+            log.active.file.sync()
+            self._disk.sync_dir(log.directory)
+        except DiskFailed as error:
+            self._fail(error)
+            raise
 
     # --- order and durability -----------------------------------------------------------------
 
@@ -240,8 +262,12 @@ class LogStore:
         self._unsynced += len(payload)
         if self._unsynced > self._config.os_checkpoint_bytes:
             self._unsynced = 0
-            self.request_checkpoint()
+            self._request_checkpoint()
         return _completed()
+
+    def _make_room(self, payload: int) -> None:
+        if self._journal is not None:
+            self._journal.make_room(payload)
 
     def _catalog_changed(self, ticket: Ticket) -> Ticket:
         """Without a journal only the checkpoint knows which logs there are and where they start."""
@@ -254,7 +280,13 @@ class LogStore:
         self._checkpointer.proceed()
 
     def request_checkpoint(self) -> None:
-        """Asks for a checkpoint in the background; also retries one that found no room."""
+        """Asks for a checkpoint in the background, and tries again what found no room."""
+        self._check_running()
+        self._request_checkpoint()
+        if self._journal is not None:
+            self._journal.kick_soon()
+
+    def _request_checkpoint(self) -> None:
         if self.failure is None:
             self._checkpointer.request()
 
@@ -267,13 +299,11 @@ class LogStore:
         """Blocks until everything so far is durable and no checkpoint is running."""
         self._check_running()
         self.flush()
-        self._background.wait(lambda: self.failure is not None or self._is_quiet)
+        self._jobs.wait_for_all(also=self._is_settled)
         self._check_running()
 
-    @property
-    def _is_quiet(self) -> bool:
-        idle = self._journal is None or self._journal.is_idle
-        return idle and self._checkpointer.is_quiet
+    def _is_settled(self) -> bool:
+        return self.failure is not None or self._journal is None or self._journal.is_idle
 
     def _take_space(self, size: int) -> None:
         self._space -= size
@@ -291,7 +321,11 @@ class LogStore:
     def _free_bytes(self) -> int:
         return self._disk.free_bytes() - self._config.reserve_bytes
 
-    def _check_running(self) -> None:
+    def _check_running(self, log: PartitionLog | None = None) -> None:
+        if self._is_closed:
+            raise StoreClosed("the store is closed; open it again")
+        if log is not None and log.is_deleted:
+            raise UnknownLog(f"{log.topic}-{log.log_id.partition} ({log.log_id}) was deleted")
         if self.failure is not None:
             raise StoreFailed(
                 f"the store has stopped: {self.failure}. Restart it: it recovers from the disk"
@@ -305,17 +339,23 @@ class LogStore:
             self._on_failure(error)
 
     def close(self) -> None:
-        """An orderly stop: the next start has nothing to recover. After a failure: nothing."""
-        if self.failure is None:
-            self._quiesce()
-            self._checkpointer.write_now(clean=True)
-            self._background.wait(lambda: self._is_quiet)
-        self._lock.close()
+        """An orderly stop: the next start has nothing to recover. After a failure it only waits
+        for what is under way, so that nothing of this store touches the disk any more."""
+        if self._is_closed:
+            return
+        try:
+            if self.failure is None:
+                self._quiesce()
+                self._checkpointer.write_now(clean=True)
+        finally:
+            self._is_closed = True
+            self._jobs.wait_for_all()
+            self._lock.close()
 
 
 def _first_checkpoint(disk: Disk) -> Checkpoint:
     """For a new data directory; refuses one that has logs but lost its checkpoint."""
-    logs = [each.name for each in disk.entries(".") if each.is_dir and each.name != JOURNAL]
+    logs = [each.name for each in disk.entries(".") if is_log_directory(each.name)]
     if logs:
         raise LogCorrupt(
             f"there is no file {PATH!r}, but there are directories such as {logs[0]!r}: not a data "

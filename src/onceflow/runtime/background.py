@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Protocol
@@ -54,20 +56,34 @@ def _outcome(job: Job) -> Exception | None:
 
 
 class Inline:
-    """Runs each job at once: for tools and for tests that need no overlap."""
+    """Runs everything before the call that asked for it returns: for tools and simple tests.
+
+    What is asked for while something runs waits its turn, so that nobody is called in the middle
+    of a step of theirs, just as with threads.
+    """
 
     def __init__(self) -> None:
-        self._soon: list[Callable[[], None]] = []
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_running = False
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        done(_outcome(job))
+        self.soon(lambda: done(_outcome(job)))
 
     def soon(self, callback: Callable[[], None]) -> None:
-        callback()
+        self._waiting.append(callback)
+        if not self._is_running:
+            self._is_running = True
+            try:
+                while self._waiting:
+                    self._waiting.popleft()()
+            finally:
+                self._is_running = False
 
     def wait(self, until: Callable[[], bool]) -> None:
-        if not until():
-            raise RuntimeError("nothing is under way that could end this wait")
+        while not until():
+            if not self._waiting:
+                raise RuntimeError("nothing is under way that could end this wait")
+            self._waiting.popleft()()
 
     def close(self) -> None:
         pass
@@ -98,13 +114,13 @@ class Threads:
         while (item := jobs.get()) is not None:
             job, done = item
             error = _outcome(job)
-            del job
             self._complete(partial(done, error))
 
     def _complete(self, callback: Callable[[], None]) -> None:
         self._completions.put(callback)
         if self._post is not None:
-            self._post(self.serve)
+            with suppress(RuntimeError):  # the loop is closed; `wait` and `close` still serve
+                self._post(self.serve)
 
     def serve(self) -> None:
         """Calls what has completed; on the owner's thread only."""

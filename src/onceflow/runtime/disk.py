@@ -184,8 +184,10 @@ class RealDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        with _named_errors("creation", str(root)):
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not root.exists():
+            with _named_errors("creation", str(root)):
+                root.mkdir(mode=0o700, parents=True)
+            self.sync_dir("..")
 
     def _path(self, path: str) -> Path:
         return self._root / path

@@ -217,6 +217,8 @@ class SimDisk:
 
     def _link(self, path: str, *, is_dir: bool) -> int:
         directory, name = self._place(path)
+        if name in self.tree.names[directory]:
+            raise DiskFailed(f"creation of {path!r} failed: it exists")
         node = self.tree.next_node
         self.tree.next_node += 1
         self.record(Link(directory, name, node, is_dir))
@@ -257,6 +259,8 @@ class SimDisk:
         self.record(Rename(directory, old_name, new_name))
 
     def unlink(self, path: str) -> None:
+        if not self.exists(path):
+            raise DiskFailed(f"removal of {path!r} failed: no such file")
         self.record(Unlink(*self._place(path)))
 
     def rmdir(self, path: str) -> None:
@@ -270,7 +274,9 @@ class SimDisk:
     def free_bytes(self) -> int:
         if self.capacity is None:
             return 1 << 62
-        return max(0, self.capacity - sum(map(len, self.tree.files.values())))
+        named = {node for names in self.tree.names.values() for node in names.values()}
+        used = sum(len(self.tree.files[node]) for node in named if node in self.tree.files)
+        return max(0, self.capacity - used)
 
     def lock(self, path: str) -> SimFile:
         if path in self._locked:

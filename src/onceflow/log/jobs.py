@@ -1,0 +1,30 @@
+"""What a store has under way in the background, counted, so that it can wait for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from onceflow.runtime.background import Background, Done, Job, Lane
+
+
+class Jobs:
+    """One store's use of a background."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._under_way = 0
+        self.soon = background.soon
+        self.wait = background.wait
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        self._under_way += 1
+
+        def ended(error: Exception | None) -> None:
+            self._under_way -= 1
+            done(error)
+
+        self._background.submit(lane, job, ended)
+
+    def wait_for_all(self, also: Callable[[], bool] = lambda: True) -> None:
+        """Blocks the owner until nothing is under way and `also` holds."""
+        self._background.wait(lambda: not self._under_way and also())

@@ -64,7 +64,7 @@ def test_without_syncs_a_killed_process_loses_nothing_and_a_power_cut_leaves_who
 
 
 def test_a_power_cut_during_recovery_is_recovered_from() -> None:
-    workload = LogWorkload(seed=3, steps=40)
+    workload = LogWorkload(seed=3, steps=30)
     images = list(crash_images(workload.disk, seed=3, subsets=1))
     for image in images[:: len(images) // 6]:
         LogStore.open(image.disk, Inline(), SimRand(5), config())

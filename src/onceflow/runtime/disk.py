@@ -97,14 +97,19 @@ class Disk(Protocol):
         """Takes the lock file `path` for as long as the returned file lives."""
 
 
+def _named(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT) and what != "sync"
+    kind = DiskFull if full else DiskFailed  # after a failed sync more room does not help
+    return kind(f"{what} of {path!r} failed: {error.strerror}")
+
+
 @contextmanager
 def _named_errors(what: str, path: str) -> Iterator[None]:
+    """For all but reads and writes, which are too many for what a context manager costs."""
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) and what != "sync"
-        kind = DiskFull if full else DiskFailed  # after a failed sync more room does not help
-        raise kind(f"{what} of {path!r} failed: {error.strerror}") from error
+        raise _named(error, what, path) from error
 
 
 class RealFile:
@@ -125,7 +130,7 @@ class RealFile:
         return self._fd
 
     def pread(self, position: int, size: int) -> bytes:
-        with _named_errors("read", self._path):
+        try:
             data = os.pread(self._fd, size, position)
             if len(data) == size or not data:
                 return data
@@ -135,15 +140,19 @@ class RealFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
+        except OSError as error:
+            raise _named(error, "read", self._path) from error
 
     def pwrite(self, position: int, data: Bytes) -> None:
-        with _named_errors("write", self._path):
+        try:
             written = os.pwrite(self._fd, data, position)
             if written == len(data):
                 return
             view = memoryview(data)
             while written < len(view):
                 written += os.pwrite(self._fd, view[written:], position + written)
+        except OSError as error:
+            raise _named(error, "write", self._path) from error
 
     def pwrite_durable(self, position: int, data: Bytes) -> None:
         self.pwrite(position, data)
@@ -200,7 +209,7 @@ class RealDisk:
                 return RealFile(path, fd, direct=True)
             except OSError as error:
                 if error.errno != errno.EINVAL:  # EINVAL: this file system has no direct I/O
-                    raise DiskFailed(f"open of {path!r} failed: {error.strerror}") from error
+                    raise _named(error, "open", path) from error
         with _named_errors("open", path):
             return RealFile(path, os.open(self._path(path), flags, 0o600), direct=False)
 

@@ -31,6 +31,7 @@ from aiokafka.record.memory_records import MemoryRecords as AioRecords
 from aiokafka.structs import TopicPartition
 from kafka.record import MemoryRecords as PyRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
+from kafka.record.util import crc32c_c
 
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.columns import RECORD_SCHEMA, decode, encode_all
@@ -210,6 +211,8 @@ def summarize(results: list[Result]) -> None:
 def main() -> None:
     if "_crecords" not in AioBuilder.__module__ or "_crecords" not in AioRecords.__module__:
         raise SystemExit("aiokafka runs without its C extension: the comparison would flatter us")
+    if crc32c_c is None:
+        raise SystemExit("kafka-python runs without crc32c: the comparison would flatter us")
     results: list[Result] = []
     for value_bytes, batch_bytes in CASES:
         case = case_name(value_bytes, batch_bytes)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 
+from onceflow.checksum import crc32c
 from onceflow.errors import (
     LogCorrupt,
     LogExists,

@@ -6,8 +6,8 @@ import struct
 
 import pyarrow as pa
 import pytest
-from crc32c import crc32c
 
+from onceflow.checksum import crc32c
 from onceflow.errors import (
     BatchChecksumMismatch,
     BatchMalformed,

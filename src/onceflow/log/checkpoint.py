@@ -12,8 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
+from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt, NewerFormat
 from onceflow.log.journal import JournalStart
 from onceflow.log.partition_log import Flush, Mark

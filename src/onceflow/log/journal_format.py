@@ -16,8 +16,7 @@ from functools import cache
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
+from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt
 from onceflow.types import LogId
 

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from onceflow.checksum import crc32c
 from onceflow.errors import (
     BatchChecksumMismatch,
     BatchMalformed,

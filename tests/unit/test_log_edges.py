@@ -277,6 +277,45 @@ def test_the_leftovers_of_a_deleted_log_are_removed_at_a_clean_start() -> None:
     assert names == ["journal", "lost+found", log.directory]
 
 
+def test_a_topic_may_have_more_partitions_than_fit_the_journal_s_first_memory() -> None:
+    disk = SimDisk()
+    background = SimBackground(random.Random(1))  # all of it gathers in one group
+    store = LogStore.open(disk, background, RAND, StoreConfig(reserve_bytes=0))
+    ids = [log_id(1, partition) for partition in range(1000)]
+    ticket = store.create("t" * 249, ids)
+    background.wait(lambda: ticket.done)
+    assert list(open_store(SimDisk(disk.tree)).logs) == ids
+
+
+def test_without_a_journal_a_creation_that_is_not_durable_is_undone() -> None:
+    config = StoreConfig(durability=Durability.OS, reserve_bytes=0)
+    disk, store, log = store_with_log(config)
+    disk.fail = full_for_checkpoints
+    with pytest.raises(DiskFull):
+        store.create("more", [log_id(5)])
+    disk.fail = lambda _: False
+    assert list(store.logs) == [log.log_id]
+    assert store.create("more", [log_id(5)]).done
+    assert list(open_store(after_power_cut(disk), config).logs) == [log.log_id, log_id(5)]
+
+
+def test_old_records_go_even_when_there_is_no_room_for_a_new_segment() -> None:
+    disk, store, log = store_with_log(small_segments(retention_ms=1000))
+    append(store, log, new_batch(3))
+
+    def full_for_segments(op: Op) -> bool:
+        if isinstance(op, Link) and op.name.endswith(".log"):
+            raise DiskFull("simulated")
+        return False
+
+    disk.fail = full_for_segments
+    store.enforce_retention(NOW_MS + 10_000)
+    assert (log.start_offset, log.end_offset) == (3, 3)
+    disk.fail = lambda _: False
+    append(store, log, new_batch(timestamp=NOW_MS + 10_000))
+    assert offsets(open_store(SimDisk(disk.tree)).logs[log.log_id]) == [3]
+
+
 def test_a_failed_creation_leaves_nothing_behind() -> None:
     disk, store, log = store_with_log()
     names: list[str] = []

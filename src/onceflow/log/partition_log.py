@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from contextlib import suppress
 from typing import NamedTuple
 
 from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
@@ -262,7 +263,8 @@ class PartitionLog:
     def advance_start(self, offset: int) -> None:
         """Nothing below `offset` is served any more."""
         if offset == self.end_offset and self.active.size:
-            self.roll()  # so that the last segment's file can go too
+            with suppress(DiskFull):  # deleting is what makes room: it must not ask for some
+                self.roll()  # so that the last segment's file can go too
         self.start_offset = max(self.start_offset, offset)
 
     def drop_segments(self, start_offset: int, end: Mark) -> list[str]:

@@ -230,9 +230,10 @@ def _clear_unknown(disk: Disk, known: Iterable[CheckpointedLog], created: set[st
     ours = {directory_name(log.topic, log.log_id) for log in known}
     strays = []
     for entry in disk.entries("."):
-        if entry.name in created or (
-            is_log_directory(entry.name.removesuffix(DELETED)) and (entry.name.endswith(DELETED))
-        ):
+        half_deleted = entry.name.endswith(DELETED) and is_log_directory(
+            entry.name.removesuffix(DELETED)
+        )
+        if entry.name in created or half_deleted:
             remove_directory(disk, entry.name)
         elif is_log_directory(entry.name) and entry.name not in ours:
             disk.rename(entry.name, entry.name + STRAY)

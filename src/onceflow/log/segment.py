@@ -252,7 +252,10 @@ class Segment:
 
     def latest(self, start: int, end: int) -> Found | None:
         """The first batch with the largest timestamp of those in [start, end)."""
-        found = self.find(self.base_offset + max(self.indexes.max_timestamp_at, 0))
+        return self._trying(lambda: self._latest(start, end))
+
+    def _latest(self, start: int, end: int) -> Found | None:
+        found = self._find(self.base_offset + max(self.indexes.max_timestamp_at, 0))
         if found is not None and start <= found.header.base_offset < end:
             return found
         batches = (each for each in self._batches_from(start) if each.header.last_offset >= start)

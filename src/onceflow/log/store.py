@@ -29,7 +29,7 @@ from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
-from onceflow.log.journal_format import EntryKind, JournalEntry
+from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog, is_log_directory
@@ -161,25 +161,29 @@ class LogStore:
         """Makes empty logs for partitions of a topic: all of them, or none and an error."""
         self._check_running()
         self._take_space(0)
-        self._make_room(0)
-        name = memoryview(topic.encode())
+        wanted, name = list(log_ids), memoryview(topic.encode())
+        self._make_room(len(wanted) * (ENTRY_OVERHEAD + len(name)))
         made: list[PartitionLog] = []
         try:
-            for log_id in log_ids:
+            for log_id in wanted:
                 made.append(self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name)))
-        except (DiskFull, LogExists):
+            return self._catalog_changed(self._order_creations(made, name))
+        except (DiskFull, LogExists):  # with a journal only before anything was ordered
             for log in made:
                 del self.logs[log.log_id]
+                self._durable.pop(log.log_id, None)
                 remove_directory(self._disk, log.directory)
             raise
         except DiskFailed as error:
             self._fail(error)
             raise
+
+    def _order_creations(self, made: list[PartitionLog], name: memoryview) -> Ticket:
         ticket = _completed()
         for log in made:
             effect = partial(self._durable.__setitem__, log.log_id, log)
             ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
-        return self._catalog_changed(ticket)
+        return ticket
 
     def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
         """Removes logs; their files go after the next checkpoint."""

@@ -27,7 +27,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 # numba's own types describe Python callables; what it compiles is called with other arguments.
 _njit: Any = numba.njit
-_intrinsic: Any = numba.extending.intrinsic
+_intrinsic: Callable[[Callable[..., Any]], Any] = numba.extending.intrinsic
 
 
 class _Cache(FunctionCache):
@@ -118,7 +118,7 @@ store_i32 = _store(types.int32, 32, swapped=False)
 store_i64 = _store(types.int64, 64, swapped=False)
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def _move_wide(_context: Any, _target: Any, _source: Any) -> Any:
     """Copy 32 bytes."""
 
@@ -132,7 +132,7 @@ def _move_wide(_context: Any, _target: Any, _source: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def prefetch(_context: Any, _address: Any) -> Any:
     """Ask for a cache line that will be read soon. Any address will do: this never faults."""
 
@@ -148,7 +148,7 @@ def prefetch(_context: Any, _address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def leading_zeros(_context: Any, _value: Any) -> Any:
     """How many of the 64 bits come before the first one set; not for 0."""
 
@@ -158,7 +158,7 @@ def leading_zeros(_context: Any, _value: Any) -> Any:
     return types.int64(types.int64), generate
 
 
-@_intrinsic  # type: ignore[untyped-decorator]
+@_intrinsic
 def copy_exact(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
     """memcpy."""
 

@@ -118,3 +118,18 @@ class InvariantViolated(OnceflowError):
 
 class IndexInvalid(LogError):
     """An index file contradicts itself or its segment; it is built anew from the log."""
+
+
+# --- the wire ---------------------------------------------------------------------------------
+
+
+class WireError(OnceflowError):
+    """Bytes on a connection that are not the Kafka protocol as we can serve it."""
+
+
+class MessageMalformed(WireError):
+    """A header or message contradicts its schema."""
+
+
+class FrameTooLarge(WireError):
+    """A frame is announced that is larger than allowed, or of negative length."""

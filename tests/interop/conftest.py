@@ -1,14 +1,70 @@
-"""What interop tests share: Apache Kafka's jars, or a loud word on what is not tested without."""
+"""What interop tests share: the brokers, the comparison of their answers, Apache Kafka's jars, or
+a loud word on what is not tested without them."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.interop.harness import Script, differences, run
+from tests.interop.known_differences import KNOWN_DIFFERENCES
+from tests.interop.onceflow_server import OnceflowServer
+from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
 from tools.kafka_jars import KafkaJarsError, ensure_kafka_jars
+
+REFERENCE: Final = "apache_kafka"
+BROKERS: Final = (REFERENCE,)
+SETTINGS: Final[Mapping[str, str]] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "num.partitions": "1",
+    "auto.create.topics.enable": "true",
+}
+Compare = Callable[[Script], None]
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Apache Kafka, one for the whole session."""
+    directory = tmp_path_factory.mktemp("apache-kafka")
+    with ApacheKafka(kafka_jars, directory, properties=SETTINGS) as kafka:
+        yield kafka.bootstrap
+
+
+@pytest.fixture(scope="session")
+def onceflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of our broker, one process for the whole session."""
+    directory = tmp_path_factory.mktemp("onceflow")
+    with OnceflowServer(directory / "data", settings=SETTINGS) as server:
+        yield server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def brokers(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The address of each broker that is compared, by name."""
+    return {name: request.getfixturevalue(name) for name in BROKERS}
+
+
+@pytest.fixture
+def compare(brokers: dict[str, str]) -> Compare:
+    """Runs a script on all brokers at once, and fails when they do not answer alike."""
+
+    def run_and_compare(script: Script) -> None:
+        with ThreadPoolExecutor(len(brokers)) as pool:
+            runs = {name: pool.submit(run, script, at) for name, at in brokers.items()}
+        saw = {name: future.result() for name, future in runs.items()}
+        name = script.__name__
+        for broker, transcript in saw.items():
+            if broker != REFERENCE:
+                found = differences(name, saw[REFERENCE], transcript, KNOWN_DIFFERENCES)
+                assert not found, "\n".join([f"{name} is answered differently:", *found])
+
+    return run_and_compare
 
 
 @pytest.fixture(scope="session")

@@ -1,27 +1,58 @@
-"""The command `onceflow`: one file for each command."""
+"""The command `onceflow`: one file for each command.
+
+Ends with 0 when all went well, 1 on an error, 2 when it was called wrongly, 130 on Ctrl-C. Results
+go to standard output, everything else to standard error; with `--json` both are JSON.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console
 
 from onceflow import __version__
-from onceflow.cli.demo import demo
-from onceflow.cli.demo_writer import demo_writer
+from onceflow.cli.lazy import APP_SETTINGS, LazyCommand, lazy_group
+from onceflow.cli.report import report
 from onceflow.errors import OnceflowError
+
+COMMANDS: Final = {
+    "serve": LazyCommand(
+        "onceflow.cli.serve", "serve", "Run a broker that Kafka clients take for Kafka."
+    ),
+    "topics": LazyCommand(
+        "onceflow.cli.topics", "app", "Create, list, describe, alter and delete topics."
+    ),
+    "produce": LazyCommand("onceflow.cli.produce", "produce", "Send lines as records to a topic."),
+    "consume": LazyCommand("onceflow.cli.consume", "consume", "Print the records of a topic."),
+    "groups": LazyCommand(
+        "onceflow.cli.groups", "app", "List, describe, reset and delete consumer groups."
+    ),
+    "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
+    "demo": LazyCommand(
+        "onceflow.cli.demo", "demo", "Kill a writing process and show that nothing is lost."
+    ),
+    "demo-writer": LazyCommand("onceflow.cli.demo_writer", "demo_writer", "", is_hidden=True),
+}
+
+_FIRST_STEPS: Final = """\b
+First steps:
+  onceflow serve --data-dir data     (in a terminal of its own)
+  onceflow topics create orders --partitions 3
+  echo hello | onceflow produce orders
+  onceflow consume orders"""
+
+_USAGE_ERROR: Any = typer.BadParameter.__base__
+"""All wrong calls; typer names only this one kind of them."""
 
 app = typer.Typer(
     name="onceflow",
-    help="Exactly-once streaming for Python and Spark.",
+    cls=lazy_group(COMMANDS),
+    epilog=_FIRST_STEPS,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    **APP_SETTINGS,
 )
-app.command()(demo)
-app.command(hidden=True)(demo_writer)
 
 
 def _version(asked: bool) -> None:
@@ -41,8 +72,23 @@ def options(
 
 def main() -> None:
     """Runs a command; an error that Onceflow raises on purpose is a message, not a traceback."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs a command and says how it ended."""
+    as_json = "--json" in arguments
     try:
-        app()
+        status: int | None = app(arguments, prog_name="onceflow", standalone_mode=False)
     except OnceflowError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
-        sys.exit(1)
+        report(error, as_json=as_json)
+        return 1
+    except _USAGE_ERROR as error:
+        if as_json:
+            report(error, as_json=True)
+        else:
+            error.show()
+        return 2
+    except typer.Abort:  # asked, and not confirmed
+        return 1
+    return status or 0

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from onceflow.errors import InvalidSetting
 
-WEEK_MS = 7 * 24 * 3600 * 1000
+DAY_MS = 24 * 3600 * 1000
+WEEK_MS = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,23 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int = WEEK_MS
     retention_bytes: int = -1
+    delete: bool = True
+    """Old segments go, as `retention_ms` and `retention_bytes` say (cleanup.policy=delete)."""
+    compact: bool = False
+    """Of each key only the latest record stays (cleanup.policy=compact)."""
+    delete_retention_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    producer_id_expiration_ms: int = DAY_MS
+    """How long the sequence of a producer that has gone silent outlives its compacted records."""
+
+    @property
+    def roll_ms(self) -> int:
+        """The age at which a segment is closed: records of an active one are never compacted."""
+        if self.compact:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (
@@ -28,6 +46,11 @@ class LogConfig:
             ("index_interval_bytes", 0, 2**31 - 1),
             ("retention_ms", -1, 2**63 - 1),
             ("retention_bytes", -1, 2**63 - 1),
+            ("delete_retention_ms", 0, 2**63 - 1),
+            ("min_cleanable_dirty_ratio", 0, 1),
+            ("min_compaction_lag_ms", 0, 2**63 - 1),
+            ("max_compaction_lag_ms", 1, 2**63 - 1),
+            ("producer_id_expiration_ms", 1, 2**63 - 1),
         ):
             value = getattr(self, name)
             if not lowest <= value <= highest:

@@ -8,16 +8,39 @@ follows an entry checks the batch that it points to, and builds the index anew w
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
-
-import numpy as np
+from collections.abc import Iterable
+from itertools import islice
+from operator import lt
 
 from onceflow.errors import IndexInvalid
-from onceflow.records.batch import BatchHeader
+from onceflow.log.batch_walk import Facts
 
-_OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+# Files are handled as arrays of 32-bit words: two to an entry of the offset index, three to one of
+# the time index, whose timestamp takes the first two.
+_OFFSET_ENTRY_WORDS = 2
+_TIME_ENTRY_WORDS = 3
+_WORD = 4
+
+
+def _swapped(numbers: array[int]) -> array[int]:
+    """A copy from this machine's order of bytes to the files' big-endian, or back."""
+    swapped = numbers[:]
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    return swapped
+
+
+def _words(data: bytes, entry_words: int, what: str) -> array[int]:
+    if len(data) % (entry_words * _WORD):
+        raise IndexInvalid(f"{len(data)} bytes are no whole number of {what} index entries")
+    return array("i", data)
+
+
+def _grows(numbers: array[int]) -> bool:
+    return all(map(lt, numbers, islice(numbers, 1, None)))
 
 
 class OffsetIndex:
@@ -49,29 +72,25 @@ class OffsetIndex:
         return len(self.offsets)
 
     def to_bytes(self) -> bytes:
-        entries = np.empty(len(self), _OFFSET_ENTRY)
-        entries["offset"] = self.offsets
-        entries["position"] = self.positions
-        return entries.tobytes()
+        words = array("i", bytes(_OFFSET_ENTRY_WORDS * _WORD * len(self)))
+        words[0::2] = self.offsets
+        words[1::2] = self.positions
+        return _swapped(words).tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, segment_size: int) -> OffsetIndex:
         """Raises `IndexInvalid` when the entries cannot be those of such a segment."""
-        if len(data) % _OFFSET_ENTRY.itemsize:
-            raise IndexInvalid(f"{len(data)} bytes are no whole number of offset index entries")
-        entries = np.frombuffer(data, _OFFSET_ENTRY)
-        offsets, positions = entries["offset"].astype("i4"), entries["position"].astype("i4")
-        if len(entries) and not (
-            offsets[0] >= 0
-            and positions[0] >= 0
-            and positions[-1] < segment_size
-            and (offsets[1:] > offsets[:-1]).all()
-            and (positions[1:] > positions[:-1]).all()
+        words = _swapped(_words(data, _OFFSET_ENTRY_WORDS, "offset"))
+        index = cls()
+        index.offsets, index.positions = words[0::2], words[1::2]
+        if words and not (
+            index.offsets[0] >= 0
+            and index.positions[0] >= 0
+            and index.positions[-1] < segment_size
+            and _grows(index.offsets)
+            and _grows(index.positions)
         ):
             raise IndexInvalid("offset index entries do not grow or leave the segment")
-        index = cls()
-        index.offsets.frombytes(offsets.tobytes())
-        index.positions.frombytes(positions.tobytes())
         return index
 
 
@@ -100,29 +119,28 @@ class TimeIndex:
         return (self.timestamps[-1], self.offsets[-1]) if self.timestamps else None
 
     def to_bytes(self) -> bytes:
-        entries = np.empty(len(self.timestamps), _TIME_ENTRY)
-        entries["timestamp"] = self.timestamps
-        entries["offset"] = self.offsets
-        return entries.tobytes()
+        halves = array("i", _swapped(self.timestamps).tobytes())
+        words = array("i", bytes(_TIME_ENTRY_WORDS * _WORD * len(self.offsets)))
+        words[0::3], words[1::3], words[2::3] = halves[0::2], halves[1::2], _swapped(self.offsets)
+        return words.tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, last_offset: int) -> TimeIndex:
         """Raises `IndexInvalid` when the entries cannot be those of such a segment."""
-        if len(data) % _TIME_ENTRY.itemsize:
-            raise IndexInvalid(f"{len(data)} bytes are no whole number of time index entries")
-        entries = np.frombuffer(data, _TIME_ENTRY)
-        timestamps, offsets = entries["timestamp"].astype("i8"), entries["offset"].astype("i4")
-        if len(entries) and not (
-            timestamps[0] >= 0
-            and offsets[0] >= 0
-            and offsets[-1] <= last_offset
-            and (timestamps[1:] > timestamps[:-1]).all()
-            and (offsets[1:] > offsets[:-1]).all()
+        words = _words(data, _TIME_ENTRY_WORDS, "time")
+        halves = array("i", bytes(2 * _WORD * (len(words) // _TIME_ENTRY_WORDS)))
+        halves[0::2], halves[1::2] = words[0::3], words[1::3]
+        index = cls()
+        index.timestamps = _swapped(array("q", halves.tobytes()))
+        index.offsets = _swapped(words[2::3])
+        if words and not (
+            index.timestamps[0] >= 0
+            and index.offsets[0] >= 0
+            and index.offsets[-1] <= last_offset
+            and _grows(index.timestamps)
+            and _grows(index.offsets)
         ):
             raise IndexInvalid("time index entries do not grow or leave the segment")
-        index = cls()
-        index.timestamps.frombytes(timestamps.tobytes())
-        index.offsets.frombytes(offsets.tobytes())
         return index
 
 
@@ -161,16 +179,21 @@ class Indexes:
         unindexed = size - (index.positions[-1] if len(index) else 0)
         return cls(interval, index, TimeIndex.from_bytes(times, last_offset), unindexed)
 
-    def note(self, header: BatchHeader, position: int, base_offset: int) -> None:
-        """The next batch of the segment stands at `position`."""
-        last = header.last_offset - base_offset
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_at = header.max_timestamp, last
-        if self._unindexed > self._interval:
-            self.offsets.add(last, position)
-            self.times.add(self.max_timestamp, self.max_timestamp_at)
-            self._unindexed = 0
-        self._unindexed += header.size
+    def note(self, batches: Iterable[Facts], position: int, base_offset: int) -> None:
+        """The next batches of the segment stand one behind the other from `position` on."""
+        latest, latest_at = self.max_timestamp, self.max_timestamp_at
+        unindexed, interval = self._unindexed, self._interval
+        for size, _, last_offset, max_timestamp in batches:
+            if max_timestamp > latest:
+                latest, latest_at = max_timestamp, last_offset - base_offset
+            if unindexed > interval:
+                self.offsets.add(last_offset - base_offset, position)
+                self.times.add(latest, latest_at)
+                unindexed = 0
+            unindexed += size
+            position += size
+        self.max_timestamp, self.max_timestamp_at = latest, latest_at
+        self._unindexed = unindexed
 
     def to_bytes(self) -> tuple[bytes, bytes]:
         """The two files; the time index ends with the largest timestamp, as Kafka's does."""

@@ -160,6 +160,11 @@ class Journal:
         """Whether everything gathered so far is durable."""
         return self._in_flight is None and not self._gathering.entry_count
 
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of the group that gathers."""
+        return self._gathering.length
+
     def make_room(self, payload: int) -> None:
         """Raises, or sees to it that `gather` cannot fail for an entry of that size."""
         group = self._gathering

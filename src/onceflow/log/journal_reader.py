@@ -8,8 +8,7 @@ durable is gone. That is corruption, and it is refused instead of cut.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import numpy as np
+from typing import NamedTuple
 
 from onceflow.errors import LogCorrupt
 from onceflow.log.journal import JournalStart
@@ -18,7 +17,7 @@ from onceflow.log.journal_format import (
     HEADER_SIZE,
     MAGIC,
     GroupHeader,
-    JournalEntry,
+    RawEntry,
     group_is_whole,
     padded,
     read_entries,
@@ -27,27 +26,54 @@ from onceflow.log.journal_format import (
 from onceflow.log.journal_ring import DIRECTORY, file_number, file_path
 from onceflow.runtime.disk import Access, Disk, File
 
-_SCAN_BYTES = 4 << 20
+_SCAN_BYTES = 512 << 10
+_MAGIC = MAGIC.to_bytes(4, "big")
 
 
-def read_journal(disk: Disk, start: JournalStart) -> Iterator[list[JournalEntry]]:
-    """The entries of each durable group from `start` on, group by group, in order."""
-    files = _open_files(disk)
-    _check_start(files, start)
-    expected = start
-    while (found := _find(files, expected)) is not None:
-        header, group = found
-        where = f"{file_path(header.file)} at byte {header.position}"
-        yield list(read_entries(memoryview(group), header, where))
-        expected = JournalStart(
-            start.incarnation,
-            expected.sequence + 1,
-            header.file,
-            0,  # only the first file's size is known
-            header.position + padded(HEADER_SIZE + header.payload_length),
-            header.crc,
-        )
-    _refuse_later_groups(files, expected)
+class JournalGroup(NamedTuple):
+    """A durable group: its header and all of its bytes."""
+
+    header: GroupHeader
+    data: memoryview
+
+    def entries(self) -> Iterator[RawEntry]:
+        where = f"{file_path(self.header.file)} at byte {self.header.position}"
+        return read_entries(self.data, self.header, where)
+
+
+class JournalChain:
+    """Iterate, as often as needed, to get the durable groups from `start` on, in order."""
+
+    def __init__(self, disk: Disk, start: JournalStart) -> None:
+        self._files = _open_files(disk)
+        self._start = start
+        self._end = start
+
+    def __iter__(self) -> Iterator[JournalGroup]:
+        expected = self._start
+        while (found := _find(self._files, expected)) is not None:
+            yield found
+            header = found.header
+            expected = JournalStart(
+                expected.incarnation,
+                expected.sequence + 1,
+                header.file,
+                0,  # only the first file's size is known
+                header.position + padded(HEADER_SIZE + header.payload_length),
+                header.crc,
+            )
+        if expected.sequence < self._end.sequence:
+            raise LogCorrupt(
+                f"journal group {expected.sequence} was whole when it was read first and is not "
+                "now: the disk is failing. Restore the data directory from a backup"
+            )
+        self._end = expected
+
+    def verify(self) -> Iterator[JournalGroup]:
+        """The same, and at its end the refusal of damage."""
+        _check_start(self._files, self._start)
+        yield from self
+        _refuse_later_groups(self._files, self._end)
 
 
 def _check_start(files: dict[int, File], start: JournalStart) -> None:
@@ -72,7 +98,7 @@ def _open_files(disk: Disk) -> dict[int, File]:
     }
 
 
-def _find(files: dict[int, File], expected: JournalStart) -> tuple[GroupHeader, bytes] | None:
+def _find(files: dict[int, File], expected: JournalStart) -> JournalGroup | None:
     """The group after the last: where that ended, or at the head of another file."""
     places = [(expected.file, expected.position), *((number, 0) for number in files)]
     for number, position in places:
@@ -87,7 +113,7 @@ def _find(files: dict[int, File], expected: JournalStart) -> tuple[GroupHeader, 
         ):
             group = files[number].pread(position, HEADER_SIZE + header.payload_length)
             if group_is_whole(group, header):
-                return header, group
+                return JournalGroup(header, memoryview(group))
     return None
 
 
@@ -119,9 +145,13 @@ def _refuse_later_groups(files: dict[int, File], end: JournalStart) -> None:
 
 
 def _magic_positions(file: File) -> Iterator[int]:
-    size = file.size()
+    """The blocks that start as a group does. All files are read for this: that must be quick."""
+    size = file.size() // BLOCK_SIZE * BLOCK_SIZE
     for base in range(0, size, _SCAN_BYTES):
-        chunk = file.pread(base, min(_SCAN_BYTES, size - base) // BLOCK_SIZE * BLOCK_SIZE)
-        words = np.frombuffer(chunk, dtype=">u4")[:: BLOCK_SIZE // 4]
-        for block in np.flatnonzero(words == MAGIC):
-            yield base + int(block) * BLOCK_SIZE
+        chunk = file.pread(base, min(_SCAN_BYTES, size - base))
+        firsts = chunk[::BLOCK_SIZE]
+        block = firsts.find(_MAGIC[0])
+        while block >= 0:
+            if chunk.startswith(_MAGIC, block * BLOCK_SIZE):
+                yield base + block * BLOCK_SIZE
+            block = firsts.find(_MAGIC[0], block + 1)

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import NamedTuple
 
 from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
+from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.journal_format import log_key
 from onceflow.log.retention import SegmentFacts, retained_from
-from onceflow.log.segment import Found, Segment
-from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, StoredBatch, read_header
+from onceflow.log.segment import Segment
+from onceflow.log.time_search import TimestampedOffset, max_timestamp, offset_for_time
+from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
 from onceflow.runtime.disk import Disk, File
 from onceflow.types import LogId, topic_id_text
 
@@ -43,13 +47,6 @@ class Span(NamedTuple):
 
     def read(self) -> bytes:
         return self.file.pread(self.position, self.length)
-
-
-class TimestampedOffset(NamedTuple):
-    """Answer to a search by time."""
-
-    offset: int
-    timestamp: int
 
 
 class Flush(NamedTuple):
@@ -149,24 +146,54 @@ class PartitionLog:
                 f"offsets-are-contiguous: {header.base_offset} appended at {self.end_offset} "
                 f"of {self.topic}-{self.log_id.partition}"
             )
-        if self._must_roll(header):
+        if self._must_roll(facts_of(header)):
             self.roll()
         active = self.segments[-1]
         active.append(header, data)
         self._dirty[active.base_offset] = active.file
         return Mark(active.end_offset, active.base_offset, active.size)
 
-    def _must_roll(self, header: BatchHeader) -> bool:
+    def append_run(self, batches: Sequence[Facts], data: Sequence[Buffer]) -> None:
+        """`append` for each of many batches that follow one another, with few writes."""
+        done = 0
+        while done < len(batches):
+            if self._must_roll(batches[done]):
+                self.roll()
+            active = self.segments[-1]
+            stop = done + self._fitting(islice(batches, done, None))
+            active.append_run(batches[done:stop], data[done:stop])
+            self._dirty[active.base_offset] = active.file
+            done = stop
+
+    def _must_roll(self, batch: Facts) -> bool:
         active = self.segments[-1]
         if not active.size:
             return False
+        size, _, last_offset, max_timestamp = batch
         config = self.config
         return (
-            active.size + header.size > config.segment_bytes
-            or header.max_timestamp - active.first_timestamp > config.segment_ms
-            or header.last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
+            active.size + size > config.segment_bytes
+            or max_timestamp - active.first_timestamp > config.roll_ms
+            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
             or (len(active.indexes.offsets) + 1) * 8 > config.segment_index_bytes
         )
+
+    def _fitting(self, batches: Iterable[Facts]) -> int:
+        """How many of the batches go into the active segment; the first one does. With many index
+        entries it may be fewer than one by one: where a log is cut into files has no meaning."""
+        active, config = self.segments[-1], self.config
+        room = config.segment_bytes - active.size
+        latest = active.first_timestamp + config.roll_ms
+        last = active.base_offset + _MAX_RELATIVE_OFFSET
+        count = 0
+        for size, _, last_offset, max_timestamp in batches:
+            if not active.size and not count:
+                latest = max_timestamp + config.roll_ms
+            elif count and (size > room or max_timestamp > latest or last_offset > last):
+                break
+            room -= size
+            count += 1
+        return max(1, min(count, config.segment_index_bytes // 8 - len(active.indexes.offsets)))
 
     def roll(self) -> None:
         """Starts a new segment at the end. No event of the order: recovery may roll elsewhere."""
@@ -290,31 +317,40 @@ class PartitionLog:
         limit = self.durable.offset if until is None else min(until, self.durable.offset)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(self._range_text(offset))
-        segment = self._segment_of(offset)
         if offset >= limit:
             if offset == self.durable.offset:
                 self._hint(offset, self.durable)
-            return Span(segment.file, 0, 0)
-        position = self._position_of(segment, offset)
+            return Span(self._segment_of(offset).file, 0, 0)
+        segment, position = self._locate(offset)
         stop = self._stop(segment, limit)
         if stop - position > max_bytes:
             stop = self._cut(segment, position, position + max_bytes)
         elif stop == self.durable.position and segment.base_offset == self.durable.segment:
             self._hint(self.durable.offset, self.durable)
-        return Span(segment.file, position, stop - position)
+        return Span(segment.file, position, max(stop - position, 0))
 
     def _segment_of(self, offset: int) -> Segment:
+        return self.segments[self._segment_at(offset)]
+
+    def _segment_at(self, offset: int) -> int:
         at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
-        return self.segments[max(at, 0)]
+        return max(at, 0)
+
+    def _locate(self, offset: int) -> tuple[Segment, int]:
+        """The batch that holds `offset`, or the first one behind it: compaction leaves gaps."""
+        for segment in islice(self.segments, self._segment_at(offset), None):
+            position = self._position_of(segment, offset)
+            if position < segment.size:
+                return segment, position
+        raise InvariantViolated(f"batches-reach-the-end: {self._range_text(offset)}")
 
     def _position_of(self, segment: Segment, offset: int) -> int:
+        """Where the first batch that ends at or behind `offset` starts; else the segment's end."""
         hint = self._hints.get(offset)
         if hint is not None and hint[0] == segment.base_offset:
             return hint[1]
         found = segment.find(offset)
-        if found is None:
-            raise InvariantViolated(f"every-offset-has-a-batch: {self._range_text(offset)}")
-        return found.position
+        return segment.size if found is None else found.position
 
     def _stop(self, segment: Segment, limit: int) -> int:
         """Where in the segment the batches below `limit` end."""
@@ -340,39 +376,11 @@ class PartitionLog:
 
     def offset_for_time(self, timestamp: int) -> TimestampedOffset | None:
         """The first durable record that is not older than `timestamp`."""
-        for segment in self.segments:
-            if segment.max_timestamp < timestamp or segment.end_offset <= self.start_offset:
-                continue
-            found = segment.find_by_time(timestamp)
-            while found is not None and found.header.base_offset < self.high_watermark:
-                for each in self._records(segment, found):
-                    if each.timestamp >= timestamp and each.offset >= self.start_offset:
-                        return each
-                found = segment.find(found.header.next_offset)
-        return None
+        return offset_for_time(self.segments, timestamp, self.start_offset, self.high_watermark)
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first durable record that has the largest timestamp of all."""
-        start, end = self.start_offset, self.high_watermark
-        found = [
-            (segment, latest)
-            for segment in self.segments
-            if segment.end_offset > start and (latest := segment.latest(start, end)) is not None
-        ]
-        if not found:
-            return None
-        segment, latest = max(found, key=lambda each: each[1].header.max_timestamp)
-        records = [each for each in self._records(segment, latest) if each.offset >= start]
-        return max(records, key=lambda each: (each.timestamp, -each.offset), default=None)
-
-    def _records(self, segment: Segment, found: Found) -> list[TimestampedOffset]:
-        from onceflow.records.columns import decode  # loads the kernels: only a search needs them
-
-        data = segment.file.pread(found.position, found.header.size)
-        rows = decode([StoredBatch.parse(data)])
-        offsets: list[int] = rows.column("offset").to_numpy().tolist()
-        timestamps: list[int] = rows.column("timestamp").to_numpy().astype("i8").tolist()
-        return [TimestampedOffset(*pair) for pair in zip(offsets, timestamps, strict=True)]
+        return max_timestamp(self.segments, self.start_offset, self.high_watermark)
 
     def _range_text(self, offset: int) -> str:
         return (

@@ -13,24 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from onceflow.errors import LogCorrupt, RecordError
+from onceflow.log.batch_walk import BatchWalk
 from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
-from onceflow.log.journal import JournalStart
-from onceflow.log.journal_format import EntryKind
-from onceflow.log.journal_reader import read_journal
+from onceflow.log.journal_format import EntryKind, key_log_id
+from onceflow.log.journal_reader import JournalChain
 from onceflow.log.partition_log import (
     Mark,
     PartitionLog,
     directory_name,
     is_log_directory,
 )
-from onceflow.log.segment import Segment, scan, segment_base, segment_path
+from onceflow.log.replay import Replay
+from onceflow.log.segment import Segment, segment_base, segment_path
 from onceflow.runtime.disk import Access, Disk
 
 STRAY = ".stray"
@@ -65,8 +66,9 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
     found = [_Found(disk, files, saved, config) for saved in checkpoint.logs]
     for each in found:
         each.verify(clean=checkpoint.clean)
-    journal = None if checkpoint.clean else checkpoint.journal
-    created = _verify_journal(disk, journal)
+    start = None if checkpoint.clean else checkpoint.journal
+    journal = None if start is None else JournalChain(disk, start)
+    created = _verify_journal(journal)
     strays = _clear_unknown(disk, checkpoint.logs, created)
     dropped = 0
     for each in found:
@@ -74,12 +76,19 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
             dropped += each.extend()
         each.trim()
         catalog.logs[each.saved.log_id] = each.open()
-    deleted, report = _replay(disk, catalog, journal)
+    replay = _replay(catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
         log.settle(log.end_mark)
         log.durable_start = log.start_offset
-    report = replace(report, clean=checkpoint.clean, dropped_bytes=dropped, strays=tuple(strays))
-    return Recovered(catalog, deleted, report)
+    report = RecoveryReport(
+        clean=checkpoint.clean,
+        groups=replay.groups,
+        entries=replay.entries,
+        replayed_bytes=replay.bytes,
+        dropped_bytes=dropped,
+        strays=tuple(strays),
+    )
+    return Recovered(catalog, replay.deleted, report)
 
 
 class _Found:
@@ -181,10 +190,12 @@ class _Found:
         file = self._disk.open(self._path(base), Access.READ)
         end, position = self._end.offset, start
         with suppress(RecordError):  # a torn tail: what is before it counts
-            for at, header in scan(file, start, self._sizes[base], check_crc=True):
-                if header.base_offset != end:
+            for size, first, last, _ in BatchWalk(
+                file, start, self._sizes[base], end, check_crc=True
+            ):
+                if first != end:
                     break
-                end, position = header.next_offset, at + header.size
+                end, position = last + 1, position + size
         return end, position
 
     def trim(self) -> None:
@@ -213,15 +224,15 @@ class _Found:
         return log
 
 
-def _verify_journal(disk: Disk, start: JournalStart | None) -> set[str]:
+def _verify_journal(journal: JournalChain | None) -> set[str]:
     """Reads the whole chain, which raises on damage; the directories that it creates."""
-    if start is None:
+    if journal is None:
         return set()
     return {
-        directory_name(bytes(entry.payload).decode(), entry.log_id)
-        for group in read_journal(disk, start)
-        for entry in group
-        if entry.kind is EntryKind.CREATE
+        directory_name(bytes(group.data[start:end]).decode(), key_log_id(key))
+        for group in journal.verify()
+        for kind, key, _, start, end in group.entries()
+        if kind == EntryKind.CREATE
     }
 
 
@@ -248,18 +259,9 @@ def remove_directory(disk: Disk, path: str) -> None:
     disk.rmdir(path)
 
 
-def _replay(
-    disk: Disk, catalog: Catalog, start: JournalStart | None
-) -> tuple[list[PartitionLog], RecoveryReport]:
-    groups = entries = size = 0
-    deleted = []
-    for group in read_journal(disk, start) if start is not None else ():
-        groups += 1
-        for entry in group:
-            entries += 1
-            size += len(entry.payload)
-            log = catalog.replay(entry)
-            if entry.kind is EntryKind.DELETE:
-                deleted.append(log)
-    report = RecoveryReport(clean=False, groups=groups, entries=entries, replayed_bytes=size)
-    return deleted, report
+def _replay(catalog: Catalog, journal: JournalChain | None) -> Replay:
+    replay = Replay(catalog)
+    for group in journal or ():
+        replay.apply(group)
+    replay.finish()
+    return replay

@@ -7,25 +7,18 @@ anew from the log when they do not fit it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
-from onceflow.errors import (
-    BatchMalformed,
-    BatchTruncated,
-    DiskFull,
-    IndexInvalid,
-    LogCorrupt,
-    RecordError,
-)
+from onceflow.errors import BatchTruncated, DiskFull, IndexInvalid, LogCorrupt, RecordError
+from onceflow.log.batch_walk import BatchWalk, Facts, facts_of
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.index import Indexes
-from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header, verify_crc
+from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
 from onceflow.runtime.disk import Access, Disk, File
 
-_SEQUENTIAL_READ = 1 << 20
 _SEARCH_READ = 1 << 13
 
 
@@ -46,10 +39,9 @@ def segment_base(name: str) -> int | None:
     return int(stem) if dot and len(stem) == 20 and stem.isdigit() else None
 
 
-def scan(
-    file: File, start: int, end: int, *, check_crc: bool, read_size: int = _SEQUENTIAL_READ
-) -> Iterator[Found]:
-    """The batches between two positions; raises a `RecordError` at the first that is not sound.
+def scan(file: File, start: int, end: int) -> Iterator[Found]:
+    """The batches between two positions; raises a `RecordError` at the first header that is not
+    sound. CRCs are not looked at.
 
     `end` must be where a batch ends: a batch that crosses it is truncated.
     """
@@ -58,19 +50,19 @@ def scan(
     while position < end:
         at = position - window_start
         if len(window) - at < HEADER_SIZE:
-            window = memoryview(file.pread(position, min(read_size, end - position)))
+            window = memoryview(file.pread(position, min(_SEARCH_READ, end - position)))
             window_start, at = position, 0
         header = read_header(window, at)
         size = header.size
         if position + size > end:
             raise BatchTruncated(f"the batch takes {size} bytes, {end - position} are left")
-        if check_crc:
-            if len(window) - at < size:
-                window = memoryview(file.pread(position, max(size, min(read_size, end - position))))
-                window_start, at = position, 0
-            verify_crc(window, header, at)
         yield Found(position, header)
         position += size
+
+
+def _has_records(found: Found) -> bool:
+    """Not so of what compaction leaves for a producer's sequence alone."""
+    return found.header.record_count > 0
 
 
 class Segment:
@@ -156,19 +148,26 @@ class Segment:
 
     def append(self, header: BatchHeader, data: Buffer) -> None:
         """Puts the batch into the page cache. On any error the segment is as it was."""
+        self._append((facts_of(header),), data)
+
+    def append_run(self, batches: Sequence[Facts], data: Iterable[Buffer]) -> None:
+        """`append` for each of many, in one write."""
+        self._append(batches, b"".join(data))
+
+    def _append(self, batches: Sequence[Facts], data: Buffer) -> None:
         if self._file is None:
             self._file = self._disk.open(self.path("log"), Access.WRITE)
         file, position = self._file, self.size
         try:
             file.pwrite(position, data)
         except DiskFull:
-            file.truncate(position)  # a part of the batch may be there
+            file.truncate(position)  # a part of it may be there
             raise
-        self.indexes.note(header, position, self.base_offset)
+        self.indexes.note(batches, position, self.base_offset)
         if position == 0:
-            self._first_timestamp = header.max_timestamp
-        self.size = position + header.size
-        self.end_offset = header.next_offset
+            self._first_timestamp = batches[0][3]
+        self.size = position + len(data)
+        self.end_offset = batches[-1][2] + 1
         self.indexes_saved = False
 
     @property
@@ -200,20 +199,17 @@ class Segment:
     def rebuild_indexes(self, *, check_crc: bool) -> None:
         """Reads the whole log file; raises `LogCorrupt` when its batches are not consecutive."""
         indexes = Indexes.empty(self._index_interval)
-        expected, end = self.base_offset, 0
+        walk = BatchWalk(self.file, 0, self.size, self.base_offset, check_crc=check_crc)
         try:
-            for position, header in scan(self.file, 0, self.size, check_crc=check_crc):
-                if header.base_offset < expected:
-                    raise BatchMalformed(f"base offset {header.base_offset}, {expected} is next")
-                indexes.note(header, position, self.base_offset)
-                expected, end = header.next_offset, position + header.size
+            indexes.note(walk, 0, self.base_offset)
         except RecordError as error:
             raise LogCorrupt(
-                f"{self.path('log')} is damaged at byte {end}, below what was durable: {error}. "
-                "Nothing was changed; restore the file from a backup"
+                f"{self.path('log')} is damaged at byte {walk.position}, below what was durable: "
+                f"{error}. Nothing was changed; restore the file from a backup"
             ) from error
-        if expected != self.end_offset:
-            raise LogCorrupt(f"{self.path('log')} ends at offset {expected}, not {self.end_offset}")
+        end = walk.next_offset
+        if end != self.end_offset:
+            raise LogCorrupt(f"{self.path('log')} ends at offset {end}, not {self.end_offset}")
         self._indexes, self.indexes_saved = indexes, False
 
     def _load_indexes(self) -> Indexes:
@@ -256,9 +252,13 @@ class Segment:
 
     def _latest(self, start: int, end: int) -> Found | None:
         found = self._find(self.base_offset + max(self.indexes.max_timestamp_at, 0))
-        if found is not None and start <= found.header.base_offset < end:
+        if found is not None and start <= found.header.base_offset < end and _has_records(found):
             return found
-        batches = (each for each in self._batches_from(start) if each.header.last_offset >= start)
+        batches = (
+            each
+            for each in self._batches_from(start)
+            if each.header.last_offset >= start and _has_records(each)
+        )
         durable = takewhile(lambda each: each.header.base_offset < end, batches)
         return max(durable, key=lambda each: each.header.max_timestamp, default=None)
 
@@ -300,7 +300,7 @@ class Segment:
         """The batches from the last indexed one before `offset` on."""
         near = self._follow(self.indexes.offsets.floor(offset - self.base_offset))
         start = near.position if near else 0
-        return scan(self.file, start, self.size, check_crc=False, read_size=_SEARCH_READ)
+        return scan(self.file, start, self.size)
 
     def _find(self, offset: int) -> Found | None:
         batches = self._batches_from(offset)

@@ -137,6 +137,11 @@ class LogStore:
     def logs(self) -> dict[LogId, PartitionLog]:
         return self._catalog.logs
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is gathered for the journal and not yet being written: a measure of pressure."""
+        return self._journal.gathered_bytes if self._journal is not None else 0
+
     # --- changes ------------------------------------------------------------------------------
 
     def append(
@@ -153,9 +158,10 @@ class LogStore:
         except DiskFailed as error:
             self._fail(error)
             raise
-        return self._order(
+        ticket = self._order(
             EntryKind.APPEND, log, header.base_offset, data, purpose, partial(log.settle, mark)
         )
+        return self._catalog_changed(ticket) if purpose is Purpose.METADATA else ticket
 
     def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:
         """Makes empty logs for partitions of a topic: all of them, or none and an error."""
@@ -213,7 +219,8 @@ class LogStore:
     def enforce_retention(self, now_ms: int) -> None:
         """Moves log starts as the logs' retention settings say, then frees the room."""
         self._check_running()
-        moves = [(log, log.retained_from(now_ms)) for log in self.logs.values()]
+        logs = [log for log in self.logs.values() if log.config.delete]
+        moves = [(log, log.retained_from(now_ms)) for log in logs]
         moves = [(log, start) for log, start in moves if start > log.start_offset]
         for log, start in moves:
             self._move_start(log, start, Purpose.RETENTION)

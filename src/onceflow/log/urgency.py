@@ -14,6 +14,8 @@ class Purpose(Enum):
     """Why an entry is written."""
 
     APPEND = "append"
+    METADATA = "metadata"
+    """Says which logs there are and what they are like: durable in every mode."""
     CREATE = "create"
     DELETE = "delete"
     DELETE_RECORDS = "delete records"

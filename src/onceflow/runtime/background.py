@@ -93,11 +93,14 @@ class Threads:
     """One thread a lane; results come back through `post`, in the order the jobs ended.
 
     Completions pass through a queue of our own, so that `wait` can serve them while it blocks
-    the owner's thread; `post` only asks the owner to look into that queue.
+    the owner's thread; `post` only asks the owner to look into that queue. What the owner itself
+    wants done soon needs no thread-safe way: `soon` may be `loop.call_soon`, which wakes nobody.
     """
 
-    def __init__(self, post: Post | None = None) -> None:
+    def __init__(self, post: Post | None = None, soon: Post | None = None) -> None:
         self._post = post
+        self._post_soon = soon or post
+        self._due: deque[Callable[[], None]] = deque()
         self._completions: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lanes = {lane: queue.SimpleQueue[tuple[Job, Done] | None]() for lane in Lane}
         self._threads = [
@@ -123,23 +126,25 @@ class Threads:
                 self._post(self.serve)
 
     def serve(self) -> None:
-        """Calls what has completed; on the owner's thread only."""
-        while True:
-            try:
-                callback = self._completions.get_nowait()
-            except queue.Empty:
-                return
-            callback()
+        """Calls what is due and what has completed; on the owner's thread only."""
+        while self._due or not self._completions.empty():
+            self._call_next()
+
+    def _call_next(self) -> None:
+        (self._due.popleft() if self._due else self._completions.get())()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
         self._lanes[lane].put((job, done))
 
     def soon(self, callback: Callable[[], None]) -> None:
-        self._complete(callback)
+        self._due.append(callback)
+        if self._post_soon is not None:
+            with suppress(RuntimeError):
+                self._post_soon(self.serve)
 
     def wait(self, until: Callable[[], bool]) -> None:
         while not until():
-            self._completions.get()()
+            self._call_next()
 
     def close(self) -> None:
         for lane in Lane:

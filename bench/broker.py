@@ -1,0 +1,238 @@
+"""The speed bench: Onceflow's broker against Apache Kafka, interleaved in one run on one machine.
+
+    python -m bench.broker [--quick] [--only stream,latency] [--rounds 3] [--targets kafka,ours-os]
+
+All brokers run from the start, warmed up alike, and one at a time is under load; the order of their
+turns is reversed from round to round. Raw numbers go to bench/results/broker.json, a chart to
+bench/results/broker.svg (broker-partial.* for a run that is quick or leaves something out). A turn
+that fails is reported and makes the bench end with status 1; a number that misses its goal is only
+said to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.broker_measures import FULL, MEASURES, QUICK, Measure, Turn, warm_up
+from bench.broker_report import METRICS, Finding, find, show_findings, show_numbers
+from bench.broker_targets import TARGETS, BenchError, java_command, make_target
+from bench.chart import draw
+from onceflow import __version__
+from tools.kafka_jars import KAFKA_VERSION, ensure_kafka_jars
+
+ROUNDS: Final = 3
+QUIET: Final = 0.1
+RESULTS: Final = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    measure: str
+    target: str
+    round: int
+    message: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the rounds gave so far."""
+
+    samples: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    load_averages: list[float] = field(default_factory=list)
+
+    def add(self, turn: Turn, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            rounds = self.samples.setdefault(name, {}).setdefault(turn.target.name, [])
+            # A turn that failed left no value: its place stays empty, so that rounds stay rounds.
+            rounds += [None] * (turn.round - len(rounds))
+            rounds.append(value)
+
+
+def machine() -> dict[str, Any]:
+    java = [*java_command(ensure_kafka_jars())[:1], "-version"]
+    said = subprocess.run(java, capture_output=True, text=True, check=True).stderr
+    return {
+        "cores": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "python": platform.python_version(),
+        "java": said.splitlines()[0],
+        "onceflow": __version__,
+        "apache_kafka": KAFKA_VERSION,
+        "confluent_kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def busy_share(seconds: float = 1.0) -> float:
+    """The share of all cores that other work takes, seen before any broker runs."""
+
+    def idle_ticks() -> int:
+        fields = Path("/proc/stat").read_text().split(maxsplit=6)
+        return int(fields[4]) + int(fields[5])  # idle, and waiting for a disk
+
+    begin, before = time.perf_counter(), idle_ticks()
+    time.sleep(seconds)
+    passed = (time.perf_counter() - begin) * (os.cpu_count() or 1)
+    return max(0.0, 1 - (idle_ticks() - before) / os.sysconf("SC_CLK_TCK") / passed)
+
+
+def turns(measures: Sequence[Measure], targets: int, rounds: int) -> Iterator[tuple[int, int, int]]:
+    """Measure, round, target; each round goes the other way than the one before."""
+    for measure in range(len(measures)):
+        for round_number in range(rounds):
+            order = range(targets) if round_number % 2 == 0 else reversed(range(targets))
+            yield from ((measure, round_number, target) for target in order)
+
+
+def run(arguments: argparse.Namespace, measures: Sequence[Measure], console: Console) -> Outcome:
+    outcome = Outcome()
+    scale = QUICK if arguments.quick else FULL
+    columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
+    with ExitStack() as stack:
+        scratch = Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="onceflow-bench-", dir=Path.cwd())
+            )
+        )
+        progress = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=console))
+        targets = [make_target(name, scratch / name) for name in arguments.targets]
+        count = len(targets) * (1 + len(measures) * arguments.rounds)
+        task = progress.add_task("", total=count)
+        for target in targets:
+            progress.update(task, description=f"start and warm up {target.name}")
+            stack.callback(target.stop)
+            target.start()
+            warm_up(Turn(target, 0, scale, scratch))
+            progress.advance(task)
+        for which, round_number, index in turns(measures, len(targets), arguments.rounds):
+            measure, target = measures[which], targets[index]
+            description = f"{measure.name}, round {round_number + 1}, {target.name}"
+            progress.update(task, description=description)
+            take(outcome, measure, Turn(target, round_number, scale, scratch))
+            progress.advance(task)
+    return outcome
+
+
+def take(outcome: Outcome, measure: Measure, turn: Turn) -> None:
+    outcome.load_averages.append(os.getloadavg()[0])
+    try:
+        outcome.add(turn, measure.run(turn))
+    except (BenchError, OSError, confluent_kafka.KafkaException) as error:
+        failure = Failure(measure.name, turn.target.name, turn.round, str(error))
+        outcome.failures.append(failure)
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
+    comparison = finding.comparison
+    return {
+        "metric": comparison.metric,
+        "ours": comparison.ours,
+        "theirs": comparison.theirs or None,
+        **finding.spread._asdict(),
+        "goal": comparison.goal.limit if comparison.goal else None,
+        "reached": finding.reached,
+    }
+
+
+def keep(
+    stem: str, arguments: argparse.Namespace, facts: dict[str, Any], outcome: Outcome
+) -> list[Finding]:
+    """Writes the raw numbers and the chart."""
+    findings = find(outcome.samples)
+    results = {
+        "machine": facts,
+        "rounds": arguments.rounds,
+        "quick": arguments.quick,
+        "load_averages": outcome.load_averages,
+        "metrics": {
+            name: {"unit": METRICS[name].unit, "samples": samples}
+            for name, samples in outcome.samples.items()
+        },
+        "comparisons": [as_json(finding) for finding in findings],
+        "failures": [asdict(failure) for failure in outcome.failures],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{stem}.json").write_text(json.dumps(results, indent=1))
+    if any(finding.comparison.theirs for finding in findings):
+        (RESULTS / f"{stem}.svg").write_text(draw(findings, facts), encoding="utf-8")
+    return findings
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Onceflow's broker against Apache Kafka.")
+    names = ", ".join(measure.name for measure in MEASURES)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: little load, one round")
+    parser.add_argument("--only", default="", help=f"beginnings of names, of {names}")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or 1 when quick")
+    parser.add_argument("--targets", default=",".join(TARGETS), help=f"of {', '.join(TARGETS)}")
+    arguments = parser.parse_args()
+    arguments.rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
+    arguments.targets = arguments.targets.split(",")
+    if wrong := [name for name in arguments.targets if name not in TARGETS]:
+        parser.error(f"no target is called {wrong[0]!r}: there are {', '.join(TARGETS)}")
+    return arguments
+
+
+def main() -> None:
+    arguments = parse()
+    console = Console()
+    wanted = tuple(arguments.only.split(","))
+    measures = [measure for measure in MEASURES if measure.name.startswith(wanted)]
+    if not measures:
+        raise SystemExit(f"no measure begins with {' or '.join(wanted)}")
+    # The brokers inherit it; 500 idle connections are more than some shells allow.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    facts = {**machine(), "busy_before": busy_share()}
+    if facts["busy_before"] > QUIET:
+        console.print(
+            f"[yellow]Other work takes {facts['busy_before']:.0%} of this machine:[/] "
+            "expect wide spreads."
+        )
+    try:
+        outcome = run(arguments, measures, console)
+    except BenchError as error:
+        raise SystemExit(str(error)) from error
+    is_whole = (
+        not arguments.quick
+        and len(measures) == len(MEASURES)
+        and set(arguments.targets) == set(TARGETS)
+    )
+    stem = "broker" if is_whole else "broker-partial"
+    findings = keep(stem, arguments, facts, outcome)
+    show_numbers(console, outcome.samples, arguments.targets)
+    show_findings(console, findings)
+    for failure in outcome.failures:
+        console.print(
+            f"[red]failed:[/] {failure.measure}, round {failure.round + 1}, {failure.target}: "
+            f"{failure.message}",
+            highlight=False,
+        )
+    console.print(f"Raw numbers and chart: {RESULTS / stem}.*")
+    sys.exit(1 if outcome.failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Requests in, answers out: the shell around the state, one owner, one event loop."""

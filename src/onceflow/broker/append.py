@@ -1,0 +1,121 @@
+"""What a batch from a client has to fulfil before it may be appended to a topic.
+
+Checked are its bytes, every record in it and what the topic's config asks for; nothing is changed
+but the batch itself, where the config wants another codec.
+"""
+
+from __future__ import annotations
+
+from onceflow.broker.refusal import Refused
+from onceflow.broker.topics import Topic
+from onceflow.errors import BatchMalformed, RecordError
+from onceflow.records.batch import (
+    CODEC_MASK,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    Codec,
+    NewBatch,
+    StoredBatch,
+)
+from onceflow.wire.error_code import ErrorCode
+
+_ZSTD_FROM = 7
+_MAGIC_AT = 16
+LOG_APPEND_TIME = "LogAppendTime"
+_FOREVER = 2**63 - 1
+CODECS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
+
+
+def checked_batch(topic: Topic, records: memoryview | None, version: int, now_ms: int) -> NewBatch:
+    """The batch to append. Raises `Refused` or a `RecordError`."""
+    batch = _one_batch(records, version)
+    config = topic.config
+    header = batch.header
+    if header.size > config.max_message_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {header.size} bytes and max.message.bytes of {topic.name} is "
+            f"{config.max_message_bytes}",
+        )
+    if header.attributes & TRANSACTIONAL_BIT:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction under way")
+    _check_records(topic, batch, now_ms)
+    codec = CODECS.get(config.compression_type)
+    if codec is not None and codec != header.attributes & CODEC_MASK:
+        return _recompressed(batch, codec)
+    return batch
+
+
+def _one_batch(records: memoryview | None, version: int) -> NewBatch:
+    if not records:
+        raise Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch")
+    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"only batches of magic {MAGIC} are served, not {records[_MAGIC_AT]}",
+        )
+    try:
+        batch = NewBatch.parse(records)
+    except BatchMalformed as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    if batch.header.attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
+        )
+    return batch
+
+
+def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
+    # Not at the top: this loads compiled code, and a broker should accept before that.
+    from onceflow.records.columns import validate_records
+
+    config = topic.config
+    summary = validate_records(batch)
+    if summary.null_keys and "compact" in config.cleanup_policy:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{topic.name} is compacted and takes no record without a key; the batch has "
+            f"{summary.null_keys}",
+        )
+    if config.message_timestamp_type == LOG_APPEND_TIME:
+        return
+    if summary.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {summary.max_timestamp} is further ahead of the broker's {now_ms} than "
+            f"message.timestamp.after.max.ms ({config.message_timestamp_after_max_ms}) allows",
+        )
+    if config.message_timestamp_before_max_ms < _FOREVER:
+        _check_oldest(batch, now_ms, config.message_timestamp_before_max_ms)
+
+
+def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from onceflow.records.columns import decode
+
+    oldest = pc.min(decode([StoredBatch(*batch)])["timestamp"].cast(pa.int64())).as_py()
+    if now_ms - oldest > limit_ms:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {oldest} is further behind the broker's {now_ms} than "
+            f"message.timestamp.before.max.ms ({limit_ms}) allows",
+        )
+
+
+def _recompressed(batch: NewBatch, codec: Codec) -> NewBatch:
+    from onceflow.records.columns import decode, encode
+
+    header = batch.header
+    try:
+        return encode(
+            decode([StoredBatch(header, batch.buffer)]),
+            codec=codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+        )
+    except RecordError as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error

@@ -1,0 +1,243 @@
+"""One client's connection: requests in, answers out, in the order in which the requests came.
+
+A request is handled as soon as it is read, also while answers of earlier ones are still awaited;
+their answers wait their turn. What one client can make us hold is bounded: a frame has a largest
+size, and reading stops while too many of its requests are unanswered or while it does not take its
+answers. Bytes that are not the protocol end the connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
+
+from onceflow.broker.promise import Promise
+from onceflow.broker.request import NO_ANSWER, Client, Hangup
+from onceflow.broker.router import SERVED, Route, route
+from onceflow.errors import FrameTooLarge, WireError
+from onceflow.runtime.outbox import Outbox, Part, outbox_for
+from onceflow.wire.api import ApiKey
+from onceflow.wire.frame import FrameReader
+from onceflow.wire.header import RequestHeader, read_request_header, response_header
+from onceflow.wire.primitives import INT32
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+MOST_UNANSWERED = 64
+_API_KEYS = {int(key): key for key in SERVED}
+
+_log = logging.getLogger(__name__)
+
+
+class _Slot:
+    """The place of one answer in the order of answers."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[Part] | None = None
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by the server for each client; belongs to the loop."""
+
+    def __init__(
+        self,
+        node: Node,
+        scratch: memoryview,
+        is_pressed: Callable[[], bool],
+        on_made: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        self._node = node
+        self._is_pressed = is_pressed
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self._frames = FrameReader(scratch, node.config.request_max_bytes, self._on_frame)
+        self._slots: deque[_Slot] = deque()
+        self._outbox: Outbox | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self._is_resuming = False
+        self.peer = "?"
+        self.last_heard = 0.0
+
+    # --- asyncio ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stream = cast(asyncio.Transport, transport)  # uvloop's do not derive from asyncio's
+        self._transport = stream
+        self._outbox = outbox_for(stream, self._look_again)
+        address = transport.get_extra_info("peername")
+        self._host = str(address[0]) if address else "?"
+        self.peer = f"{self._host}:{address[1]}" if address else "?"
+        self.last_heard = self._node.clock.monotonic()
+        self._on_made(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._outbox is not None:
+            self._outbox.close()
+        self._transport = None
+        self._slots.clear()
+        self._on_lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, size: int) -> None:
+        self.last_heard = self._node.clock.monotonic()
+        self._feed(lambda: self._frames.received(size))
+
+    def pause_writing(self) -> None:
+        if self._outbox is not None:
+            self._outbox.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._outbox is not None:
+            self._outbox.writing_resumed()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def _feed(self, take: Callable[[], bool]) -> None:
+        try:
+            wants_more = take()
+        except (FrameTooLarge, WireError) as error:
+            self.close(f"{error}")
+        except Hangup as reason:
+            self.close(str(reason))
+        except Exception:
+            # A defect of ours must cost one connection at most.
+            _log.exception("internal error while serving %s; connection closed", self.peer)
+            self.abort()
+        else:
+            if not wants_more:
+                self._stop_reading()
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        if self._transport is None:
+            return True
+        header = read_request_header(frame)
+        key = _API_KEYS.get(header.api_key)
+        if key is None or header.version not in SERVED[key]:
+            self._refuse_version(header, key)
+        else:
+            client = Client(header.version, header.client_id, self._host)
+            self._serve(key, header, client, frame)
+        return self._may_read()
+
+    def _serve(self, key: ApiKey, header: RequestHeader, client: Client, frame: memoryview) -> None:
+        way = route(key, header.version)
+        answer = way.handle(self._node, client, way.read(frame, header.body_at))
+        if answer is NO_ANSWER:
+            return
+        slot = _Slot()
+        self._slots.append(slot)
+        head = response_header(key, header.version, header.correlation_id)
+        if isinstance(answer, Promise):
+            answer.then(lambda value: self._answer_later(slot, head, way, value))
+        else:
+            self._answer(slot, head, way.write(answer))
+
+    def _answer_later(self, slot: _Slot, head: bytes, way: Route, value: object) -> None:
+        try:
+            self._answer(slot, head, way.write(value))
+        except Exception:
+            # Whoever resolved the promise has others to tell.
+            _log.exception("internal error while answering %s; connection closed", self.peer)
+            self.abort()
+
+    def _refuse_version(self, header: RequestHeader, key: ApiKey | None) -> None:
+        if key is not ApiKey.API_VERSIONS:
+            what = f"version {header.version} of {key.name}" if key else f"API {header.api_key}"
+            raise Hangup(f"{what} is not served (client id {header.client_id!r})")
+        # Every client can read version 0, and learns from it what to ask for.
+        slot = _Slot()
+        self._slots.append(slot)
+        head = response_header(key, 0, header.correlation_id)
+        from onceflow.broker.handlers.api_versions import unsupported
+
+        self._answer(slot, head, route(key, 0).write(unsupported()))
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _answer(self, slot: _Slot, head: bytes, body: Iterable[Part]) -> None:
+        parts = list(body)
+        size = len(head) + sum(
+            len(each) if isinstance(each, bytes | memoryview) else each.length for each in parts
+        )
+        first = parts[0]
+        if isinstance(first, bytes):
+            parts[0] = INT32.pack(size) + head + first
+        else:
+            parts.insert(0, INT32.pack(size) + head)
+        slot.parts = parts
+        slots = self._slots
+        if self._outbox is None or not slots or slots[0] is not slot:
+            return  # its turn has not come, or nobody is there any more
+        while slots and (ready := slots[0].parts) is not None:
+            slots.popleft()
+            self._outbox.send(ready)
+        if not self._is_reading:
+            self._look_again()
+
+    # --- back pressure ------------------------------------------------------------------------
+
+    def _may_read(self) -> bool:
+        return (
+            len(self._slots) < MOST_UNANSWERED
+            and self._outbox is not None
+            and not self._outbox.is_blocked
+            and not self._is_pressed()
+        )
+
+    def _stop_reading(self) -> None:
+        if self._is_reading and self._transport is not None:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def look_again(self) -> None:
+        """There may be room again: goes on reading if it had stopped."""
+        if not self._is_reading:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        # Not here and now: this may be called from the midst of another frame of this client.
+        if not self._is_reading and not self._is_resuming and self._transport is not None:
+            self._is_resuming = True
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._is_resuming = False
+        if self._transport is None or not self._may_read():
+            return
+        self._is_reading = True
+        self._feed(self._frames.resume)
+        if self._is_reading and self._transport is not None:
+            self._transport.resume_reading()
+
+    # --- the end ------------------------------------------------------------------------------
+
+    @property
+    def is_inside_frame(self) -> bool:
+        """Whether a part of a frame has come, and the rest is awaited."""
+        return self._is_reading and not self._frames.is_between_frames
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for an answer of ours."""
+        return bool(self._slots)
+
+    def close(self, reason: str) -> None:
+        """Ends the connection because of what the client did, and says so."""
+        if self._transport is not None:
+            _log.warning("closed the connection of %s: %s", self.peer, reason)
+            self.abort()
+
+    def abort(self) -> None:
+        """Ends the connection now; answers that wait are dropped."""
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,30 @@
+"""Answers that wait for the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from onceflow.broker.promise import Answer, Promise
+from onceflow.log.journal import Ticket
+
+T = TypeVar("T")
+
+
+def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
+    """What `answer` makes of the outcome, when all tickets are done or the first has failed."""
+    # Requests that touch many partitions share few groups of the journal.
+    open_tickets = list(dict.fromkeys(ticket for ticket in tickets if not ticket.done))
+    if not open_tickets:
+        return answer(None)
+    promise = Promise[T]()
+
+    def done(error: Exception | None) -> None:
+        if promise.is_resolved:
+            return
+        if error is not None or all(ticket.done for ticket in open_tickets):
+            promise.resolve(answer(error))
+
+    for ticket in open_tickets:
+        ticket.add_done_callback(done)
+    return promise

@@ -1,0 +1,1 @@
+"""One file for each API: its versions, its behaviour, its omissions."""

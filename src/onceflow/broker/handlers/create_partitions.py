@@ -1,0 +1,75 @@
+"""CreatePartitions, versions 0-3: a topic can grow, never shrink."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kio.schema.create_partitions.v3.request import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
+from kio.schema.create_partitions.v3.response import (
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+
+from onceflow.broker.durable import once_durable
+from onceflow.broker.promise import Answer
+from onceflow.broker.refusal import Refused, refusal_of
+from onceflow.broker.request import Client
+from onceflow.broker.topic_rules import increase_refusal
+from onceflow.errors import OnceflowError
+from onceflow.log.journal import Ticket
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+
+def handle(
+    node: Node, client: Client, request: CreatePartitionsRequest
+) -> Answer[CreatePartitionsResponse]:
+    """Grows the topics that can grow; answers when that is durable."""
+    tickets: list[Ticket] = []
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in request.topics:
+        refused = Refused(ErrorCode.NONE)
+        try:
+            if times[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            _grow(node, topic, request.validate_only, tickets)
+        except OnceflowError as error:
+            refused = refusal_of(error)
+        results.append(
+            CreatePartitionsTopicResult(
+                name=topic.name, error_code=refused.code, error_message=refused.message
+            )
+        )
+    response = CreatePartitionsResponse(throttle_time=timedelta(0), results=tuple(results))
+    return once_durable(tickets, lambda _: response)
+
+
+def _grow(
+    node: Node, wanted: CreatePartitionsTopic, validate_only: bool, tickets: list[Ticket]
+) -> None:
+    topic = node.topics.by_name.get(wanted.name)
+    if topic is None:
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "This server does not host this topic-partition.",
+        )
+    assignments = wanted.assignments
+    refusal = increase_refusal(
+        topic.name,
+        len(topic.partitions),
+        wanted.count,
+        None if assignments is None else [each.broker_ids for each in assignments],
+        node.config.node_id,
+    )
+    if refusal is not None:
+        raise Refused.of(refusal)
+    if not validate_only:
+        tickets.append(node.topics.add_partitions(topic, wanted.count))

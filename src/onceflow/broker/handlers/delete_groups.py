@@ -1,0 +1,33 @@
+"""DeleteGroups, versions 0-2: ends groups that nobody is in, and their offsets.
+
+A group with members is refused with NON_EMPTY_GROUP, an unknown one with GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
+
+from onceflow.broker.group_service import GroupHost, then
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.wire.error_code import ErrorCode
+
+
+def handle(
+    node: GroupHost, client: Client, request: DeleteGroupsRequest
+) -> Answer[DeleteGroupsResponse]:
+    """Answers when the groups are durably gone."""
+
+    def response(codes: tuple[ErrorCode, ...]) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            throttle_time=timedelta(0),
+            results=tuple(
+                DeletableGroupResult(group_id=group_id, error_code=code)
+                for group_id, code in zip(request.groups_names, codes, strict=True)
+            ),
+        )
+
+    return then(node.groups.delete_groups(request.groups_names), response)

@@ -1,0 +1,75 @@
+"""DeleteRecords, versions 0-2: moves a partition's start; -1 means up to the high watermark."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kio.schema.delete_records.v2.request import DeleteRecordsRequest
+from kio.schema.delete_records.v2.response import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+from onceflow.broker.durable import once_durable
+from onceflow.broker.promise import Answer
+from onceflow.broker.refusal import refusal_of
+from onceflow.broker.request import Client
+from onceflow.errors import OnceflowError
+from onceflow.log.journal import Ticket
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+_TO_HIGH_WATERMARK = -1
+_NO_WATERMARK = -1
+
+
+def handle(
+    node: Node, client: Client, request: DeleteRecordsRequest
+) -> Answer[DeleteRecordsResponse]:
+    """Moves the starts that can be moved; answers when that is durable."""
+    tickets: list[Ticket] = []
+    topics = tuple(
+        DeleteRecordsTopicResult(
+            name=topic.name,
+            partitions=tuple(
+                _delete(node, topic.name, each.partition_index, each.offset, tickets)
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+    response = DeleteRecordsResponse(throttle_time=timedelta(0), topics=topics)
+    return once_durable(tickets, lambda _: response)
+
+
+def _delete(
+    node: Node, topic: str, index: int, offset: int, tickets: list[Ticket]
+) -> DeleteRecordsPartitionResult:
+    found = node.topics.find(topic)
+    partition = node.topics.partition(topic, index)
+    if found is None or partition is None:
+        return _result(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if found.is_internal:
+        return _result(index, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in found.config.cleanup_policy:
+        return _result(index, ErrorCode.POLICY_VIOLATION)
+    log = partition.log
+    upto = log.high_watermark if offset == _TO_HIGH_WATERMARK else offset
+    try:
+        if upto > log.start_offset or upto < 0:
+            tickets.append(node.store.delete_records(log, upto))
+    except OnceflowError as error:
+        return _result(index, refusal_of(error).code)
+    return _result(index, ErrorCode.NONE, log.start_offset)
+
+
+def _result(
+    index: int, code: ErrorCode, low_watermark: int = _NO_WATERMARK
+) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=index, low_watermark=low_watermark, error_code=code
+    )

@@ -1,0 +1,68 @@
+"""DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+
+from onceflow.broker.durable import once_durable
+from onceflow.broker.promise import Answer
+from onceflow.broker.refusal import refusal_of
+from onceflow.broker.request import Client
+from onceflow.errors import OnceflowError
+from onceflow.log.journal import Ticket
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+_IDS_FROM = 6
+
+
+def upgrade(request: Any, version: int) -> DeleteTopicsRequest:
+    """Older versions list names."""
+    if version >= _IDS_FROM:
+        same: DeleteTopicsRequest = request
+        return same
+    return DeleteTopicsRequest(
+        topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names),
+        timeout=request.timeout,
+    )
+
+
+def handle(
+    node: Node, client: Client, request: DeleteTopicsRequest
+) -> Answer[DeleteTopicsResponse]:
+    """Deletes what is there; answers when that is durable."""
+    tickets: list[Ticket] = []
+    responses = tuple(_delete(node, each, tickets) for each in request.topics)
+    response = DeleteTopicsResponse(throttle_time=timedelta(0), responses=responses)
+    return once_durable(tickets, lambda _: response)
+
+
+def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> DeletableTopicResult:
+    if wanted.topic_id is not None and wanted.name is not None:
+        return _result(wanted, ErrorCode.INVALID_REQUEST)
+    topic = node.topics.find(wanted.topic_id if wanted.name is None else wanted.name)
+    if topic is None:
+        by_name = wanted.topic_id is None
+        return _result(
+            wanted,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
+        )
+    try:
+        tickets.append(node.topics.delete(topic))
+    except OnceflowError as error:
+        return _result(wanted, refusal_of(error).code)
+    return DeletableTopicResult(
+        name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None
+    )
+
+
+def _result(wanted: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=None
+    )

@@ -1,0 +1,99 @@
+"""DescribeConfigs, versions 1-4: of topics (type 2) and of this broker (type 4).
+
+Of the broker only its defaults for topics and its own settings are told, all read-only. Other
+resources are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kio.schema.describe_configs.v4.request import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+from onceflow.broker.broker_configs import describe_broker
+from onceflow.broker.refusal import Refused
+from onceflow.broker.request import Client
+from onceflow.broker.topic_config import ConfigEntry
+from onceflow.broker.topic_rules import name_refusal
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+TOPIC, BROKER = 2, 4
+
+
+def handle(node: Node, client: Client, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describes each resource."""
+    return DescribeConfigsResponse(
+        throttle_time=timedelta(0),
+        results=tuple(_describe(node, each, request) for each in request.resources),
+    )
+
+
+def _describe(
+    node: Node, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> DescribeConfigsResult:
+    refused = Refused(ErrorCode.NONE)
+    entries: Iterable[ConfigEntry] = ()
+    try:
+        entries = _entries(node, resource)
+    except Refused as error:
+        refused = error
+    return DescribeConfigsResult(
+        error_code=refused.code,
+        error_message=refused.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            DescribeConfigsResourceResult(
+                name=each.name,
+                value=each.value,
+                read_only=each.read_only,
+                config_source=each.source,
+                is_sensitive=each.is_sensitive,
+                synonyms=_synonyms(each) if request.include_synonyms else (),
+                config_type=each.type,
+                documentation=each.documentation if request.include_documentation else None,
+            )
+            for each in entries
+        ),
+    )
+
+
+def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEntry]:
+    name, names = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == TOPIC:
+        if refusal := name_refusal(name):
+            raise Refused.of(refusal)
+        topic = node.topics.by_name.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.config.describe(names)
+    if resource.resource_type == BROKER:
+        if name not in ("", str(node.config.node_id)):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {node.config.node_id} or empty string, "
+                f"but received {name}",
+            )
+        return describe_broker(node.config, names) if name else ()
+    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+
+
+def _synonyms(entry: ConfigEntry) -> tuple[DescribeConfigsSynonym, ...]:
+    return tuple(
+        DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+        for each in entry.synonyms
+    )

@@ -1,0 +1,165 @@
+"""Fetch, versions 4-18 (from 13 on topics are named by id): records out, straight from the files.
+
+The answer comes at once when there are `min_bytes` to send, when a partition has an error or when
+the client does not wait; else when enough has become durable, at the latest after `max_wait`. At
+least one batch is sent however large it is, so that nobody is stuck behind it.
+
+Fetch sessions are declined (session id 0: clients then send full requests). Followers are not
+served: there is no replication here. Never throttled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.broker.partition import Partition
+from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.request import Client
+from onceflow.errors import OffsetOutOfRange
+from onceflow.log.partition_log import Span
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchResult,
+    read_request,
+    write_response,
+)
+from onceflow.wire.produce import TopicRef
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node, Timer
+
+read = read_request
+write = write_response
+
+_MOST_BYTES = 55 << 20  # Kafka's fetch.max.bytes of a broker
+_SESSION_LESS = -1
+_NEW_SESSION = 0
+
+
+def handle(node: Node, client: Client, request: FetchRequest) -> Answer[FetchResponse]:
+    """Reads now, and waits if that is not enough."""
+    if request.session_id != 0 or request.session_epoch not in (_SESSION_LESS, _NEW_SESSION):
+        return FetchResponse([], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    response, size, failed = _read_all(node, request)
+    if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not request.topics:
+        return response
+    return _Wait(node, request).promise
+
+
+class _Wait:
+    """A fetch that waits for more records."""
+
+    __slots__ = ("_node", "_partitions", "_request", "_timer", "promise")
+
+    def __init__(self, node: Node, request: FetchRequest) -> None:
+        self.promise = Promise[FetchResponse]()
+        self._node = node
+        self._request = request
+        self._partitions = [
+            found
+            for topic, partitions in request.topics
+            for each in partitions
+            if (found := node.topics.partition(topic, each.partition)) is not None
+        ]
+        self._timer: Timer = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
+        for partition in self._partitions:
+            partition.wait(self._look)
+
+    def _look(self) -> None:
+        response, size, failed = _read_all(self._node, self._request)
+        if size >= self._request.min_bytes or failed:
+            self._timer.cancel()
+            self._end(response)
+
+    def _time_is_up(self) -> None:
+        self._end(_read_all(self._node, self._request)[0])
+
+    def _end(self, response: FetchResponse) -> None:
+        for partition in self._partitions:
+            partition.stop_waiting(self._look)
+        if not self.promise.is_resolved:
+            self.promise.resolve(response)
+
+
+def _read_all(node: Node, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
+    """The answer as of now, the bytes in it, and whether any partition has an error."""
+    left = min(request.max_bytes, _MOST_BYTES)
+    total, failed = 0, False
+    topics = []
+    for topic, partitions in request.topics:
+        results = []
+        for each in partitions:
+            result = _read(node, request, topic, each, left, is_first=total == 0)
+            results.append(result)
+            if result.records is not None:
+                total += result.records.length
+                left -= result.records.length
+            failed = failed or result.error != 0
+        topics.append((topic, results))
+    return FetchResponse(topics), total, failed
+
+
+def _read(
+    node: Node,
+    request: FetchRequest,
+    topic: TopicRef,
+    wanted: FetchPartition,
+    left: int,
+    *,
+    is_first: bool,
+) -> FetchResult:
+    partition = node.topics.partition(topic, wanted.partition)
+    if partition is None:
+        return FetchResult(wanted.partition, _unknown(node, topic))
+    error = epoch_error(partition, wanted.current_leader_epoch)
+    if error:
+        return FetchResult(wanted.partition, error)
+    diverging = _divergence(partition, wanted)
+    limit = partition.last_stable_offset if request.read_committed else partition.high_watermark
+    records: Span | None = None
+    try:
+        if diverging is None:
+            most = min(wanted.max_bytes, left)
+            records = partition.log.read(wanted.offset, max(most, 0), until=limit)
+            if records.length > most and not is_first:
+                records = None  # a whole batch is sent beyond the limits only when it is the first
+    except OffsetOutOfRange:
+        return FetchResult(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+    return FetchResult(
+        wanted.partition,
+        ErrorCode.NONE,
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.start_offset,
+        () if request.read_committed else None,
+        records,
+        diverging,
+    )
+
+
+def _unknown(node: Node, topic: TopicRef) -> ErrorCode:
+    if isinstance(topic, str) or node.topics.find(topic) is not None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
+    """A client that knows another epoch than ours has to learn or to wait."""
+    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
+        return ErrorCode.NONE
+    if current_leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+    """Where a reader's past parts from ours, if it does: its last record was lost here."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    end = partition.end_of_epoch(wanted.last_fetched_epoch)
+    if end is None or (end.epoch == wanted.last_fetched_epoch and end.offset >= wanted.offset):
+        return None
+    return end

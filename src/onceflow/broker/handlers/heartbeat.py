@@ -1,0 +1,21 @@
+"""Heartbeat, versions 0-4: a member shows that it lives, and learns whether to join again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kio.schema.heartbeat.v4.request import HeartbeatRequest
+from kio.schema.heartbeat.v4.response import HeartbeatResponse
+
+from onceflow.broker.group_service import GroupHost
+from onceflow.broker.request import Client
+from onceflow.group.events import Identity
+
+
+def handle(node: GroupHost, client: Client, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Answers at once."""
+    identity = Identity(request.member_id, request.group_instance_id)
+    return HeartbeatResponse(
+        throttle_time=timedelta(0),
+        error_code=node.groups.heartbeat(request.group_id, identity, request.generation_id),
+    )

@@ -1,0 +1,68 @@
+"""LeaveGroup, versions 0-5: members go, and the others share what they had.
+
+From version 3 on a request names several members, and a static one may be named by its instance id
+alone, which is how an administrator removes it; each has its own error code. Before, there is one
+member, whose error code is the answer's. Not kept: the reason (version 5).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
+
+from onceflow.broker.group_service import GroupHost, Outcome, then
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.group.events import Identity
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import message_class
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.recast import recast
+
+_MANY_MEMBERS_FROM = 3
+
+
+def upgrade(request: Any, version: int) -> LeaveGroupRequest:
+    """Older versions name one member."""
+    if version >= _MANY_MEMBERS_FROM:
+        return recast(request, LeaveGroupRequest)
+    member = MemberIdentity(member_id=request.member_id, group_instance_id=None, reason=None)
+    return LeaveGroupRequest(group_id=request.group_id, members=(member,))
+
+
+def downgrade(response: LeaveGroupResponse, version: int) -> Any:
+    """Older versions answer for one member."""
+    wanted = message_class(ApiKey.LEAVE_GROUP, version, "response")
+    if version >= _MANY_MEMBERS_FROM:
+        return recast(response, wanted)
+    codes = [each.error_code for each in response.members]
+    fields = {"error_code": next(filter(None, [response.error_code, *codes]), ErrorCode.NONE)}
+    if version >= 1:
+        fields["throttle_time"] = response.throttle_time
+    return wanted(**fields)
+
+
+def handle(
+    node: GroupHost, client: Client, request: LeaveGroupRequest
+) -> Answer[LeaveGroupResponse]:
+    """Takes the members out."""
+    identities = [Identity(each.member_id, each.group_instance_id) for each in request.members]
+
+    def response(left: Outcome) -> LeaveGroupResponse:
+        return LeaveGroupResponse(
+            throttle_time=timedelta(0),
+            error_code=left.error,
+            members=tuple(
+                MemberResponse(
+                    member_id=identity.member_id,
+                    group_instance_id=identity.group_instance_id,
+                    error_code=error,
+                )
+                for identity, error in zip(identities, left.errors, strict=False)
+            ),
+        )
+
+    return then(node.groups.leave(request.group_id, identities), response)

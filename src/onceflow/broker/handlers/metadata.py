@@ -1,0 +1,130 @@
+"""Metadata, versions 0-13: this broker, and the topics asked for or all of them.
+
+A topic that is asked for by name and is not there is made, where the client and
+`auto.create.topics.enable` both allow it. The answer says all the same that it is not there, as
+Apache Kafka's does: clients ask again at once. Topics may be asked for by id from version 10 on.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from kio.schema.metadata.v13.request import MetadataRequest
+from kio.schema.metadata.v13.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+from onceflow.broker.durable import once_durable
+from onceflow.broker.promise import Answer
+from onceflow.broker.refusal import refusal_of
+from onceflow.broker.request import Client
+from onceflow.broker.topic_rules import name_refusal
+from onceflow.broker.topics import Topic
+from onceflow.errors import OnceflowError
+from onceflow.log.journal import Ticket
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+TOPIC_OPERATIONS = 0x0DF8
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE and the two for configs: nobody is refused here."""
+
+
+def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[MetadataResponse]:
+    """Describes topics; makes missing ones where that is allowed."""
+    tickets: list[Ticket] = []
+    wanted = request.topics
+    if wanted is None or (client.version == 0 and not wanted):
+        topics = [_topic(node, topic) for topic in node.topics.by_name.values()]
+    else:
+        may_create = request.allow_auto_topic_creation and node.config.creates_topics_when_asked_for
+        topics = [
+            _one(node, each.name, each.topic_id, tickets if may_create else None) for each in wanted
+        ]
+    if not request.include_topic_authorized_operations:
+        topics = [_without_operations(topic) for topic in topics]
+    return once_durable(tickets, lambda _: _response(node, topics))
+
+
+def _response(node: Node, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    host, port = node.address
+    return MetadataResponse(
+        throttle_time=timedelta(0),
+        brokers=(
+            MetadataResponseBroker(node_id=node.config.node_id, host=host, port=port, rack=None),
+        ),
+        cluster_id=node.topics.cluster_id,
+        controller_id=node.config.node_id,
+        topics=tuple(topics),
+        error_code=ErrorCode.NONE,
+    )
+
+
+def _one(
+    node: Node, name: str | None, topic_id: UUID | None, created: list[Ticket] | None
+) -> MetadataResponseTopic:
+    if topic_id is not None:
+        found = node.topics.by_id.get(topic_id)
+        return _topic(node, found) if found else _error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    if name is None:
+        return _error(None, None, ErrorCode.INVALID_REQUEST)
+    topic = node.topics.by_name.get(name)
+    if topic is not None:
+        return _topic(node, topic)
+    if name_refusal(name):
+        return _error(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if created is None:
+        return _error(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _error(name, None, _auto_create(node, name, created))
+
+
+def _auto_create(node: Node, name: str, created: list[Ticket]) -> ErrorCode:
+    try:
+        created.append(node.auto_create(name))
+    except OnceflowError as error:
+        return refusal_of(error).code
+    # Clients ask again at once, and find it.
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error(name: str | None, topic_id: UUID | None, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
+
+
+def _topic(node: Node, topic: Topic) -> MetadataResponseTopic:
+    here = (node.config.node_id,)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=tuple(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.index,
+                leader_id=node.config.node_id,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=here,
+                isr_nodes=here,
+                offline_replicas=(),
+            )
+            for partition in topic.partitions
+        ),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _without_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=topic.partitions,
+    )

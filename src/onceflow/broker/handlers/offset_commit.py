@@ -1,0 +1,67 @@
+"""OffsetCommit, versions 2-9: a client says how far it has come; answered when that is durable.
+
+Members commit in their generation; anybody may commit without one while nobody is in the group,
+also under an empty group id. Each partition has its own error code. Not honoured: a retention time
+of the client's own (versions 2-4), and member epochs (version 9): there are classic groups only.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from kio.schema.offset_commit.v9.request import OffsetCommitRequest
+from kio.schema.offset_commit.v9.response import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+from onceflow.broker.group_service import GroupHost, then
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.group.events import CommitRequest, Identity, OffsetEntry
+from onceflow.wire.error_code import ErrorCode
+
+
+def handle(
+    node: GroupHost, client: Client, request: OffsetCommitRequest
+) -> Answer[OffsetCommitResponse]:
+    """Commits what can be committed."""
+    entries = tuple(
+        OffsetEntry(
+            topic.name,
+            each.partition_index,
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.committed_metadata,
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    )
+    commit = CommitRequest(
+        request.group_id,
+        Identity(request.member_id, request.group_instance_id),
+        request.generation_id_or_member_epoch,
+        client.version,
+        entries,
+    )
+
+    def response(codes: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
+        remaining = iter(codes)
+        return OffsetCommitResponse(
+            throttle_time=timedelta(0),
+            topics=tuple(
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    partitions=tuple(
+                        OffsetCommitResponsePartition(
+                            partition_index=each.partition_index, error_code=next(remaining)
+                        )
+                        for each in topic.partitions
+                    ),
+                )
+                for topic in request.topics
+            ),
+        )
+
+    return then(node.groups.commit(commit), response)

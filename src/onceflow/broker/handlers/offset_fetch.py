@@ -1,0 +1,109 @@
+"""OffsetFetch, versions 1-9: how far groups have come, as far as that is durable.
+
+From version 8 on a request asks for several groups, before for one. No topics at all (null, from
+version 2 on) means every offset that the group has. A partition without an offset gives -1 and no
+error, also when there is no such group. `require_stable` (version 7) waits for commits that are on
+their way. Not looked at: member ids and epochs (version 9): there are classic groups only.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.offset_fetch.v9.request import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from kio.schema.offset_fetch.v9.response import (
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+from onceflow.broker.group_service import FoundOffsets, GroupHost, then
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.group.events import OffsetQuery
+from onceflow.group.records import OffsetValue
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import message_class
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.recast import recast
+
+_MANY_GROUPS_FROM = 8
+_NOTHING = OffsetValue(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
+
+
+def upgrade(request: Any, version: int) -> OffsetFetchRequest:
+    """Older versions ask for one group."""
+    if version >= _MANY_GROUPS_FROM:
+        return recast(request, OffsetFetchRequest)
+    topics = None
+    if request.topics is not None:
+        topics = tuple(recast(topic, OffsetFetchRequestTopics) for topic in request.topics)
+    return OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),),
+        require_stable=getattr(request, "require_stable", False),
+    )
+
+
+def downgrade(response: OffsetFetchResponse, version: int) -> Any:
+    """Older versions answer for one group."""
+    wanted = message_class(ApiKey.OFFSET_FETCH, version, "response")
+    if version >= _MANY_GROUPS_FROM:
+        return recast(response, wanted)
+    # The fields of the one group and those of the old answer have the same names.
+    (only,) = response.groups
+    return recast(only, wanted)
+
+
+def handle(
+    node: GroupHost, client: Client, request: OffsetFetchRequest
+) -> Answer[OffsetFetchResponse]:
+    """Looks the offsets up."""
+    queries = [_query(group) for group in request.groups]
+
+    def response(found: tuple[FoundOffsets, ...]) -> OffsetFetchResponse:
+        return OffsetFetchResponse(
+            throttle_time=timedelta(0),
+            groups=tuple(
+                OffsetFetchResponseGroup(
+                    group_id=query.group_id,
+                    topics=_topics(offsets),
+                    error_code=ErrorCode.NONE,
+                )
+                for query, offsets in zip(queries, found, strict=True)
+            ),
+        )
+
+    return then(node.groups.fetch(queries, require_stable=request.require_stable), response)
+
+
+def _query(group: OffsetFetchRequestGroup) -> OffsetQuery:
+    if group.topics is None:
+        return OffsetQuery(group.group_id, None)
+    topics = tuple((topic.name, tuple(topic.partition_indexes)) for topic in group.topics)
+    return OffsetQuery(group.group_id, topics)
+
+
+def _topics(offsets: FoundOffsets) -> tuple[OffsetFetchResponseTopics, ...]:
+    return tuple(
+        OffsetFetchResponseTopics(
+            name=topic, partitions=tuple(_partition(index, value) for index, value in partitions)
+        )
+        for topic, partitions in offsets
+    )
+
+
+def _partition(index: int, value: OffsetValue | None) -> OffsetFetchResponsePartitions:
+    told = value or _NOTHING
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=told.offset,
+        committed_leader_epoch=told.leader_epoch,
+        metadata=told.metadata,
+        error_code=ErrorCode.NONE,
+    )

@@ -1,0 +1,55 @@
+"""The broker's own log: lines for people, or JSON for machines, on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TextIO
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-11-15T12:00:00.000Z INFO  broker.server opened ...`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        name = record.name.removeprefix("onceflow.")
+        line = f"{timestamp(record)} {level(record):<5} {name}: {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message and, where there is one, exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry = {
+            "time": timestamp(record),
+            "level": level(record),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False)
+
+
+def timestamp(record: logging.LogRecord) -> str:
+    """UTC, to the millisecond."""
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def level(record: logging.LogRecord) -> str:
+    """A level's name, at most five letters long."""
+    return {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+
+
+def log_to(stream: TextIO, *, level_name: str, log_format: str) -> None:
+    """Sends what Onceflow logs to a stream, from now on."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    logger = logging.getLogger("onceflow")
+    logger.handlers[:] = [handler]
+    logger.setLevel(level_name.upper())
+    logger.propagate = False

@@ -1,0 +1,114 @@
+"""One partition as its clients see it: a log with a leader epoch, and who waits for more of it.
+
+All that is appended goes through here, so that whoever waits for new records is told as soon as
+they are durable, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onceflow.log.journal import Ticket
+from onceflow.log.partition_log import PartitionLog
+from onceflow.log.store import LogStore
+from onceflow.log.urgency import Purpose
+from onceflow.records.batch import NewBatch, StoredBatch
+
+NO_EPOCH = -1
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch began at this offset."""
+
+    epoch: int
+    offset: int
+
+
+class EpochEnd(NamedTuple):
+    """An epoch, and the offset behind its last record."""
+
+    epoch: int
+    offset: int
+
+
+class Partition:
+    """Belongs to the broker's loop."""
+
+    __slots__ = ("_store", "_waiting", "epochs", "index", "log")
+
+    def __init__(self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...]) -> None:
+        self._store = store
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order they came
+        self.index = log.log_id.partition
+        self.log = log
+        self.epochs = epochs
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.epochs[-1].epoch
+
+    @property
+    def high_watermark(self) -> int:
+        return self.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where readers of committed records may read."""
+        return self.log.high_watermark
+
+    def append(
+        self, batch: NewBatch, *, log_append_time: int | None = None
+    ) -> tuple[StoredBatch, Ticket]:
+        """Gives the batch its place, in its own bytes. Raises what `LogStore.append` does."""
+        offset, epoch = self.log.end_offset, self.leader_epoch
+        if log_append_time is None:
+            stored = batch.assign(offset, epoch)
+        else:
+            stored = batch.assign_log_append_time(offset, epoch, log_append_time)
+        ticket = self._store.append(self.log, stored, purpose=Purpose.APPEND)
+        if self._waiting:
+            ticket.add_done_callback(self._durable)
+        return stored, ticket
+
+    # --- waiting for more ---------------------------------------------------------------------
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Calls back, again and again, when there is more to read."""
+        if not self._waiting and self.log.end_offset > self.log.high_watermark:
+            # What is on its way already was appended when nobody waited.
+            self._store.flush().add_done_callback(self._durable)
+        self._waiting[callback] = None
+
+    def stop_waiting(self, callback: Callable[[], None]) -> None:
+        self._waiting.pop(callback, None)
+
+    def _durable(self, error: Exception | None) -> None:
+        if error is None:
+            self.wake()
+
+    def wake(self) -> None:
+        """Tells all who wait to look again."""
+        for callback in list(self._waiting):
+            callback()
+
+    # --- epochs -------------------------------------------------------------------------------
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+        """The largest epoch up to `epoch` that there was, and where it ended. None for one that
+        is yet to come."""
+        if epoch > self.leader_epoch:
+            return None
+        end = self.log.high_watermark
+        for start in reversed(self.epochs):
+            if start.epoch <= epoch:
+                return EpochEnd(start.epoch, end)
+            end = start.offset
+        return EpochEnd(NO_EPOCH, end)
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at an offset was written."""
+        return max(
+            (start.epoch for start in self.epochs if start.offset <= offset),
+            default=self.epochs[0].epoch,
+        )

@@ -1,0 +1,50 @@
+"""An answer that comes later: what a handler returns when it has to wait.
+
+A promise is resolved once, with a value; who asked is called at once, on the loop's own thread.
+asyncio's futures would do, at the price of a turn of the loop for every request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
+
+from onceflow.errors import InvariantViolated
+
+T = TypeVar("T")
+
+_UNRESOLVED = object()
+
+
+class Promise(Generic[T]):
+    """Resolved by whoever owns the wait; read by one asker through `then`."""
+
+    __slots__ = ("_callback", "_value")
+
+    def __init__(self) -> None:
+        self._value: object = _UNRESOLVED
+        self._callback: Callable[[T], None] | None = None
+
+    @property
+    def is_resolved(self) -> bool:
+        return self._value is not _UNRESOLVED
+
+    def resolve(self, value: T) -> None:
+        """Gives the answer, once."""
+        if self._value is not _UNRESOLVED:
+            raise InvariantViolated("a-request-is-answered-once: a promise was resolved twice")
+        self._value = value
+        if self._callback is not None:
+            self._callback(value)
+
+    def then(self, callback: Callable[[T], None]) -> None:
+        """Calls back with the answer: now if it is there, else when it comes."""
+        if self._callback is not None:
+            raise InvariantViolated("a-promise-has-one-asker: a second one came")
+        self._callback = callback
+        if self._value is not _UNRESOLVED:
+            callback(self._value)  # type: ignore[arg-type]  # a T, once it is not the sentinel
+
+
+Answer: TypeAlias = T | Promise[T]
+"""What a handler returns: the answer, or the promise of one."""

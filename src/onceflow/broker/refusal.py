@@ -1,0 +1,64 @@
+"""Why a request, or a part of it, is not done: the code for the client and words for people."""
+
+from __future__ import annotations
+
+from onceflow.broker.topic_rules import Refusal
+from onceflow.errors import (
+    BatchChecksumMismatch,
+    BatchTruncated,
+    CompressionFailed,
+    DecompressedTooLarge,
+    DiskError,
+    InvariantViolated,
+    LogError,
+    OffsetOutOfRange,
+    OnceflowError,
+    RecordError,
+    StoreBusy,
+    TimestampTypeRefused,
+    UnknownLog,
+)
+from onceflow.wire.error_code import ErrorCode
+
+
+class Refused(OnceflowError):
+    """Nothing was done; `code` goes to the client."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+    @classmethod
+    def of(cls, refusal: Refusal | None) -> Refused:
+        """The refusal of a rule, to be raised."""
+        if refusal is None:
+            raise InvariantViolated("a-refusal-has-a-reason")
+        return cls(ErrorCode(refusal.code), refusal.message)
+
+
+# The first that fits counts.
+_CODES: tuple[tuple[type[OnceflowError], ErrorCode], ...] = (
+    (BatchChecksumMismatch, ErrorCode.CORRUPT_MESSAGE),
+    (BatchTruncated, ErrorCode.CORRUPT_MESSAGE),
+    (CompressionFailed, ErrorCode.CORRUPT_MESSAGE),
+    (TimestampTypeRefused, ErrorCode.INVALID_TIMESTAMP),
+    (DecompressedTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
+    (RecordError, ErrorCode.INVALID_RECORD),
+    (OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (UnknownLog, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    # Certainly not written and worth another try, which is what clients take this one for.
+    (StoreBusy, ErrorCode.NOT_ENOUGH_REPLICAS),
+    (DiskError, ErrorCode.KAFKA_STORAGE_ERROR),
+    (LogError, ErrorCode.KAFKA_STORAGE_ERROR),
+)
+
+
+def refusal_of(error: Exception) -> Refused:
+    """An error of a lower floor, in the words of the protocol."""
+    if isinstance(error, Refused):
+        return error
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return Refused(code, str(error))
+    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

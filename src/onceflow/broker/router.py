@@ -1,0 +1,98 @@
+"""Which APIs are served, in which versions, and by whom.
+
+A handler's module is loaded when its API is first asked for, so that a broker accepts connections
+before it has read a thousand message classes. Most handlers see and give messages of the newest
+version; the two hot ones read and write their own bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.runtime.outbox import Part
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.recast import recast
+
+
+class Versions(NamedTuple):
+    """The versions of an API that are served."""
+
+    lowest: int
+    highest: int
+
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.lowest <= version <= self.highest
+
+
+SERVED: dict[ApiKey, Versions] = {
+    ApiKey.PRODUCE: Versions(3, 13),
+    ApiKey.FETCH: Versions(4, 18),
+    ApiKey.LIST_OFFSETS: Versions(1, 11),
+    ApiKey.METADATA: Versions(0, 13),
+    ApiKey.OFFSET_COMMIT: Versions(2, 9),
+    ApiKey.OFFSET_FETCH: Versions(1, 9),
+    ApiKey.FIND_COORDINATOR: Versions(0, 6),
+    ApiKey.JOIN_GROUP: Versions(0, 9),
+    ApiKey.HEARTBEAT: Versions(0, 4),
+    ApiKey.LEAVE_GROUP: Versions(0, 5),
+    ApiKey.SYNC_GROUP: Versions(0, 5),
+    ApiKey.DESCRIBE_GROUPS: Versions(0, 6),
+    ApiKey.LIST_GROUPS: Versions(0, 5),
+    ApiKey.API_VERSIONS: Versions(0, 4),
+    ApiKey.CREATE_TOPICS: Versions(2, 7),
+    ApiKey.DELETE_TOPICS: Versions(1, 6),
+    ApiKey.DELETE_RECORDS: Versions(0, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
+    ApiKey.CREATE_PARTITIONS: Versions(0, 3),
+    ApiKey.DELETE_GROUPS: Versions(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
+    ApiKey.OFFSET_DELETE: Versions(0, 0),
+    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+}
+_HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
+
+
+class Route(NamedTuple):
+    """The way of one API's requests in one version."""
+
+    read: Callable[[memoryview, int], Any]
+    handle: Callable[[Any, Client, Any], Answer[Any]]
+    write: Callable[[Any], Iterable[Part]]
+
+
+@cache
+def route(key: ApiKey, version: int) -> Route:
+    """Loaded when first asked for."""
+    module = import_module(f"onceflow.broker.handlers.{key.schema}")
+    if key in _HOT:
+        return Route(
+            lambda buffer, at: module.read(buffer, at, version),
+            module.handle,
+            lambda answer: module.write(answer, version),
+        )
+    return Route(_reading(module, key, version), module.handle, _writing(module, key, version))
+
+
+def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, int], Any]:
+    sent = message_class(key, version, "request")
+    newest = message_class(key, SERVED[key].highest, "request")
+    upgrade = getattr(module, "upgrade", None)
+    if upgrade is not None:
+        return lambda buffer, at: upgrade(decode(sent, buffer, at), version)
+    return lambda buffer, at: recast(decode(sent, buffer, at), newest)
+
+
+def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable[Part]]:
+    wanted = message_class(key, version, "response")
+    downgrade = getattr(module, "downgrade", None)
+    if downgrade is not None:
+        return lambda answer: (encode(downgrade(answer, version)),)
+    return lambda answer: (encode(recast(answer, wanted)),)

@@ -1,0 +1,88 @@
+"""A broker on the real world: one event loop, the real disk and network, signals as asked.
+
+`run` serves until it is told to stop. The heavy modules that only requests need are loaded beside,
+after the broker listens, so that it is there at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from onceflow.broker.config import BrokerConfig
+from onceflow.broker.config_settings import Address
+from onceflow.broker.router import route
+from onceflow.broker.server import Doors, Server
+from onceflow.errors import OnceflowError
+from onceflow.runtime.background import Threads
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.net import RealNet
+from onceflow.runtime.rand import RealRand
+from onceflow.wire.api import ApiKey
+
+_FIRST_ASKED_FOR = (
+    (ApiKey.API_VERSIONS, 3),
+    (ApiKey.METADATA, 12),
+    (ApiKey.PRODUCE, 10),
+    (ApiKey.FETCH, 16),
+)
+
+_log = logging.getLogger(__name__)
+
+
+class BrokerFailed(OnceflowError):
+    """The broker had to stop by itself; the message says why."""
+
+
+def run(
+    config: BrokerConfig,
+    on_ready: Callable[[Address], None],
+    until: Callable[[], Awaitable[object]],
+) -> None:
+    """Serves from `on_ready` until `until()` returns. Raises `BrokerFailed` when the disk fails,
+    and whatever kept the broker from starting."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(config, on_ready, until))
+
+
+async def serve(
+    config: BrokerConfig,
+    on_ready: Callable[[Address], None],
+    until: Callable[[], Awaitable[object]],
+) -> None:
+    """As `run`, on the running loop."""
+    loop = asyncio.get_running_loop()
+    background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon)
+    doors = Doors(RealClock(), RealRand(), RealNet(), RealDisk(config.data_dir), background)
+    server = Server(config, doors)
+    try:
+        on_ready(await server.start())
+        warm = loop.run_in_executor(None, _warm_up)
+        stop = asyncio.ensure_future(until())
+        either: set[asyncio.Future[Any]] = {stop, server.failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        await warm
+    finally:
+        await server.stop()
+    if server.failed.done():
+        raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")
+
+
+def _warm_up() -> None:
+    """Loads what the first requests need."""
+    try:
+        for key, version in _FIRST_ASKED_FOR:
+            route(key, version)
+        from onceflow.records import kernels
+        from onceflow.records.columns import validate_records
+
+        _log.debug("loaded %s and %s", validate_records.__name__, kernels.__name__)
+    except Exception:
+        # The request that needs it will find out, and say so to its client.
+        _log.exception("loading ahead failed")

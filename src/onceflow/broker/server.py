@@ -1,0 +1,196 @@
+"""The running broker: opens the data directory, listens, keeps house, stops in an orderly way.
+
+    server = Server(config, doors)
+    address = await server.start()
+    await server.stop()
+
+All state belongs to the loop that `start` ran on. When the disk fails the broker stops serving:
+`failed` completes with the reason, and a restart recovers from what is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onceflow.broker.config import BrokerConfig
+from onceflow.broker.config_settings import Address
+from onceflow.broker.connection import Connection
+from onceflow.broker.node import Node, Timer
+from onceflow.errors import OnceflowError
+from onceflow.log.store import LogStore
+from onceflow.runtime.background import Background
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.disk import Disk
+from onceflow.runtime.net import Listener, Net
+from onceflow.runtime.rand import Rand
+from onceflow.wire.frame import SCRATCH_BYTES
+
+_PRESSURE_BYTES = 16 << 20
+_SWEEP_SECONDS = 5.0
+_FRAME_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The world as the broker is given it."""
+
+    clock: Clock
+    rand: Rand
+    net: Net
+    disk: Disk
+    background: Background
+
+
+class Server:
+    """Started once, stopped once."""
+
+    def __init__(self, config: BrokerConfig, doors: Doors) -> None:
+        self._config = config
+        self._doors = doors
+        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._connections: dict[Connection, None] = {}
+        self._timers: dict[str, Timer] = {}
+        self._is_relief_due = False
+        self._store: LogStore | None = None
+        self._node: Node | None = None
+        self._listener: Listener | None = None
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    @property
+    def node(self) -> Node:
+        """The broker's state, once it was started."""
+        if self._node is None:
+            raise OnceflowError("the broker was not started")
+        return self._node
+
+    async def start(self) -> Address:
+        """Recovers, listens and serves; the address that it listens on."""
+        doors = self._doors
+        started = doors.clock.monotonic()
+        self._store = LogStore.open(
+            doors.disk,
+            doors.background,
+            doors.rand,
+            self._config.to_store_config(),
+            self._store_failed,
+        )
+        try:
+            call_later = asyncio.get_running_loop().call_later
+            self._node = Node(self._config, self._store, doors.clock, doors.rand, call_later)
+            self._report_recovery(doors.clock.monotonic() - started)
+            host, port = self._config.listen
+            self._listener = await doors.net.listen(host, port, self._accept)
+        except BaseException:
+            self._store.close()
+            raise
+        address = Address(host, self._listener.port)
+        self._node.listens_on(address)
+        self._every("sweep", _SWEEP_SECONDS, self._sweep)
+        seconds = self._config.log_retention_check_interval_ms / 1000
+        self._every("retention", seconds, self._enforce_retention)
+        return address
+
+    def _report_recovery(self, seconds: float) -> None:
+        if self._store is None or self._node is None:
+            return
+        report = self._store.report
+        _log.info(
+            "opened %s in %.0f ms: %d topics, %s, durability %s",
+            self._config.data_dir,
+            seconds * 1000,
+            len(self._node.topics.by_name),
+            "stopped cleanly before"
+            if report.clean
+            else f"recovered {report.entries} journal entries ({report.replayed_bytes} bytes)",
+            self._config.durability,
+        )
+        if report.dropped_bytes:
+            _log.warning("%d bytes behind the last sound batches were lost", report.dropped_bytes)
+        for stray in report.strays:
+            _log.warning("moved a directory aside that nothing acknowledged made: %s", stray)
+
+    # --- connections --------------------------------------------------------------------------
+
+    def _accept(self) -> Connection:
+        return Connection(
+            self.node, self._scratch, self._is_pressed, self._connected, self._disconnected
+        )
+
+    def _connected(self, connection: Connection) -> None:
+        self._connections[connection] = None
+        if len(self._connections) > self._config.max_connections:
+            connection.close(f"there are {self._config.max_connections} connections already")
+
+    def _disconnected(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    def _is_pressed(self) -> bool:
+        """Whether the journal cannot keep up, and nothing more should be read."""
+        if self._store is None or self._store.waiting_bytes < _PRESSURE_BYTES:
+            return False
+        if not self._is_relief_due:
+            self._is_relief_due = True
+            self._store.flush().add_done_callback(self._relieved)
+        return True
+
+    def _relieved(self, error: Exception | None) -> None:
+        self._is_relief_due = False
+        for connection in list(self._connections):
+            connection.look_again()
+
+    # --- keeping house ------------------------------------------------------------------------
+
+    def _every(self, name: str, seconds: float, work: Callable[[], None]) -> None:
+        def tick() -> None:
+            try:
+                work()
+            except OnceflowError as error:
+                _log.warning("%s failed: %s", name, error)
+            self._every(name, seconds, work)
+
+        self._timers[name] = asyncio.get_running_loop().call_later(seconds, tick)
+
+    def _sweep(self) -> None:
+        """Ends connections that say nothing, or never finish what they began to say."""
+        now = self._doors.clock.monotonic()
+        longest = self._config.connections_max_idle_ms / 1000
+        for connection in list(self._connections):
+            silent = now - connection.last_heard
+            if connection.is_inside_frame and silent > _FRAME_SECONDS:
+                connection.close(f"half a request, then nothing for {silent:.0f} s")
+            elif silent > longest and not connection.is_waiting:
+                connection.close(f"idle for {silent:.0f} s")
+
+    def _enforce_retention(self) -> None:
+        self.node.store.enforce_retention(self._doors.clock.wall_ms())
+
+    def _store_failed(self, error: Exception) -> None:
+        _log.critical("the disk failed, the broker stops: %s", error)
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Answers what can be answered, hangs up, and leaves a clean data directory."""
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._listener is not None:
+            await self._listener.close()
+        if self._node is not None:
+            self._node.groups.close()
+        if self._store is not None and self._store.failure is None:
+            durable = asyncio.get_running_loop().create_future()
+            self._store.flush().add_done_callback(lambda _: durable.set_result(None))
+            await durable
+        await asyncio.sleep(0)  # answers that have become ready leave in this turn of the loop
+        for connection in list(self._connections):
+            connection.abort()
+        if self._store is not None:
+            self._store.close()
+        self._doors.background.close()

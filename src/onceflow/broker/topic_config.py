@@ -1,0 +1,285 @@
+"""The configuration of one topic: parsed, described and altered by Apache Kafka's rules.
+
+A `TopicConfig` is always valid: what cannot be is refused when it is made, with `InvalidSetting`
+(INVALID_CONFIG on the wire) in Kafka's words. What a topic itself sets wins over what the broker's
+settings say, and that over the default. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from onceflow.broker.topic_rules import Refusal
+from onceflow.broker.topic_settings import INTERNAL_SEGMENT_BYTES, SETTINGS
+from onceflow.broker.topic_values import ConfigType, TopicSetting, Value, render, split_list
+from onceflow.errors import InvalidSetting
+from onceflow.log.config import LogConfig
+from onceflow.wire.error_code import ErrorCode
+
+_SMALLEST_INDEX_BYTES: Final = 8
+"""One entry: Kafka takes 4, which holds none."""
+
+
+class ConfigSource(IntEnum):
+    """The numbers of DescribeConfigs."""
+
+    TOPIC = 1
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigSynonym(NamedTuple):
+    """One of the settings that a value could come from, the strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One config of a topic, as DescribeConfigs tells it."""
+
+    name: str
+    value: str
+    source: ConfigSource
+    type: ConfigType
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+    read_only: bool = False
+    is_sensitive: bool = False
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+class Operation(IntEnum):
+    """The numbers of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Alteration(NamedTuple):
+    """One change that IncrementalAlterConfigs asks for."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """What a topic is to be like; a field for each config that takes effect here."""
+
+    cleanup_policy: tuple[str, ...]
+    retention_ms: int
+    retention_bytes: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    min_insync_replicas: int
+    segment_bytes: int
+    """That of internal.segment.bytes, where it is set."""
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    overrides: Mapping[str, str]
+    """What the topic itself sets, by the names of topic configs, as it was given."""
+    defaults: Mapping[str, str]
+    """What the broker sets, by the broker's names (`log.retention.ms`)."""
+
+    @staticmethod
+    def parse(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
+        """The config of a topic; `InvalidSetting` for the first thing that is wrong."""
+        unknown = next((name for name in overrides if name not in SETTINGS), None)
+        if unknown is not None:
+            raise InvalidSetting(f"Unknown topic config name: {unknown}")
+        values = {
+            name: _effective(setting, overrides, defaults)[0] for name, setting in SETTINGS.items()
+        }
+        _check_together(values)
+        if INTERNAL_SEGMENT_BYTES in overrides:
+            values["segment.bytes"] = values[INTERNAL_SEGMENT_BYTES]
+        # The table has for each field a row, of the field's type.
+        fields: dict[str, Any] = {_field(name): values[name] for name in _EFFECTIVE_NAMES}
+        return TopicConfig(
+            **fields,
+            overrides=MappingProxyType(dict(overrides)),
+            defaults=MappingProxyType(dict(defaults)),
+        )
+
+    def to_log_config(self) -> LogConfig:
+        """The part that the partition logs work by."""
+        return LogConfig(
+            segment_bytes=self.segment_bytes,
+            segment_ms=self.segment_ms,
+            segment_index_bytes=max(self.segment_index_bytes, _SMALLEST_INDEX_BYTES),
+            index_interval_bytes=self.index_interval_bytes,
+            retention_ms=self.retention_ms,
+            # Kafka takes any negative number for "without limit".
+            retention_bytes=max(self.retention_bytes, -1),
+        )
+
+    def describe(self, names: Collection[str] | None = None) -> Iterator[ConfigEntry]:
+        """The configs asked for that there are; all for None or an empty collection."""
+        for name, setting in SETTINGS.items():
+            is_hidden = name == INTERNAL_SEGMENT_BYTES and name not in self.overrides
+            if not is_hidden and (not names or name in names):
+                yield self._entry(setting)
+
+    def _entry(self, setting: TopicSetting) -> ConfigEntry:
+        value, source = _effective(setting, self.overrides, self.defaults)
+        return ConfigEntry(
+            name=setting.name,
+            value=render(value),
+            source=source,
+            type=setting.type,
+            documentation=setting.documentation,
+            synonyms=tuple(_synonyms(setting, self.overrides, self.defaults)),
+        )
+
+
+def config_of_new_topic(
+    configs: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
+) -> TopicConfig | Refusal:
+    """The config that CreateTopics asks for; of a name that comes twice, the last counts."""
+    overrides: dict[str, str] = {}
+    for name, value in configs:
+        if value is None:
+            message = f"Null value not supported for topic configs: {name}"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        overrides[name] = value
+    return _parse_or_refuse(overrides, defaults)
+
+
+def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConfig | Refusal:
+    """The config after all of the alterations; or none of them is made, and why."""
+    if refusal := _malformed(alterations):
+        return refusal
+    overrides = dict(config.overrides)
+    for name, operation, value in alterations:
+        if operation == Operation.DELETE or value is None:
+            overrides.pop(name, None)
+        elif operation == Operation.SET:
+            overrides[name] = value
+        else:
+            changed = _changed_list(config, Alteration(name, operation, value), value)
+            if isinstance(changed, Refusal):
+                return changed
+            overrides[name] = changed
+    return _parse_or_refuse(overrides, config.defaults)
+
+
+def _malformed(alterations: Sequence[Alteration]) -> Refusal | None:
+    """What is wrong with the alterations, whatever the topic's config is."""
+    names = [alteration.name for alteration in alterations]
+    if len(set(names)) != len(names):
+        return Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [
+        name
+        for name, operation, value in alterations
+        if value is None and operation != Operation.DELETE
+    ]
+    if nulls:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
+        )
+    allowed = set(Operation)
+    for name, operation, _ in alterations:
+        if operation not in allowed:
+            message = f"Unknown operation {operation} on {name}: allowed is 0 to 3"
+            return Refusal(ErrorCode.INVALID_REQUEST, message)
+    return None
+
+
+def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> str | Refusal:
+    """The text of a list with items added or taken away; it starts from the value in effect."""
+    name, operation, _ = alteration
+    setting = SETTINGS.get(name)
+    if setting is None or setting.type is not ConfigType.LIST:
+        message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
+        return Refusal(ErrorCode.INVALID_CONFIG, message)
+    current, _ = _effective(setting, config.overrides, config.defaults)
+    items = split_list(render(current))
+    # An empty text is an empty item here, which the list's own check then refuses.
+    given = split_list(value) or ("",)
+    if operation == Operation.APPEND:
+        return ",".join(dict.fromkeys((*items, *given)))
+    return ",".join(item for item in items if item not in given)
+
+
+def _parse_or_refuse(
+    overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> TopicConfig | Refusal:
+    try:
+        return TopicConfig.parse(overrides, defaults)
+    except InvalidSetting as problem:
+        return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
+
+
+def _effective(
+    setting: TopicSetting, overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> tuple[Value, ConfigSource]:
+    if setting.name in overrides:
+        return setting.parse(overrides[setting.name]), ConfigSource.TOPIC
+    for broker_name in setting.broker_names:
+        if broker_name.name in defaults:
+            value = setting.parse_default(broker_name, defaults[broker_name.name])
+            return value, ConfigSource.STATIC_BROKER
+    return setting.parse(setting.default), ConfigSource.DEFAULT
+
+
+def _synonyms(
+    setting: TopicSetting, overrides: Mapping[str, str], defaults: Mapping[str, str]
+) -> Iterator[ConfigSynonym]:
+    if setting.name in overrides:
+        value = render(setting.parse(overrides[setting.name]))
+        yield ConfigSynonym(setting.name, value, ConfigSource.TOPIC)
+    for broker_name in setting.broker_names:
+        name = broker_name.name
+        if name in defaults:
+            yield ConfigSynonym(name, defaults[name], ConfigSource.STATIC_BROKER)
+        if broker_name.default is not None:
+            yield ConfigSynonym(name, broker_name.default, ConfigSource.DEFAULT)
+
+
+def _check_together(values: Mapping[str, Value]) -> None:
+    """What no config may be because of another, or because of what this broker is."""
+    lowest, highest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(lowest, int) and isinstance(highest, int) and lowest > highest:
+        raise InvalidSetting(
+            f"conflict topic config setting min.compaction.lag.ms ({lowest}) > "
+            f"max.compaction.lag.ms ({highest})"
+        )
+    if values["remote.storage.enable"]:
+        raise InvalidSetting(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+
+
+def _field(name: str) -> str:
+    return name.replace(".", "_")
+
+
+_EFFECTIVE_NAMES: Final = tuple(
+    name
+    for name, setting in SETTINGS.items()
+    if setting.takes_effect and name != INTERNAL_SEGMENT_BYTES
+)

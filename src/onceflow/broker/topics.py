@@ -1,0 +1,218 @@
+"""The topics of this broker, by name and by id, and every change of them.
+
+The metadata log is the truth. A topic is created by making its logs and then saying so there; it is
+deleted by saying so and then removing its logs. Whatever a crash leaves between the two is a log
+that nobody knows, and goes at the next start. So a change is either whole or was never answered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from onceflow.broker.metadata_log import (
+    FIRST_EPOCH,
+    METADATA_LOG,
+    METADATA_TOPIC,
+    MetadataImage,
+    TopicRecord,
+    cluster_record,
+    log_records,
+    topic_gone,
+)
+from onceflow.broker.partition import EpochStart, Partition
+from onceflow.broker.topic_config import TopicConfig
+from onceflow.log.journal import Ticket
+from onceflow.log.partition_log import PartitionLog
+from onceflow.log.store import LogStore
+from onceflow.log.urgency import Purpose
+from onceflow.records.plain import PlainRecord, write_records
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.types import LogId, topic_id_text
+from onceflow.wire.produce import TopicRef
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+
+_log = logging.getLogger(__name__)
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    __slots__ = ("config", "partitions", "record")
+
+    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]):
+        self.record = record
+        self.config = config
+        self.partitions = partitions
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def topic_id(self) -> UUID:
+        return self.record.topic_id
+
+    @property
+    def is_internal(self) -> bool:
+        return self.record.name in INTERNAL_TOPICS
+
+
+class Topics:
+    """Belongs to the broker's loop."""
+
+    def __init__(
+        self, store: LogStore, clock: Clock, rand: Rand, defaults: Mapping[str, str]
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._rand = rand
+        self._defaults = defaults
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+        self.on_delete: Callable[[str], None] = lambda _: None
+        is_new = METADATA_LOG not in store.logs
+        if is_new:
+            store.create(METADATA_TOPIC, [METADATA_LOG])
+        self._log = store.logs[METADATA_LOG]
+        image = self._load(adopt=is_new)
+        self.cluster_id = image.cluster_id or self._new_cluster()
+
+    # --- start --------------------------------------------------------------------------------
+
+    def _load(self, *, adopt: bool) -> MetadataImage:
+        image = MetadataImage()
+        for each in log_records(self._log):
+            image.apply(each)
+        if adopt:
+            self._adopt(image)
+        known = {METADATA_LOG}
+        for record in image.topics.values():
+            logs = [LogId(record.topic_id, index) for index in range(record.partitions)]
+            known.update(logs)
+            self._make_missing(record, logs)
+            self._put(record)
+        unknown = [log for log_id, log in self._store.logs.items() if log_id not in known]
+        if unknown:
+            _log.warning(
+                "removing %d logs of topics whose creation or deletion was cut off", len(unknown)
+            )
+            self._store.delete(unknown)
+        return image
+
+    def _adopt(self, image: MetadataImage) -> None:
+        """A data directory from before there was a metadata log: its topics are those it has."""
+        found: dict[UUID, list[PartitionLog]] = {}
+        for log_id, log in self._store.logs.items():
+            if log_id != METADATA_LOG:
+                found.setdefault(log_id.topic_id, []).append(log)
+        for topic_id, logs in found.items():
+            record = TopicRecord(
+                topic_id=topic_id,
+                name=logs[0].topic,
+                partitions=max(log.log_id.partition for log in logs) + 1,
+                configs={},
+            )
+            self._write(record.to_record())
+            image.apply(record.to_record())
+
+    def _make_missing(self, record: TopicRecord, logs: Iterable[LogId]) -> None:
+        missing = [log_id for log_id in logs if log_id not in self._store.logs]
+        if missing:
+            _log.warning("%s lacks %d of its logs; made empty ones", record.name, len(missing))
+            self._store.create(record.name, missing)
+
+    def _new_cluster(self) -> str:
+        cluster_id = topic_id_text(self._rand.uuid4())
+        self._write(cluster_record(cluster_id))
+        return cluster_id
+
+    def _write(self, *records: PlainRecord) -> Ticket:
+        batch = write_records(records, self._clock.wall_ms()).assign(self._log.end_offset, 0)
+        return self._store.append(self._log, batch, purpose=Purpose.METADATA)
+
+    def _put(self, record: TopicRecord) -> Topic:
+        config = TopicConfig.parse(record.configs, self._defaults)
+        partitions = [self._partition(record, index) for index in range(record.partitions)]
+        topic = Topic(record, config, partitions)
+        self._configure(topic)
+        self.by_name[record.name] = self.by_id[record.topic_id] = topic
+        return topic
+
+    def _partition(self, record: TopicRecord, index: int) -> Partition:
+        log = self._store.logs[LogId(record.topic_id, index)]
+        return Partition(self._store, log, record.epochs.get(index, FIRST_EPOCH))
+
+    @staticmethod
+    def _configure(topic: Topic) -> None:
+        config = topic.config.to_log_config()
+        for partition in topic.partitions:
+            partition.log.config = config
+
+    # --- looking up ---------------------------------------------------------------------------
+
+    def find(self, topic: TopicRef) -> Topic | None:
+        """By name or by id."""
+        return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
+
+    def partition(self, topic: TopicRef, index: int) -> Partition | None:
+        """One partition, if there is such."""
+        found = self.find(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> tuple[Topic, Ticket]:
+        """Makes a topic; the ticket completes when it is there for good. Names, counts and configs
+        have been checked. Raises `DiskFull` and the like with nothing changed."""
+        record = TopicRecord(
+            topic_id=self._rand.uuid4(), name=name, partitions=partitions, configs=configs
+        )
+        self._store.create(name, [LogId(record.topic_id, index) for index in range(partitions)])
+        ticket = self._write(record.to_record())
+        return self._put(record), ticket
+
+    def delete(self, topic: Topic) -> Ticket:
+        """Removes a topic and its records."""
+        self._write(topic_gone(topic.topic_id))
+        del self.by_name[topic.name], self.by_id[topic.topic_id]
+        ticket = self._store.delete([partition.log for partition in topic.partitions])
+        for partition in topic.partitions:
+            partition.wake()
+        self.on_delete(topic.name)
+        return ticket
+
+    def add_partitions(self, topic: Topic, total: int) -> Ticket:
+        """Gives a topic more partitions, up to `total`."""
+        added = range(len(topic.partitions), total)
+        self._store.create(topic.name, [LogId(topic.topic_id, index) for index in added])
+        topic.record = replace(topic.record, partitions=total)
+        ticket = self._write(topic.record.to_record())
+        topic.partitions += [self._partition(topic.record, index) for index in added]
+        self._configure(topic)
+        return ticket
+
+    def alter(self, topic: Topic, config: TopicConfig) -> Ticket:
+        """Gives a topic another config."""
+        topic.record = replace(topic.record, configs=dict(config.overrides))
+        topic.config = config
+        self._configure(topic)
+        return self._write(topic.record.to_record())
+
+    def begin_epoch(self, topic: Topic, partition: Partition) -> Ticket:
+        """Says that records of this partition may have been lost: what readers remember of its
+        end may not be so any more."""
+        start = EpochStart(partition.leader_epoch + 1, partition.log.end_offset)
+        partition.epochs = (*partition.epochs, start)
+        topic.record = replace(
+            topic.record, epochs={**topic.record.epochs, partition.index: partition.epochs}
+        )
+        return self._write(topic.record.to_record())

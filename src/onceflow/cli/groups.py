@@ -1,0 +1,268 @@
+"""`onceflow groups`: list, describe, reset-offsets, delete."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from onceflow.cli.lazy import APP_SETTINGS
+from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
+from onceflow.cli.output import print_json, print_table, print_text, warn
+from onceflow.cli.values import Position, parse_position
+
+if TYPE_CHECKING:
+    from onceflow.cli.session import Session
+    from onceflow.client.model import GroupDescription, GroupOffset, OffsetRange, TopicPartition
+
+app = typer.Typer(
+    help="List, describe and delete consumer groups, and reset their offsets.",
+    no_args_is_help=True,
+    **APP_SETTINGS,
+)
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of groups.")]
+
+
+class Move(NamedTuple):
+    """What a reset does to one partition."""
+
+    partition: TopicPartition
+    current: int | None
+    new: int
+
+
+@app.command("list")
+def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+    """List all consumer groups."""
+    from onceflow.cli.session import connected
+    from onceflow.client import admin
+
+    with connected(bootstrap) as session:
+        groups = session.run(admin.list_groups(session.cluster))
+    if as_json:
+        print_json(
+            [
+                {"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type}
+                for each in groups
+            ]
+        )
+    elif groups:
+        print_table(("GROUP", "STATE"), [(each.group_id, each.state) for each in groups])
+    else:
+        print_text("There are no groups yet; consumers make them.")
+
+
+@app.command("describe")
+def describe(
+    groups: GroupNames, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
+) -> None:
+    """Show the state, the members and the lag of groups."""
+    from onceflow.cli.session import connected
+    from onceflow.client import admin
+
+    with connected(bootstrap) as session:
+        found = [session.run(admin.describe_group(session.cluster, name)) for name in groups]
+    if as_json:
+        print_json([_details(each) for each in found])
+        return
+    for number, each in enumerate(found):
+        if number:
+            print_text("")
+        _print_description(each)
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupName,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC[:0,1,...]",
+            help="Only this topic, or these partitions of it. Repeatable. "
+            "If absent, all that the group has offsets for.",
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE", help="earliest, latest, an offset, or a time (2025-03-01T12:00:00Z)."
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option(metavar="N", help="Forward by so many offsets; back if negative.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; else only show what would be done.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Move a group to another place. The group must have no members while it is moved."""
+    from onceflow.cli.session import connected
+    from onceflow.client import admin
+
+    if (to is None) == (shift is None):
+        raise typer.BadParameter("give either --to or --shift")
+    position = parse_position(to) if to is not None else None
+    wanted = [_parse_topic(text) for text in topic or ()]
+    with connected(bootstrap) as session:
+        moves = _plan(session, group, wanted, position, shift or 0)
+        if execute:
+            session.run(admin.require_empty(session.cluster, group))
+            offsets = {move.partition: move.new for move in moves}
+            session.run(admin.commit_offsets(session.cluster, group, offsets))
+    _show_moves(group, moves, is_done=execute, as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    groups: GroupNames,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Delete groups and their offsets. Asks first when a person is at the terminal."""
+    from onceflow.cli.session import connected
+    from onceflow.client import admin
+
+    if sys.stdin.isatty() and not yes and not as_json:
+        typer.confirm(f"Delete {', '.join(groups)} with all offsets?", abort=True, err=True)
+    with connected(bootstrap) as session:
+        for name in groups:
+            session.run(admin.delete_group(session.cluster, name))
+            if not as_json:
+                print_text(f"deleted group {name}")
+    if as_json:
+        print_json({"deleted": groups})
+
+
+def _parse_topic(text: str) -> tuple[str, list[int]]:
+    """`orders`, or `orders:0,2`; no numbers means all partitions."""
+    name, colon, numbers = text.partition(":")
+    parts = numbers.split(",") if colon else []
+    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+        raise typer.BadParameter(f"{text!r} is not of the form TOPIC or TOPIC:0,1")
+    return name, [int(part) for part in parts]
+
+
+def _plan(
+    session: Session,
+    group: str,
+    wanted: list[tuple[str, list[int]]],
+    position: Position | None,
+    shift: int,
+) -> list[Move]:
+    from onceflow.cli.positions import resolve, within
+    from onceflow.client import admin
+    from onceflow.client.errors import GroupNotFound
+
+    committed = session.run(admin.committed_offsets(session.cluster, group))
+    if not wanted and not committed:
+        raise GroupNotFound(
+            f"group {group!r} has committed no offsets; name what to set with --topic"
+        )
+    ranges = _ranges(session, wanted, committed)
+    if position is not None:
+        targets = session.run(resolve(session.cluster, ranges, position))
+    else:
+        missing = [str(each) for each in ranges if each not in committed]
+        if missing:
+            raise typer.BadParameter(f"nothing to shift: nothing is committed for {missing[0]}")
+        targets = {each: within(held, committed[each] + shift) for each, held in ranges.items()}
+    return [Move(each, committed.get(each), targets[each]) for each in sorted(ranges)]
+
+
+def _ranges(
+    session: Session, wanted: list[tuple[str, list[int]]], committed: dict[TopicPartition, int]
+) -> dict[TopicPartition, OffsetRange]:
+    from onceflow.client import admin
+    from onceflow.client.model import TopicPartition
+
+    partitions = [] if wanted else list(committed)
+    for name, numbers in wanted:
+        topic = session.run(session.cluster.find_topic(name))
+        chosen = numbers or [each.partition for each in topic.partitions]
+        partitions += [TopicPartition(name, number) for number in chosen]
+    return session.run(admin.offset_ranges(session.cluster, partitions))
+
+
+def _show_moves(group: str, moves: list[Move], *, is_done: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "group": group,
+                "executed": is_done,
+                "offsets": [
+                    {**_place(each.partition), "current": each.current, "new": each.new}
+                    for each in moves
+                ],
+            }
+        )
+        return
+    rows = [
+        (*each.partition, each.current, each.new, _change(each.current, each.new)) for each in moves
+    ]
+    columns = ("TOPIC", "PARTITION", "CURRENT", "NEW", "CHANGE")
+    print_table(columns, rows, numbers=columns[1:])
+    if not is_done:
+        warn("nothing was changed; with --execute it will be")
+
+
+def _change(current: int | None, new: int) -> str | None:
+    return None if current is None else f"{new - current:+d}"
+
+
+def _place(partition: TopicPartition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.partition}
+
+
+def _details(found: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": found.group_id,
+        "state": found.state,
+        "protocol": found.protocol,
+        "coordinator": found.coordinator,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "group_instance_id": each.group_instance_id,
+                "client_id": each.client_id,
+                "host": each.host,
+                "partitions": [_place(partition) for partition in each.assignment],
+            }
+            for each in found.members
+        ],
+        "offsets": [_offset_details(each) for each in found.offsets],
+    }
+
+
+def _offset_details(found: GroupOffset) -> dict[str, Any]:
+    return {
+        **_place(found.partition),
+        "committed": found.committed,
+        "earliest": found.range.earliest if found.range else None,
+        "latest": found.range.latest if found.range else None,
+        "lag": found.lag,
+        "member_id": found.member.member_id if found.member else None,
+    }
+
+
+def _print_description(found: GroupDescription) -> None:
+    protocol = f", {found.protocol}" if found.protocol else ""
+    members = "1 member" if len(found.members) == 1 else f"{len(found.members)} members"
+    lag = sum(each.lag or 0 for each in found.offsets)
+    title = typer.style(found.group_id, bold=True)
+    print_text(
+        f"{title}  {found.state}{protocol}  {members}  lag {lag:,}  coordinator {found.coordinator}"
+    )
+    rows = []
+    for each in found.offsets:
+        latest = each.range.latest if each.range else "deleted"
+        client = f"{each.member.client_id}{each.member.host}" if each.member else None
+        rows.append((*each.partition, each.committed, latest, each.lag, client))
+    if rows:
+        columns = ("TOPIC", "PARTITION", "COMMITTED", "LATEST", "LAG", "CLIENT")
+        print_table(columns, rows, numbers=columns[1:5])

@@ -1,0 +1,79 @@
+"""Commands that are loaded when they are called: `onceflow --help` must not wait for numba.
+
+What the list of commands shows stands in the table; the module of a command is imported when the
+command itself, or its own help, is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+CONTEXT_SETTINGS: Final = {"max_content_width": 100}
+APP_SETTINGS: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "context_settings": CONTEXT_SETTINGS,
+    "rich_markup_mode": None,  # its boxes leave half of a terminal for what is to be read
+}
+
+
+class LazyCommand(NamedTuple):
+    """Where a command lives: a function, or a `typer.Typer` with commands of its own."""
+
+    module: str
+    attribute: str
+    summary: str
+    is_hidden: bool = False
+
+    def load(self, name: str) -> Any:
+        found = getattr(import_module(self.module), self.attribute)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(**APP_SETTINGS)
+            found.command(name)(function)
+        command: Any = get_command(found)
+        command.name = name
+        return command
+
+    def listed(self, name: str) -> TyperCommand:
+        """What stands for it in the list of commands."""
+        return TyperCommand(
+            name,
+            help=self.summary,
+            hidden=self.is_hidden,
+        )
+
+
+def lazy_group(table: Mapping[str, LazyCommand]) -> type[TyperGroup]:
+    """The class of a group that has the commands of the table."""
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes)
+            for name, command in table.items():
+                self.add_command(command.listed(name), name)
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            name, command, rest = super().resolve_command(ctx, args)
+            if name is not None and name in table:
+                command = table[name].load(name)
+            return name, command, rest
+
+        def invoke(self, ctx: Any) -> Any:
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # Whoever read our output has seen enough. Nothing may be written to it any more,
+                # not even by the interpreter on its way out.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                raise typer.Exit(0) from None
+            return result
+
+    return LazyGroup

@@ -1,0 +1,112 @@
+"""Lines of input as records: plain text with an optional key, or JSON as `consume` writes it.
+
+Lines are handed over as they come: a person's line at once, a file's in large chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from onceflow.cli.values import bytes_from_json
+from onceflow.client.simple_producer import NewRecord
+from onceflow.errors import OnceflowError
+
+READ_BYTES: Final = 1 << 20
+_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_LARGEST_TIMESTAMP: Final = 2**63 - 1
+
+ParseLine = Callable[[bytes], NewRecord]
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class InputMalformed(OnceflowError):
+    """A line of the input is no record; nothing behind it was sent."""
+
+
+def read_lines(descriptor: int) -> Iterator[list[bytes]]:
+    """What each read brings, cut into lines; line ends are taken off."""
+    rest = b""
+    while chunk := os.read(descriptor, READ_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+def text_parser(key_separator: str | None, headers: Headers) -> ParseLine:
+    """A line is a value; with a separator, what stands before the first one is the key."""
+    separator = key_separator.encode() if key_separator else None
+
+    def parse(line: bytes) -> NewRecord:
+        if separator is None:
+            return NewRecord(line, headers=headers)
+        key, found, value = line.partition(separator)
+        if not found:
+            raise ValueError(f"there is no key separator {key_separator!r} in it")
+        return NewRecord(value, key, headers)
+
+    return parse
+
+
+def json_parser(headers: Headers) -> ParseLine:
+    """A line is an object with a value and, optionally, key, headers and timestamp.
+
+    Topic, partition and offset may be there, as `consume --json` writes them, and are not used.
+    """
+
+    def parse(line: bytes) -> NewRecord:
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"it is not JSON ({error})") from None
+        if not isinstance(record, dict):
+            raise ValueError('it is not a JSON object such as {"key": "a", "value": "b"}')
+        unknown = [name for name in record if name not in _FIELDS]
+        if unknown or "value" not in record:
+            problem = f"unknown field {unknown[0]!r}" if unknown else "there is no 'value'"
+            raise ValueError(f"{problem}; the fields are {', '.join(_FIELDS)}")
+        return NewRecord(
+            value=bytes_from_json(record["value"], "value"),
+            key=bytes_from_json(record.get("key"), "key"),
+            headers=(*_headers(record.get("headers")), *headers),
+            timestamp_ms=_timestamp(record.get("timestamp")),
+        )
+
+    return parse
+
+
+def _headers(value: Any) -> Iterator[tuple[str, bytes | None]]:
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise ValueError('headers must be a list of {"key": "...", "value": "..."}')
+    for each in value:
+        if not isinstance(each, dict) or not isinstance(each.get("key"), str):
+            raise ValueError('a header must be {"key": "...", "value": "..."}')
+        yield each["key"], bytes_from_json(each.get("value"), "the value of a header")
+
+
+def _timestamp(value: Any) -> int | None:
+    if value is None:
+        return None
+    if type(value) is int and 0 <= value <= _LARGEST_TIMESTAMP:
+        return value
+    raise ValueError("timestamp must be a whole number of milliseconds since 1970")
+
+
+def parse_lines(
+    lines: list[bytes], parse: ParseLine, first_number: int
+) -> tuple[list[NewRecord], InputMalformed | None]:
+    """The records up to the first line that is none, and what is wrong with that."""
+    records: list[NewRecord] = []
+    for number, line in enumerate(lines, first_number):
+        try:
+            records.append(parse(line))
+        except ValueError as error:
+            problem = f"line {number} of the input cannot be sent: {error}"
+            return records, InputMalformed(f"{problem}; the {number - 1} lines before it were sent")
+    return records, None

@@ -1,0 +1,22 @@
+"""The options that commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        envvar="ONCEFLOW_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Brokers to ask first, in this order.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]

@@ -1,0 +1,101 @@
+"""What commands print: tables for people, JSON for programs, notes and bars on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_json(document: Any) -> None:
+    """One document, readable by people too."""
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_text(text: str) -> None:
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """A word to a person at the terminal; a program is not bothered with it."""
+    if sys.stderr.isatty():
+        typer.echo(typer.style(text, dim=True), err=True)
+
+
+def warn(text: str) -> None:
+    """Something that the user should know, whoever reads it."""
+    typer.echo(typer.style("note:  ", fg="yellow") + text, err=True)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[str] = ()
+) -> None:
+    """Columns side by side; those named in `numbers` are aligned to the right.
+
+    A terminal may fold long cells; a pipe gets every row in one line.
+    """
+    from rich.table import Table
+
+    right = set(numbers)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*("-" if cell is None else str(cell) for cell in row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    wide = None if sys.stdout.isatty() else 10_000
+    return Console(highlight=False, markup=False, width=wide, soft_wrap=False)
+
+
+class Bar(Protocol):
+    """Tells how far a long work has come."""
+
+    def advance(self, amount: int) -> None: ...
+
+
+class _NoBar:
+    def advance(self, amount: int) -> None:
+        """Nobody is looking."""
+
+
+class _RichBar:
+    def __init__(self, progress: Any, task: Any) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, amount: int) -> None:
+        self._progress.advance(self._task, amount)
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Bar]:
+    """A bar on standard error, if that is a terminal and standard output is not written to it."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield _NoBar()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    count = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield _RichBar(progress, progress.add_task(what, total=total))

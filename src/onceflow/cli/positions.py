@@ -1,0 +1,31 @@
+"""From a place in a log, as a user names it, to an offset in each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onceflow.cli.values import Place, Position
+from onceflow.client import admin
+from onceflow.client.cluster import Cluster
+from onceflow.client.model import OffsetRange, TopicPartition
+
+
+async def resolve(
+    cluster: Cluster, ranges: Mapping[TopicPartition, OffsetRange], position: Position
+) -> dict[TopicPartition, int]:
+    """The offset of `position` in each partition, moved to where the partition has offsets."""
+    match position.place:
+        case Place.EARLIEST:
+            return {partition: held.earliest for partition, held in ranges.items()}
+        case Place.LATEST:
+            return {partition: held.latest for partition, held in ranges.items()}
+        case Place.TIMESTAMP:
+            found = await admin.offsets_at(cluster, ranges, position.number)
+            return {partition: within(held, found[partition]) for partition, held in ranges.items()}
+        case Place.OFFSET:
+            return {partition: within(held, position.number) for partition, held in ranges.items()}
+
+
+def within(held: OffsetRange, offset: int) -> int:
+    """The nearest offset that the partition can be read from."""
+    return min(max(offset, held.earliest), held.latest)

@@ -1,0 +1,99 @@
+"""`onceflow serve`: a broker in the foreground.
+
+Prints one line on standard output when it is ready, and logs to standard error. SIGTERM and SIGINT
+stop it in an orderly way; a second one stops it at once, as a crash would: nothing acknowledged is
+lost, and the next start recovers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_AT_ONCE = 130
+
+
+def serve(
+    data_dir: Annotated[
+        str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="The address to listen on; port 0 is any free one.", metavar="HOST:PORT"),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(help="The address that clients are told to connect to.", metavar="HOST:PORT"),
+    ] = None,
+    durability: Annotated[
+        str | None,
+        typer.Option(
+            help="fsync: acknowledged means on the disk. os: as Kafka's default, unsynced.",
+            metavar="fsync|os",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings from a TOML file.", metavar="FILE")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting; may be repeated.", metavar="KEY=VALUE"),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow other machines to connect.")
+    ] = False,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="debug|info|warning|error", help="How much to log.")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
+    ] = None,
+) -> None:
+    """Run a broker in the foreground."""
+    from onceflow.broker.config import load_config
+    from onceflow.broker.logs import log_to
+    from onceflow.broker.run import run
+
+    flags = {
+        "data-dir": data_dir,
+        "listen": listen,
+        "advertise": advertise,
+        "durability": durability,
+        "insecure": "true" if insecure else None,
+        "log-level": log_level,
+        "log-format": log_format,
+        **_pairs(settings or []),
+    }
+    loaded = load_config(flags, os.environ, config)
+    log_to(sys.stderr, level_name=loaded.log_level, log_format=loaded.log_format)
+    run(loaded, lambda address: print(f"listening on {address}", flush=True), _until_signalled)
+
+
+def _pairs(settings: list[str]) -> dict[str, str | None]:
+    pairs: dict[str, str | None] = {}
+    for each in settings:
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"{each!r} is not of the form KEY=VALUE", param_hint="--set")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+async def _until_signalled() -> None:
+    loop = asyncio.get_running_loop()
+    signalled = asyncio.Event()
+
+    def stop() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, os._exit, _AT_ONCE)
+        signalled.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await signalled.wait()

@@ -1,0 +1,1 @@
+"""What talks to a broker, ours or Apache Kafka."""

@@ -1,0 +1,230 @@
+"""Runs the group machine: keeps the groups, and performs the effects that come out of it.
+
+Effects are performed in order, one machine step after the other: what an effect sets off is worked
+on when those before it are done. Answers go to whoever made the driver.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from onceflow.group import machine
+from onceflow.group.config import GroupConfig
+from onceflow.group.events import (
+    AnswerJoin,
+    AnswerSync,
+    CancelTimer,
+    Effect,
+    JoinResult,
+    SetTimer,
+    Store,
+    SyncResult,
+    Timer,
+    Turn,
+)
+from onceflow.group.offsets import TopicPartition, expired, tombstones
+from onceflow.group.offsets_log import OffsetsLog, OffsetsWriter
+from onceflow.group.persistence import group_of
+from onceflow.group.records import (
+    GroupKey,
+    OffsetKey,
+    decode_group,
+    decode_key,
+    decode_offset,
+)
+from onceflow.group.state import Group, State
+from onceflow.group.timers import CallLater, Timers
+from onceflow.runtime.clock import Clock
+from onceflow.wire.error_code import ErrorCode
+
+_RETENTION_CHECK = "the next look for expired offsets"
+
+_TimerName: TypeAlias = tuple[str, Timer] | str
+"""A timer of a group, or the retention check."""
+
+
+class Driver:
+    """All groups, their timers and their way into the log."""
+
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_config",
+        "_effects",
+        "_groups",
+        "_is_performing",
+        "_timers",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        call_later: CallLater,
+        log: OffsetsLog,
+        answer: Callable[[int, JoinResult | SyncResult], None],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._answer = answer
+        self._timers: Timers[_TimerName] = Timers(clock, call_later, self._timer_fired)
+        self._groups: dict[str, Group] = {}
+        self._effects: deque[tuple[Group, Effect]] = deque()
+        self._is_performing = False
+        self.writer = OffsetsWriter(log, config.offsets_topic_num_partitions)
+
+    # --- the groups ---------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def all_groups(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def add(self, group: Group) -> None:
+        """A group that has come to be."""
+        self._groups[group.group_id] = group
+
+    def forget_if_bare(self, group_id: str) -> None:
+        """A group that a commit would have made is not there if the commit failed."""
+        group = self._groups.get(group_id)
+        if (
+            group is not None
+            and group.state is State.EMPTY
+            and group.protocol_type is None
+            and not group.pending
+            and not self.writer.offsets.admitted(group_id)
+        ):
+            del self._groups[group_id]
+
+    def delete(
+        self,
+        group: Group,
+        places: Sequence[TopicPartition],
+        settled: Callable[[ErrorCode], None],
+    ) -> None:
+        """Ends an empty group and its offsets.
+
+        Requests that come after this find no group; if the log fails it is there again.
+        """
+        turn = self.turn()
+        machine.forget_pending(group, turn)
+        self.perform(group, turn)
+        del self._groups[group.group_id]
+
+        def deleted(code: ErrorCode) -> None:
+            if code:
+                self._groups.setdefault(group.group_id, group)
+            else:
+                group.transition(State.DEAD, self._clock.wall_ms())
+            settled(code)
+
+        records = tombstones(group.group_id, places)
+        self.writer.write(group.group_id, deleted, offsets=records, group=[None])
+
+    # --- recovery and the end -----------------------------------------------------------------
+
+    def replay(self, key: bytes, value: bytes | None) -> None:
+        """One record of the log, in the log's order."""
+        about = decode_key(key)
+        if isinstance(about, OffsetKey):
+            self.writer.offsets.apply(about, None if value is None else decode_offset(value))
+        elif isinstance(about, GroupKey):
+            if value is None:
+                self._groups.pop(about.group_id, None)
+            else:
+                self._groups[about.group_id] = group_of(about.group_id, decode_group(value))
+
+    def loaded(self) -> None:
+        """Everything was replayed: members have a session to show themselves, time goes on."""
+        for group_id in self.writer.offsets.groups():
+            self._groups.setdefault(group_id, Group(group_id))
+        for group in list(self._groups.values()):
+            turn = self.turn()
+            machine.loaded(group, turn)
+            self.perform(group, turn)
+        self._schedule_retention_check()
+
+    def close(self) -> None:
+        """Answers everybody who waits, and stops all timers."""
+        groups = list(self._groups.values())
+        self._groups.clear()
+        self._timers.cancel_all()
+        for group in groups:
+            turn = self.turn()
+            machine.bury(group, ErrorCode.NOT_COORDINATOR, turn)
+            self.perform(group, turn)
+
+    # --- effects ------------------------------------------------------------------------------
+
+    def turn(self) -> Turn:
+        """The circumstances of an event that happens now."""
+        return Turn(self._clock.wall_ms(), self._config)
+
+    def perform(self, group: Group, turn: Turn) -> None:
+        """Does what the machine wants done."""
+        self._effects.extend((group, effect) for effect in turn.effects)
+        if self._is_performing:
+            return
+        self._is_performing = True
+        try:
+            while self._effects:
+                self._perform_one(*self._effects.popleft())
+        finally:
+            self._is_performing = False
+
+    def _perform_one(self, group: Group, effect: Effect) -> None:
+        if isinstance(effect, AnswerJoin | AnswerSync):
+            self._answer(effect.ticket, effect.result)
+        elif isinstance(effect, SetTimer):
+            self._timers.set((group.group_id, effect.timer), effect.delay_ms / 1000)
+        elif isinstance(effect, CancelTimer):
+            self._timers.cancel((group.group_id, effect.timer))
+        else:
+            self._store(group, effect)
+
+    def _store(self, group: Group, effect: Store) -> None:
+        def settled(code: ErrorCode) -> None:
+            if self._groups.get(group.group_id) is group:
+                turn = self.turn()
+                machine.stored(group, effect.stored, code, turn)
+                self.perform(group, turn)
+
+        self.writer.write(group.group_id, settled, group=[effect.value])
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _timer_fired(self, name: _TimerName) -> None:
+        if isinstance(name, str):
+            self._check_retention()
+            return
+        group_id, timer = name
+        group = self._groups.get(group_id)
+        if group is not None:
+            turn = self.turn()
+            machine.timer_fired(group, timer, turn)
+            self.perform(group, turn)
+
+    def _check_retention(self) -> None:
+        """Lets go of what nobody has needed for long, and of groups that have nothing left."""
+        now_ms = self._clock.wall_ms()
+        for group in list(self._groups.values()):
+            known = self.writer.offsets.admitted(group.group_id)
+            gone = expired(group, known, now_ms, self._config.offsets_retention_ms)
+            is_over = group.state is State.EMPTY and not group.pending
+            if is_over and len(gone) == len(known):
+                self.delete(group, gone, ignore)
+            elif gone:
+                records = tombstones(group.group_id, gone)
+                self.writer.write(group.group_id, ignore, offsets=records)
+        self._schedule_retention_check()
+
+    def _schedule_retention_check(self) -> None:
+        self._timers.set(_RETENTION_CHECK, self._config.offsets_retention_check_interval_ms / 1000)
+
+
+def ignore(code: ErrorCode) -> None:
+    """For writes that nobody waits for: what failed is found again the next time."""

@@ -1,0 +1,246 @@
+"""A group as it stands: its members, its generation and which of five states it is in.
+
+The states and the ways between them are a table; a step that is not in it raises. Requests that
+wait for an answer are known here by number only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from onceflow.errors import InvariantViolated
+from onceflow.group.subscription import subscribed_topics
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class State(Enum):
+    """Where a group stands; the values are the names that Kafka's tools print."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
+    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    State.DEAD: frozenset(),
+}
+
+
+class Protocol(NamedTuple):
+    """A way of assigning that a member can take part in, and what it says about itself for it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in a group."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    assignment: bytes = b""
+    join_ticket: int | None = None
+    """The JoinGroup request that waits for the generation to form."""
+    sync_ticket: int | None = None
+    """The SyncGroup request that waits for the leader's assignment."""
+    is_new: bool = False
+    """It has not seen a JoinGroup response yet, so it cannot know its id and send heartbeats."""
+
+    def metadata(self, protocol_name: str) -> bytes:
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        raise InvariantViolated(
+            f"members-support-the-selected-protocol: {self.member_id} lacks {protocol_name}"
+        )
+
+
+class InitialDelay(NamedTuple):
+    """How long the first generation of a group is being waited for."""
+
+    delay_ms: int
+    remaining_ms: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Everything that is known of a group but for its offsets."""
+
+    group_id: str
+    state: State = State.EMPTY
+    previous_state: State = State.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    """None for a group that only keeps offsets."""
+    protocol_name: str | None = None
+    leader: str | None = None
+    state_since_ms: int | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    """Member ids by group instance id."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Member ids that were handed out and not used yet, in order."""
+    pending_sync: dict[str, None] = field(default_factory=dict)
+    """Members that have not sent SyncGroup in this generation, in order."""
+    new_member_added: bool = False
+    initial_delay: InitialDelay | None = None
+    stored_generation: int = -1
+    """The generation whose assignment was handed to the log last."""
+    subscribed_topics: frozenset[str] | None = None
+    """Of a consumer group, where the subscriptions could be read."""
+
+    # --- questions ----------------------------------------------------------------------------
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def awaiting_join(self) -> int:
+        return sum(member.join_ticket is not None for member in self.members.values())
+
+    @property
+    def has_all_joined(self) -> bool:
+        return not self.pending and self.awaiting_join == len(self.members)
+
+    @property
+    def is_initial_rebalance(self) -> bool:
+        return self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
+
+    def supports(self, protocol_type: str, names: frozenset[str]) -> bool:
+        """Whether somebody with these protocols can be a member together with all the others."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type and names)
+        shared = names & self._common_protocols() if self.members else names
+        return protocol_type == self.protocol_type and bool(shared)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Where the subscriptions are not known, a consumer group counts as subscribed to all."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    def _common_protocols(self) -> frozenset[str]:
+        names = [{each.name for each in member.protocols} for member in self.members.values()]
+        return frozenset(set.intersection(*names) if names else ())
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def transition(self, state: State, now_ms: int) -> None:
+        """Goes to another state, if the table knows the way."""
+        if state not in TRANSITIONS[self.state]:
+            raise InvariantViolated(
+                f"groups-follow-the-state-table: {self.group_id} cannot go from "
+                f"{self.state.value} to {state.value}"
+            )
+        self.previous_state = self.state
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Takes a member in; the first one decides the group's protocol type and leads."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        self.pending.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Takes a member, or a pending id, out; leadership passes to the longest-standing one."""
+        member = self.members.pop(member_id, None)
+        if member is not None and member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending.pop(member_id, None)
+        self.pending_sync.pop(member_id, None)
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """Gives a static member another id; its place in the group stays."""
+        old_id = member.member_id
+        del self.members[old_id]
+        member.member_id = new_id
+        self.members[new_id] = member
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        if old_id in self.pending_sync:
+            del self.pending_sync[old_id]
+            self.pending_sync[new_id] = None
+
+    def elect_joined_leader(self) -> bool:
+        """Keeps a leader that has joined, or chooses one; False when nobody has joined."""
+        if self.leader is not None and self.members[self.leader].join_ticket is not None:
+            return True
+        for member in self.members.values():
+            if member.join_ticket is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer among those that all of them support."""
+        candidates = self._common_protocols()
+        votes = Counter(
+            next((each.name for each in member.protocols if each.name in candidates), None)
+            for member in self.members.values()
+        )
+        selected = votes.most_common(1)[0][0] if votes else None
+        if selected is None:
+            raise InvariantViolated(
+                f"members-share-a-protocol: those of {self.group_id} have none in common"
+            )
+        return selected
+
+    def start_generation(self, now_ms: int) -> None:
+        """Counts one on, with the members that there are."""
+        self.generation += 1
+        self.protocol_name = self.select_protocol() if self.members else None
+        self.refresh_subscribed_topics()
+        self.transition(
+            State.COMPLETING_REBALANCE if self.members else State.EMPTY,
+            now_ms,
+        )
+        self.pending_sync.clear()
+        self.initial_delay = None
+
+    def refresh_subscribed_topics(self) -> None:
+        """Reads the topics out of the members' subscriptions, where those are consumers'."""
+        self.subscribed_topics = None
+        if not self.uses_consumer_protocol:
+            return
+        topics: frozenset[str] = frozenset()
+        for member in self.members.values():
+            if self.protocol_name is None:
+                return
+            found = subscribed_topics(member.metadata(self.protocol_name))
+            if found is None:
+                return
+            topics |= found
+        self.subscribed_topics = topics

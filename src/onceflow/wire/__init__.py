@@ -1,0 +1,1 @@
+"""The Kafka protocol as bytes: frames, headers, messages. No sockets, no state."""

@@ -1,0 +1,47 @@
+"""Messages to and from bytes, through the message library, whose classes are loaded when needed.
+
+Reading checks every length against what is left before anything is allocated; bytes that are no
+message raise `MessageMalformed`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+from onceflow.wire.api import ApiKey
+from onceflow.wire.reader import message_reader
+
+_SUFFIX = {"request": "Request", "response": "Response"}
+
+
+@cache
+def message_class(key: ApiKey, version: int, kind: str) -> type:
+    """The class of a `request` or `response` of one version."""
+    module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
+    name = "".join(part.capitalize() for part in key.schema.split("_")) + _SUFFIX[kind]
+    found: type = getattr(module, name)
+    return found
+
+
+@cache
+def _writer(message: Any) -> Any:
+    from kio.serial import entity_writer
+
+    return entity_writer(message)
+
+
+def decode(message: type, buffer: memoryview, at: int = 0) -> Any:
+    """The message that starts at `at`."""
+    value, _ = message_reader(message)(buffer, at)
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of a message."""
+    buffer = BytesIO()
+    message: Any = type(value)
+    _writer(message)(buffer, value)
+    return buffer.getvalue()

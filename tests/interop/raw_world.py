@@ -1,0 +1,112 @@
+"""A small world for raw probes (a topic with records, a group with an offset and a member), and
+answers with everything taken out that is a broker's own: addresses, node ids, cluster ids, the
+wording of its messages, the order of rows that stand for a set."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from typing import Any, Final
+
+from tests.interop.harness import Names
+from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_steps import (
+    batch,
+    commit,
+    create_topic,
+    join_alone,
+    produce,
+    topic_id,
+)
+
+VERSIONS: Final[dict[Api, tuple[int, int]]] = {
+    Api.PRODUCE: (3, 13),
+    Api.FETCH: (4, 18),
+    Api.LIST_OFFSETS: (1, 11),
+    Api.METADATA: (0, 13),
+    Api.OFFSET_COMMIT: (2, 9),
+    Api.OFFSET_FETCH: (1, 9),
+    Api.FIND_COORDINATOR: (0, 6),
+    Api.JOIN_GROUP: (0, 9),
+    Api.HEARTBEAT: (0, 4),
+    Api.LEAVE_GROUP: (0, 5),
+    Api.SYNC_GROUP: (0, 5),
+    Api.DESCRIBE_GROUPS: (0, 6),
+    Api.LIST_GROUPS: (0, 5),
+    Api.API_VERSIONS: (0, 4),
+    Api.CREATE_TOPICS: (2, 7),
+    Api.DELETE_TOPICS: (1, 6),
+    Api.DELETE_RECORDS: (0, 2),
+    Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    Api.DESCRIBE_CONFIGS: (1, 4),
+    Api.CREATE_PARTITIONS: (0, 3),
+    Api.DELETE_GROUPS: (0, 2),
+    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    Api.OFFSET_DELETE: (0, 0),
+    Api.DESCRIBE_CLUSTER: (0, 2),
+    Api.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+}
+"""What both brokers serve: Apache Kafka 4.3.1's ranges, but for two that end earlier with us."""
+
+NODES: Final = frozenset(
+    ("leader_id", "broker_id", "controller_id", "node_id", "leader_node", "replica_nodes")
+    + ("isr_nodes", "offline_replicas", "leader")
+)
+MESSAGES: Final = frozenset(("error_message", "batch_index_error_message"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class World:
+    """Names of what is there, and the connection to ask by."""
+
+    connection: RawConnection
+    names: Names
+    topic: str
+    topic_id: uuid.UUID
+    group: str
+    joined: dict[str, Any]
+
+    @staticmethod
+    def make(connection: RawConnection, names: Names) -> World:
+        topic, group = names("topic"), names("group")
+        create_topic(connection, topic)
+        assert produce(connection, topic, batch(b"a", b"b", b"c"))["base_offset"] == 0
+        joined = join_alone(connection, group)
+        generation, member = joined["generation_id"], joined["member_id"]
+        error = commit(connection, group, topic, 2, generation=generation, member=member)
+        assert error == "NONE"
+        return World(connection, names, topic, topic_id(connection, topic), group, joined)
+
+
+def stable(value: Any, bootstrap: str) -> Any:
+    """The answer with the broker's own names for itself replaced, once they are seen to be fit."""
+    host, _, port = bootstrap.partition(":")
+    if isinstance(value, dict):
+        return {key: _stable_field(key, inner, host, int(port)) for key, inner in value.items()}
+    if isinstance(value, list):
+        rows = [stable(inner, bootstrap) for inner in value]
+        return sorted(rows, key=repr) if rows and isinstance(rows[0], dict) else rows
+    return value
+
+
+def _stable_field(key: str, value: Any, host: str, port: int) -> Any:
+    if key in NODES and isinstance(value, int | list):
+        return _node(value)
+    if key == "cluster_id" and isinstance(value, str):
+        assert value
+        return "<cluster>"
+    if key in MESSAGES and value:
+        return "<message>"
+    if key == "host" and value:
+        assert value == host
+        return "<host>"
+    if key == "port" and isinstance(value, int) and value > 0:
+        assert value == port
+        return "<port>"
+    return stable(value, f"{host}:{port}")
+
+
+def _node(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_node(inner) for inner in value]
+    return "<node>" if value >= 0 else value

@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,12 @@ from bench.broker_report import METRICS, Finding, find, show_findings, show_numb
 from bench.broker_targets import TARGETS, BenchError, java_command, make_target
 from bench.chart import draw
 from onceflow import __version__
-from tools.kafka_jars import KAFKA_VERSION, ensure_kafka_jars
+from tools.kafka_jars import KAFKA_VERSION, ROOT, ensure_kafka_jars
 
 ROUNDS: Final = 3
 QUIET: Final = 0.1
+# A real disk, as /tmp need not be, and nothing that could be taken for a part of the project.
+SCRATCH: Final = ROOT / ".cache"
 RESULTS: Final = Path(__file__).parent / "results"
 
 
@@ -57,7 +60,7 @@ class Outcome:
 
     samples: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
-    load_averages: list[float] = field(default_factory=list)
+    turns: list[dict[str, str | float]] = field(default_factory=list)
 
     def add(self, turn: Turn, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -108,13 +111,12 @@ def turns(measures: Sequence[Measure], targets: int, rounds: int) -> Iterator[tu
 
 def run(arguments: argparse.Namespace, measures: Sequence[Measure], console: Console) -> Outcome:
     outcome = Outcome()
+    SCRATCH.mkdir(exist_ok=True)
     scale = QUICK if arguments.quick else FULL
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
     with ExitStack() as stack:
         scratch = Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="onceflow-bench-", dir=Path.cwd())
-            )
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", dir=SCRATCH))
         )
         progress = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=console))
         targets = [make_target(name, scratch / name) for name in arguments.targets]
@@ -136,12 +138,21 @@ def run(arguments: argparse.Namespace, measures: Sequence[Measure], console: Con
 
 
 def take(outcome: Outcome, measure: Measure, turn: Turn) -> None:
-    outcome.load_averages.append(os.getloadavg()[0])
+    load_average, begin = os.getloadavg()[0], time.perf_counter()
     try:
         outcome.add(turn, measure.run(turn))
     except (BenchError, OSError, confluent_kafka.KafkaException) as error:
         failure = Failure(measure.name, turn.target.name, turn.round, str(error))
         outcome.failures.append(failure)
+    outcome.turns.append(
+        {
+            "measure": measure.name,
+            "target": turn.target.name,
+            "round": turn.round,
+            "load_average": load_average,
+            "seconds": round(time.perf_counter() - begin, 2),
+        }
+    )
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
@@ -165,7 +176,7 @@ def keep(
         "machine": facts,
         "rounds": arguments.rounds,
         "quick": arguments.quick,
-        "load_averages": outcome.load_averages,
+        "turns": outcome.turns,
         "metrics": {
             name: {"unit": METRICS[name].unit, "samples": samples}
             for name, samples in outcome.samples.items()
@@ -196,6 +207,8 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
+    # Asked to end, it stops the brokers and removes their data first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     arguments = parse()
     console = Console()
     wanted = tuple(arguments.only.split(","))
@@ -224,6 +237,11 @@ def main() -> None:
     findings = keep(stem, arguments, facts, outcome)
     show_numbers(console, outcome.samples, arguments.targets)
     show_findings(console, findings)
+    if arguments.quick:
+        console.print(
+            "[yellow]A quick run shows that all of it works. Its numbers mean nothing:[/] "
+            "the JVMs are cold, which makes Apache Kafka look slower than it is."
+        )
     for failure in outcome.failures:
         console.print(
             f"[red]failed:[/] {failure.measure}, round {failure.round + 1}, {failure.target}: "

@@ -52,13 +52,13 @@ class Scale(NamedTuple):
 
 
 FULL: Final = Scale(
-    records={"1k": 300_000, "100": 1_000_000},
-    java_records={"1k": 150_000, "100": 600_000},
-    passes={"1k": 3, "100": 2},
+    records={"1k": 200_000, "100": 800_000},
+    java_records={"1k": 50_000, "100": 300_000},
+    passes={"1k": 4, "100": 2},
     latency_records=2000,
-    memory_records=150_000,
+    memory_records=100_000,
     seconds=1.5,
-    warm_ups=3,
+    warm_ups=2,
 )
 QUICK: Final = Scale(
     records={"1k": 50_000, "100": 200_000},

@@ -27,6 +27,7 @@ PANEL_GAP: Final = 14
 HEADER: Final = 84
 AXIS: Final = 34
 TICKS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+FONTS: Final = "Helvetica, Arial, DejaVu Sans, sans-serif"
 INK, SOFT, LINE, BETTER, WORSE = "#1f2933", "#616e7c", "#e4e7eb", "#0f8b8d", "#d9822b"
 
 
@@ -163,6 +164,6 @@ def draw(findings: Sequence[Finding], facts: Mapping[str, Any]) -> str:
         top += PANEL_TITLE + ROW * len(bars) + AXIS + PANEL_GAP
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top:.0f}" '
-        f'viewBox="0 0 {WIDTH} {top:.0f}" font-family="Helvetica, Arial, DejaVu Sans, sans-serif">\n'
+        f'viewBox="0 0 {WIDTH} {top:.0f}" font-family="{FONTS}">\n'
         f'<rect width="100%" height="100%" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
     )

@@ -126,7 +126,7 @@ class Confluent:
         return ConfluentReader({**common, **named}, topic, partition)
 
     def read(self, topic: str, *, start: str = "earliest", partition: int = 0) -> ConfluentReader:
-        reset = {"auto_offset_reset": start}
+        reset = {"auto_offset_reset": "error" if start == "none" else start}
         return self._reader(topic, partition, group_id="unused", **reset)
 
     def join(

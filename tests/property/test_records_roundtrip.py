@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from onceflow.errors import RecordError
 from onceflow.records.batch import HEADER_SIZE, Codec, NewBatch, StoredBatch, iter_stored, seal
-from onceflow.records.columns import decode, encode, encode_all, validate_records
+from onceflow.records.columns import decode, encode, encode_all
 from onceflow.records.compression import compress, decompress
+from onceflow.records.validate import validate_records
 
 with warnings.catch_warnings():
     # kafka-python reads its own schemas in a way that Python deprecates.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from onceflow.broker.group_service import FoundOffsets, GroupService
+from onceflow.broker.group_service import FoundOffsets, GroupService, Outcome
 from onceflow.broker.promise import Answer, Promise
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
@@ -211,12 +211,15 @@ class Bench:
         return self.groups.heartbeat("g", Identity(member_id, instance), generation)
 
     def leave(self, *members: str | tuple[str, str | None]) -> tuple[ErrorCode, ...]:
+        outcome = self.leave_without_waiting(*members).answer
+        assert outcome.error is ErrorCode.NONE
+        return outcome.errors
+
+    def leave_without_waiting(self, *members: str | tuple[str, str | None]) -> Asked[Outcome]:
         identities = [
             Identity(each, None) if isinstance(each, str) else Identity(*each) for each in members
         ]
-        outcome = Asked(self.groups.leave("g", identities)).answer
-        assert outcome.error is ErrorCode.NONE
-        return outcome.errors
+        return Asked(self.groups.leave("g", identities))
 
     def commit(
         self,

@@ -294,16 +294,18 @@ def test_a_deletion_that_fails_leaves_the_group() -> None:
 
 
 def test_a_group_may_come_to_be_again_while_the_old_one_is_being_deleted() -> None:
-    bench = Bench()
+    bench = Bench(group_initial_rebalance_delay_ms=20_000)
     bench.commit(1)
-    bench.join()  # Its id is void with the group.
+    bench.join(session_ms=6_000)  # This id is void with the group, and so is its session.
     bench.log.is_holding = True
     deleting = Asked(bench.groups.delete_groups(["g"]))
     joined = bench.join(version=3)
     bench.log.is_holding = False
     bench.log.release()
     assert deleting.answer == NONE
-    bench.advance(3)
+    bench.advance(19)
+    assert joined.waits
+    bench.advance(1)
     assert joined.answer.generation == 1
     assert bench.fetch() is None
 

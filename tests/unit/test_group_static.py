@@ -111,6 +111,46 @@ def test_a_rebalance_in_between_answers_the_replacement() -> None:
     assert bench.state() is State.COMPLETING_REBALANCE
 
 
+def test_a_replacement_goes_on_waiting_for_a_rebalance_in_between() -> None:
+    bench = Bench()
+    bench.stable(3, instances=True)
+    bench.log.is_holding = True
+    again = bench.join(instance="i1")
+    bench.leave_without_waiting(("", "i2"))
+    bench.log.release()
+    assert bench.state() is State.PREPARING_REBALANCE
+    assert again.waits
+    assert bench.join(bench.group.static_members["i0"], instance="i0").answer.generation == 2
+    assert again.answer.generation == 2
+
+
+def test_a_member_that_is_replaced_before_it_synced_is_waited_for_under_its_new_id() -> None:
+    bench = Bench()
+    asked = [bench.join(instance="i0"), bench.join(instance="i1")]
+    bench.advance(6)
+    leader = asked[0].answer.member_id
+    bench.sync(leader, 1, {leader: b"L"}, instance="i0")
+    assert bench.state() is State.STABLE
+    again = bench.join(instance="i1").answer.member_id
+    bench.sync(again, 1, instance="i1")
+    for _ in range(20):
+        bench.advance(5)
+        bench.heartbeat(leader, 1, "i0")
+        bench.heartbeat(again, 1, "i1")
+    assert bench.state() is State.STABLE
+
+
+def test_a_replacement_before_the_first_generation_waits_like_any_member() -> None:
+    bench = Bench(group_initial_rebalance_delay_ms=400_000)
+    older = bench.join(instance="i0", rebalance_ms=900_000)
+    newer = bench.join(instance="i0", rebalance_ms=900_000)
+    assert older.answer.error is ErrorCode.FENCED_INSTANCE_ID
+    bench.advance(399)  # Longer than its session, and than a new member is waited for.
+    assert newer.waits
+    bench.advance(2)
+    assert newer.answer.generation == 1
+
+
 def test_a_replacement_with_other_protocols_starts_a_rebalance() -> None:
     def named(*names: str) -> tuple[Protocol, ...]:
         return tuple(Protocol(name, b"") for name in names)

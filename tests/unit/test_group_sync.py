@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import DiskFull, StoreBusy, StoreFailed
-from onceflow.group.events import Identity, SyncResult
+from onceflow.group.events import SyncResult
 from onceflow.group.state import State
 from onceflow.wire.error_code import ErrorCode
 from tests.unit.group_helpers import Asked, Bench
@@ -147,6 +147,35 @@ def test_a_leader_that_does_not_sync_is_dropped_and_the_others_join_again() -> N
     assert bench.join(follower).answer.leader == follower
 
 
+def test_an_assignment_of_an_older_generation_does_not_count() -> None:
+    bench = Bench()
+    (leader,) = completing(bench, 1)
+    bench.log.is_holding = True
+    bench.sync(leader, 1, {leader: b"1"})
+    _, joined = bench.new_member()
+    bench.join(leader)
+    assert joined.answer.generation == 2
+    follower = bench.sync(joined.answer.member_id, 2)
+    bench.log.release()
+    assert follower.waits
+    assert bench.state() is State.COMPLETING_REBALANCE
+
+
+def test_the_time_to_sync_ends_with_the_generation() -> None:
+    bench = Bench()
+    leader, follower = completing(bench)
+    bench.sync(leader, 1, {leader: b"L"})
+    bench.advance(5)
+    bench.heartbeat(follower, 1)
+    bench.join(leader)
+    for _ in range(11):
+        bench.advance(5)
+        bench.heartbeat(follower, 1)
+    bench.advance(0.5)  # The time to sync of the first generation is over, that to join is not.
+    assert follower in bench.group.members
+    assert bench.state() is State.PREPARING_REBALANCE
+
+
 # --- Heartbeat and sessions -------------------------------------------------------------------
 
 
@@ -187,6 +216,21 @@ def test_a_member_that_waits_for_an_answer_does_not_expire() -> None:
     assert follower in bench.group.members
 
 
+def test_a_session_starts_anew_with_the_answer() -> None:
+    bench = Bench()
+    leader, follower = completing(bench)
+    waiting = bench.sync(follower, 1)
+    bench.advance(8)
+    bench.heartbeat(leader, 1)
+    bench.advance(8)
+    bench.sync(leader, 1, {follower: b"F"})
+    assert waiting.answer.assignment == b"F"
+    bench.advance(9.9)
+    assert follower in bench.group.members
+    bench.advance(0.2)
+    assert follower not in bench.group.members
+
+
 def test_a_commit_is_a_sign_of_life() -> None:
     bench = Bench()
     (member_id,) = bench.stable()
@@ -223,7 +267,7 @@ def test_the_last_to_leave_leaves_an_empty_group_once_that_is_durable() -> None:
     bench = Bench()
     (member_id,) = bench.stable()
     bench.log.is_holding = True
-    asked = Asked(bench.groups.leave("g", [Identity(member_id, None)]))
+    asked = bench.leave_without_waiting(member_id)
     assert asked.waits
     bench.log.release()
     assert asked.answer.errors == (ErrorCode.NONE,)

@@ -22,9 +22,9 @@ from onceflow.records.columns import (
     decode,
     encode,
     encode_all,
-    validate_records,
 )
 from onceflow.records.compression import compress
+from onceflow.records.validate import validate_records
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

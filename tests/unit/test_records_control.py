@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from onceflow.errors import BatchMalformed, ColumnsMalformed, RecordMalformed
 from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal
-from onceflow.records.columns import decode, encode, validate_records
+from onceflow.records.columns import decode, encode
 from onceflow.records.control import Marker, MarkerType, marker, parse_marker
 from onceflow.records.murmur2 import murmur2, partition_for_key, partitions_for_keys
 from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
+from onceflow.records.validate import validate_records
 
 with warnings.catch_warnings():
     # kafka-python reads its own schemas in a way that Python deprecates.

@@ -67,7 +67,7 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
 
 def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
     # Not at the top: this loads compiled code, and a broker should accept before that.
-    from onceflow.records.columns import validate_records
+    from onceflow.records.validate import validate_records
 
     config = topic.config
     summary = validate_records(batch)

@@ -80,7 +80,7 @@ def _warm_up() -> None:
         for key, version in _FIRST_ASKED_FOR:
             route(key, version)
         from onceflow.records import kernels
-        from onceflow.records.columns import validate_records
+        from onceflow.records.validate import validate_records
 
         _log.debug("loaded %s and %s", validate_records.__name__, kernels.__name__)
     except Exception:

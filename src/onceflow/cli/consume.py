@@ -94,7 +94,7 @@ def consume(
         total = sum(max(0, ends[each] - starts[each]) for each in starts) if ends else None
         if total is not None and most is not None:
             total = min(total, most)
-        with progress_bar("reading", total) as bar:
+        with progress_bar("reading", total, prints=True) as bar:
             _Reading(session, consumer, render, group, bar).run(ends, most)
 
 

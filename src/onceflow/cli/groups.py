@@ -9,7 +9,7 @@ import typer
 
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
-from onceflow.cli.output import print_json, print_table, print_text, warn
+from onceflow.cli.output import counted, print_json, print_table, print_text, warn
 from onceflow.cli.values import Position, parse_position
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _offset_details(found: GroupOffset) -> dict[str, Any]:
 
 def _print_description(found: GroupDescription) -> None:
     protocol = f", {found.protocol}" if found.protocol else ""
-    members = "1 member" if len(found.members) == 1 else f"{len(found.members)} members"
+    members = counted(len(found.members), "member")
     lag = sum(each.lag or 0 for each in found.offsets)
     title = typer.style(found.group_id, bold=True)
     print_text(

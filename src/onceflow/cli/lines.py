@@ -108,5 +108,5 @@ def parse_lines(
             records.append(parse(line))
         except ValueError as error:
             problem = f"line {number} of the input cannot be sent: {error}"
-            return records, InputMalformed(f"{problem}; the {number - 1} lines before it were sent")
+            return records, InputMalformed(f"{problem}; all before it was sent, nothing behind it")
     return records, None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.output import Bar, print_text, progress_bar
+from onceflow.cli.output import Bar, counted, print_text, progress_bar
 from onceflow.cli.record_format import json_fields, records_of
 from onceflow.cli.values import time_text
 
@@ -50,7 +50,7 @@ def dump(
     segments = find_segments(path)
     damaged = 0
     total = sum(each.path.stat().st_size for each in segments)
-    with progress_bar("reading", total, in_bytes=True) as bar:
+    with progress_bar("reading", total, in_bytes=True, prints=True) as bar:
         for number, segment in enumerate(segments):
             if number and not as_json:
                 print_text("")
@@ -188,9 +188,8 @@ def _show_end(segment: SegmentFile, facts: dict[str, int], problem: Any, as_json
             }
         print_text(json.dumps(document, ensure_ascii=False))
         return
-    print_text(
-        f"{facts['batches']:,} batches, {facts['records']:,} records, {facts['bytes']:,} bytes"
-    )
+    names = {"batches": "batch", "records": "record", "bytes": "byte"}
+    print_text(", ".join(counted(facts[each], name) for each, name in names.items()))
     if problem is not None:
         word = typer.style("damaged", fg="red", bold=True) if problem.is_damage else "unfinished"
         print_text(f"{word} at byte {problem.position}: {problem.reason}")

@@ -34,6 +34,12 @@ def warn(text: str) -> None:
     typer.echo(typer.style("note:  ", fg="yellow") + text, err=True)
 
 
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2,000 records`; `what` is the singular."""
+    ending = "" if number == 1 else "es" if what.endswith("ch") else "s"
+    return f"{number:,} {what}{ending}"
+
+
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[str] = ()
 ) -> None:
@@ -49,7 +55,11 @@ def print_table(
         table.add_column(name, justify="right" if name in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    _console().print(table)
+    console = _console()
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def _console() -> Console:
@@ -80,9 +90,12 @@ class _RichBar:
 
 
 @contextmanager
-def progress_bar(what: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Bar]:
-    """A bar on standard error, if that is a terminal and standard output is not written to it."""
-    if not sys.stderr.isatty() or sys.stdout.isatty():
+def progress_bar(
+    what: str, total: int | None, *, in_bytes: bool = False, prints: bool = False
+) -> Iterator[Bar]:
+    """A bar on standard error, if that is a terminal; but not in the middle of what the work
+    `prints` to the same terminal."""
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
         yield _NoBar()
         return
     from rich.console import Console

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
-from onceflow.cli.output import note, print_json, print_text, progress_bar
+from onceflow.cli.output import counted, note, print_json, print_text, progress_bar
 from onceflow.cli.values import parse_settings
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def _send_all(
 
     total: dict[int, Sent] = {}
     number = 1
-    with progress_bar("sending", size, in_bytes=True) as bar:
+    is_typed = os.isatty(descriptor)
+    with progress_bar("sending", size, in_bytes=True, prints=is_typed) as bar:
         for lines in read_lines(descriptor):
             records, problem = parse_lines(lines, parse, number)
             for sent in session.run(producer.send(records)):
@@ -169,7 +170,7 @@ def _summary(topic: str, sent: dict[int, Sent]) -> str:
     count = sum(each.records for each in sent.values())
     if not count:
         return f"The input is empty; nothing was sent to {topic}."
-    what = "1 record" if count == 1 else f"{count:,} records"
+    what = counted(count, "record")
     if len(sent) == 1:
         (only,) = sent.values()
         offsets = f"offset {only.first_offset}"

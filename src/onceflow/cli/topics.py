@@ -9,7 +9,7 @@ import typer
 
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, Yes
-from onceflow.cli.output import print_json, print_table, print_text
+from onceflow.cli.output import counted, print_json, print_table, print_text
 from onceflow.cli.values import parse_settings
 from onceflow.types import topic_id_text
 
@@ -198,8 +198,7 @@ def delete(
 
 
 def _partition_count(topic: Topic) -> str:
-    count = len(topic.partitions)
-    return "1 partition" if count == 1 else f"{count} partitions"
+    return counted(len(topic.partitions), "partition")
 
 
 def _summary(topic: Topic) -> dict[str, Any]:

@@ -188,10 +188,9 @@ class Driver:
 
     def _store(self, group: Group, effect: Store) -> None:
         def settled(code: ErrorCode) -> None:
-            if self._groups.get(group.group_id) is group:
-                turn = self.turn()
-                machine.stored(group, effect.stored, code, turn)
-                self.perform(group, turn)
+            turn = self.turn()
+            machine.stored(group, effect.stored, code, turn)
+            self.perform(group, turn)
 
         self.writer.write(group.group_id, settled, group=[effect.value])
 

@@ -155,7 +155,6 @@ class AssignmentStored(NamedTuple):
 class ReplacementStored(NamedTuple):
     """A static member under its new id, in a generation that goes on."""
 
-    generation: int
     new_member_id: str
     old_member_id: str
     old_leader: str

@@ -133,7 +133,6 @@ def _replace_static(group: Group, request: JoinRequest, member: Member, turn: Tu
     """A new process takes the place of a static member; the old one is fenced."""
     old_id, old_leader = member.member_id, group.leader or ""
     stored = ReplacementStored(
-        generation=group.generation,
         new_member_id=request.new_member_id,
         old_member_id=old_id,
         old_leader=old_leader,
@@ -164,12 +163,7 @@ def replacement_stored(
 ) -> None:
     """Tells the new process that it goes on in the old one's place, or puts the old one back."""
     member = group.members.get(stored.new_member_id)
-    if (
-        member is None
-        or member.join_ticket != stored.ticket
-        or group.state is not State.STABLE
-        or group.generation != stored.generation
-    ):
+    if member is None or member.join_ticket != stored.ticket or group.state is not State.STABLE:
         return  # A rebalance came in between, and will answer.
     member.join_ticket = None
     if error is not ErrorCode.NONE:

@@ -103,7 +103,6 @@ def prepare_rebalance(group: Group, turn: Turn) -> None:
     """Calls everybody to join."""
     if group.state is State.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
-    group.pending_sync.clear()
     turn.cancel_timer(SYNC_TIMER)
     is_initial = group.state is State.EMPTY
     group.transition(State.PREPARING_REBALANCE, turn.now_ms)

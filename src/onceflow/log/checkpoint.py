@@ -7,6 +7,7 @@ and renamed, so that there is always exactly one whole checkpoint.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from onceflow.types import LogId
 PATH = "checkpoint"
 _UNFINISHED = "checkpoint.unfinished"
 _MAGIC = b"onceflow-checkpoint"
-FORMAT = 1
+FORMAT = 2
 
 
 class Durability(Enum):
@@ -52,6 +53,10 @@ class CheckpointedLog(NamedTuple):
     end: Mark
     sealed: tuple[SealedSegment, ...]
     """The files before the one that `end` lies in."""
+    cleaned_to: int = 0
+    """Up to where it is compacted."""
+    swapped: tuple[int, ...] = ()
+    """The bases of sealed segments whose files may still have names that end in `.cleaned`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +125,16 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
                 start,
                 Mark(*end),
                 tuple(SealedSegment(*each) for each in sealed),
+                *_compaction(*compaction),
             )
-            for topic_id, partition, topic, start, end, sealed in fields["logs"]
+            for topic_id, partition, topic, start, end, sealed, *compaction in fields["logs"]
         ),
     )
+
+
+def _compaction(cleaned_to: int = 0, swapped: Iterable[int] = ()) -> tuple[int, tuple[int, ...]]:
+    """Format 1 has neither."""
+    return cleaned_to, tuple(swapped)
 
 
 def read_checkpoint(disk: Disk) -> Checkpoint | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from onceflow.errors import DiskFull
+from onceflow.errors import DiskError, DiskFull
 from onceflow.log.checkpoint import (
     Checkpoint,
     CheckpointedLog,
@@ -24,6 +24,7 @@ from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal
 from onceflow.log.partition_log import Flush, Mark, PartitionLog
 from onceflow.log.recovery import DELETED, remove_directory
+from onceflow.log.swap import Swap
 from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Disk
 from onceflow.types import LogId
@@ -42,12 +43,24 @@ def _remove(disk: Disk, files: list[str], directories: list[str]) -> Job:
 
 
 def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
+    """The log as it will be when the checkpoint is durable: with a swap that waits for it done."""
+    swap = log.compaction.swap
+    segments = log.segments if swap is None else swap.applied_to(log.segments)
+    cleaned_to = log.compaction.cleaned_to if swap is None else swap.cleaned_to
     sealed = tuple(
         SealedSegment(segment.base_offset, segment.size, segment.max_timestamp)
-        for segment in log.segments
+        for segment in segments
         if segment.base_offset < end.segment
     )
-    return CheckpointedLog(log.log_id, log.topic, log.durable_start, end, sealed)
+    return CheckpointedLog(
+        log.log_id,
+        log.topic,
+        log.durable_start,
+        end,
+        sealed,
+        min(cleaned_to, end.offset),
+        () if swap is None else swap.bases,
+    )
 
 
 class _Capture(NamedTuple):
@@ -56,6 +69,8 @@ class _Capture(NamedTuple):
     checkpoint: Checkpoint
     flushes: list[Flush]
     deleted: list[PartitionLog]
+    swaps: list[tuple[PartitionLog, Swap]]
+    """Of compacted segments, to be done once this is durable."""
 
 
 class Checkpointer:
@@ -70,6 +85,7 @@ class Checkpointer:
         journal: Journal | None,
         durable: dict[LogId, PartitionLog],
         on_failure: Callable[[Exception], None],
+        after_checkpoint: Callable[[list[PartitionLog]], None],
     ) -> None:
         self._disk = disk
         self._jobs = jobs
@@ -78,6 +94,7 @@ class Checkpointer:
         self._journal = journal
         self._durable = durable
         self._on_failure = on_failure
+        self._after_checkpoint = after_checkpoint
         self._is_due = False
         self._is_running = False
         self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
@@ -125,7 +142,12 @@ class Checkpointer:
             logs=tuple(_described(log, marks[log.log_id]) for log in logs),
         )
         flushes = [log.collect_flush(closing=clean) for log in logs]
-        return _Capture(checkpoint, flushes, deleted)
+        swaps = [
+            (log, swap)
+            for log in logs
+            if (swap := log.compaction.swap) is not None and not swap.is_done
+        ]
+        return _Capture(checkpoint, flushes, deleted, swaps)
 
     def _write(self, capture: _Capture) -> Job:
         return write_checkpoint(self._disk, capture.checkpoint, capture.flushes)
@@ -137,7 +159,10 @@ class Checkpointer:
         elif error is not None:
             self._on_failure(error)
         else:
-            self._set_free(capture)
+            try:
+                self._set_free(capture)
+            except DiskError as failure:
+                self._on_failure(failure)
 
     def _postpone(self, capture: _Capture) -> None:
         """No room for the checkpoint itself: the old one stands, and the next one does it all.
@@ -154,17 +179,22 @@ class Checkpointer:
         for flush in capture.flushes:
             for segment, _, _ in flush.indexes:
                 segment.release_indexes()
+        for log, swap in capture.swaps:
+            log.finish_swap(swap)
         files: list[str] = []
         for saved in capture.checkpoint.logs:
-            log = self._durable.get(saved.log_id)
-            if log is not None:
-                files += log.drop_segments(saved.start_offset, saved.end)
-        directories = [log.directory for log in capture.deleted]
+            durable = self._durable.get(saved.log_id)
+            if durable is not None:
+                durable.compaction.checkpointed = saved.end.segment
+                files += durable.drop_segments(saved.start_offset, saved.end)
+        directories = [log.directory for log in capture.deleted if not log.compaction.is_busy]
+        self.deleted += [log for log in capture.deleted if log.compaction.is_busy]
         if files or directories:
             job = _remove(self._disk, files, directories)
             self._jobs.submit(Lane.BULK, job, self._removed)
         if self._journal is not None and capture.checkpoint.journal is not None:
             self._journal.release(capture.checkpoint.journal)
+        self._after_checkpoint([log for log, _ in capture.swaps])
         self.proceed()
 
     def _removed(self, error: Exception | None) -> None:

@@ -8,6 +8,7 @@ from onceflow.errors import InvalidSetting
 
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS
+NO_LIMIT_MS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class LogConfig:
     delete_retention_ms: int = DAY_MS
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = 2**63 - 1
+    max_compaction_lag_ms: int = NO_LIMIT_MS
     producer_id_expiration_ms: int = DAY_MS
     """How long the sequence of a producer that has gone silent outlives its compacted records."""
 
@@ -41,16 +42,16 @@ class LogConfig:
     def __post_init__(self) -> None:
         for name, lowest, highest in (
             ("segment_bytes", 14, 2**31 - 1),  # positions in the index are 32 bits wide
-            ("segment_ms", 1, 2**63 - 1),
+            ("segment_ms", 1, NO_LIMIT_MS),
             ("segment_index_bytes", 8, 2**31 - 1),
             ("index_interval_bytes", 0, 2**31 - 1),
-            ("retention_ms", -1, 2**63 - 1),
+            ("retention_ms", -1, NO_LIMIT_MS),
             ("retention_bytes", -1, 2**63 - 1),
-            ("delete_retention_ms", 0, 2**63 - 1),
+            ("delete_retention_ms", 0, NO_LIMIT_MS),
             ("min_cleanable_dirty_ratio", 0, 1),
-            ("min_compaction_lag_ms", 0, 2**63 - 1),
-            ("max_compaction_lag_ms", 1, 2**63 - 1),
-            ("producer_id_expiration_ms", 1, 2**63 - 1),
+            ("min_compaction_lag_ms", 0, NO_LIMIT_MS),
+            ("max_compaction_lag_ms", 1, NO_LIMIT_MS),
+            ("producer_id_expiration_ms", 1, NO_LIMIT_MS),
         ):
             value = getattr(self, name)
             if not lowest <= value <= highest:

@@ -7,7 +7,6 @@ memory and the page cache only; the store decides when, and makes it durable.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -17,14 +16,16 @@ from typing import NamedTuple
 from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
 from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.config import LogConfig
+from onceflow.log.directories import directory_name
 from onceflow.log.files import OpenFiles
 from onceflow.log.journal_format import log_key
 from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segment import Segment
-from onceflow.log.time_search import TimestampedOffset, max_timestamp, offset_for_time
+from onceflow.log.swap import SUFFIXES, CompactionState, Swap
+from onceflow.log.time_search import TimestampedOffset, latest_record, offset_for_time
 from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
 from onceflow.runtime.disk import Disk, File
-from onceflow.types import LogId, topic_id_text
+from onceflow.types import LogId
 
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 _HINTS = 16
@@ -59,16 +60,6 @@ class Flush(NamedTuple):
     """Set when names in it have changed."""
 
 
-def directory_name(topic: str, log_id: LogId) -> str:
-    """The id makes it unique for ever, so a deleted topic's files never get in the way."""
-    return f"{topic[:180]}-{log_id.partition}.{topic_id_text(log_id.topic_id)}"
-
-
-def is_log_directory(name: str) -> bool:
-    """Whether a name is of the form that `directory_name` gives."""
-    return re.fullmatch(r".+-\d+\.[A-Za-z0-9_-]{22}", name) is not None
-
-
 class PartitionLog:
     """See the module. `segments` is never empty; the last one is active."""
 
@@ -98,6 +89,7 @@ class PartitionLog:
         self._dirty: dict[int, File] = {}  # held open: whoever reopens may miss a write error
         self._names_changed = False
         self._hints: dict[int, tuple[int, int]] = {}
+        self.compaction = CompactionState()
 
     @classmethod
     def create(
@@ -241,6 +233,7 @@ class PartitionLog:
         self.files_changed()
         self._hints.clear()
         self.durable = mark
+        self.compaction.cleaned_to = min(self.compaction.cleaned_to, mark.offset)
         return [path for segment in removed for path in self._paths(segment)]
 
     def collect_flush(self, *, closing: bool = False) -> Flush:
@@ -297,6 +290,8 @@ class PartitionLog:
     def drop_segments(self, start_offset: int, end: Mark) -> list[str]:
         """Forgets the segments that a durable checkpoint of these values does not need any more,
         wholly below the start; returns their files."""
+        if self.compaction.is_busy:
+            return []  # next time
         count = sum(
             each.end_offset <= start_offset and each.base_offset < end.segment
             for each in self.segments[:-1]
@@ -307,7 +302,17 @@ class PartitionLog:
         return [path for segment in dropped for path in self._paths(segment)]
 
     def _paths(self, segment: Segment) -> list[str]:
-        return [segment.path(suffix) for suffix in ("log", "index", "timeindex")]
+        return [segment.path(suffix) for suffix in SUFFIXES]
+
+    def finish_swap(self, swap: Swap) -> None:
+        """Compacted segments take over, here and on the disk."""
+        swap.rename(self._disk)
+        self.segments = swap.applied_to(self.segments)
+        for segment in (*swap.old, *swap.new):
+            self._files.forget(segment.path("log"))
+        self._hints.clear()
+        swap.is_done = True
+        self.compaction.cleaned_to = swap.cleaned_to
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -380,7 +385,7 @@ class PartitionLog:
 
     def max_timestamp(self) -> TimestampedOffset | None:
         """The first durable record that has the largest timestamp of all."""
-        return max_timestamp(self.segments, self.start_offset, self.high_watermark)
+        return latest_record(self.segments, self.start_offset, self.high_watermark)
 
     def _range_text(self, offset: int) -> str:
         return (

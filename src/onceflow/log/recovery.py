@@ -21,17 +21,13 @@ from onceflow.log.batch_walk import BatchWalk
 from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
+from onceflow.log.directories import directory_name, is_log_directory
 from onceflow.log.files import OpenFiles
 from onceflow.log.journal_format import EntryKind, key_log_id
 from onceflow.log.journal_reader import JournalChain
-from onceflow.log.partition_log import (
-    Mark,
-    PartitionLog,
-    directory_name,
-    is_log_directory,
-)
+from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.replay import Replay
-from onceflow.log.segment import Segment, segment_base, segment_path
+from onceflow.log.segment import CLEANED, Segment, segment_base, segment_path
 from onceflow.runtime.disk import Access, Disk
 
 STRAY = ".stray"
@@ -117,6 +113,11 @@ class _Found:
         self._sizes = {
             base: entry.size for base, entry in self._files_here if entry.name.endswith(".log")
         }
+        self._sizes |= {
+            base: entry.size
+            for base, entry in self._files_here
+            if entry.name.endswith(f".log{CLEANED}") and base in saved.swapped
+        }
         after = [*(each.base_offset for each in saved.sealed[1:]), saved.end.segment]
         self._segments = [
             self._segment(each.base_offset, each.size, end, each.max_timestamp)
@@ -140,6 +141,7 @@ class _Found:
             size=size,
             end=end,
             max_timestamp=max_timestamp,
+            may_have_gaps=base < self.saved.cleaned_to,
         )
 
     def verify(self, *, clean: bool) -> None:
@@ -199,12 +201,18 @@ class _Found:
         return end, position
 
     def trim(self) -> None:
-        """Removes what lies outside the log: behind its durable end, below its start."""
+        """Removes what lies outside the log: behind its durable end, below its start, beside it;
+        compacted files that the checkpoint names take their place."""
         live = {segment.base_offset for segment in self._segments}
         for base, entry in self._files_here:
-            if base not in live:
-                self._disk.unlink(f"{self._directory}/{entry.name}")
-                self._trimmed = True
+            path = f"{self._directory}/{entry.name}"
+            if base in live and base in self.saved.swapped and path.endswith(CLEANED):
+                self._disk.rename(path, path.removesuffix(CLEANED))
+            elif base not in live or path.endswith(CLEANED):
+                self._disk.unlink(path)
+            else:
+                continue
+            self._trimmed = True
         if self._sizes[self._end.segment] > self._end.position:
             self._segments[-1].file.truncate(self._end.position)
             self._trimmed = True
@@ -219,6 +227,7 @@ class _Found:
             start_offset=self.saved.start_offset,
             config=self._config,
         )
+        log.compaction.cleaned_to = self.saved.cleaned_to
         if self._trimmed:
             log.files_changed()
         return log

@@ -20,6 +20,8 @@ from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
 from onceflow.runtime.disk import Access, Disk, File
 
 _SEARCH_READ = 1 << 13
+CLEANED = ".cleaned"
+"""Behind the name of a file that compaction has made to stand in for the one of that name."""
 
 
 class Found(NamedTuple):
@@ -75,6 +77,7 @@ class Segment:
         "_first_timestamp",
         "_index_interval",
         "_indexes",
+        "_may_have_gaps",
         "_sealed_max_timestamp",
         "base_offset",
         "directory",
@@ -94,6 +97,7 @@ class Segment:
         size: int,
         end: int,
         max_timestamp: int | None = None,
+        may_have_gaps: bool = False,
     ) -> None:
         self._disk = disk
         self._files = files
@@ -103,6 +107,7 @@ class Segment:
         self.size = size
         self.end_offset = end
         self._file: File | None = None  # held open while appended to; else borrowed from `files`
+        self._may_have_gaps = may_have_gaps  # compaction has taken batches out, also at its end
         self._first_timestamp: int | None = None
         self._indexes: Indexes | None = None
         self._sealed_max_timestamp = max_timestamp  # known of sealed segments without an index
@@ -120,6 +125,20 @@ class Segment:
         segment._indexes = Indexes.empty(config.index_interval_bytes)
         segment.indexes_saved = False
         return segment
+
+    def compacted(self, config: LogConfig, *, size: int, end: int, max_timestamp: int) -> Segment:
+        """The sealed segment that stands in for this one, and perhaps for some behind it."""
+        return Segment(
+            self._disk,
+            self._files,
+            self.directory,
+            self.base_offset,
+            config,
+            size=size,
+            end=end,
+            max_timestamp=max_timestamp,
+            may_have_gaps=True,
+        )
 
     def path(self, suffix: str) -> str:
         return segment_path(self.directory, self.base_offset, suffix)
@@ -208,7 +227,7 @@ class Segment:
                 f"{error}. Nothing was changed; restore the file from a backup"
             ) from error
         end = walk.next_offset
-        if end != self.end_offset:
+        if end > self.end_offset or (end < self.end_offset and not self._may_have_gaps):
             raise LogCorrupt(f"{self.path('log')} ends at offset {end}, not {self.end_offset}")
         self._indexes, self.indexes_saved = indexes, False
 

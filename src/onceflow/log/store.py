@@ -25,14 +25,16 @@ from onceflow.errors import (
 )
 from onceflow.log.checkpoint import PATH, Checkpoint, Durability, read_checkpoint
 from onceflow.log.checkpointer import Checkpointer
+from onceflow.log.compactor import Compactor
 from onceflow.log.config import LogConfig
+from onceflow.log.directories import is_log_directory
 from onceflow.log.files import OpenFiles
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
 from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
-from onceflow.log.partition_log import PartitionLog, is_log_directory
+from onceflow.log.partition_log import PartitionLog
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.urgency import Purpose, is_urgent
 from onceflow.records.batch import StoredBatch
@@ -79,6 +81,7 @@ class LogStore:
         self._on_failure = on_failure
         self.report = recovered.report
         self.failure: Exception | None = None
+        self._is_stopping = False
         self._is_closed = False
         self._lock = lock
         self._space = 0
@@ -96,6 +99,9 @@ class LogStore:
                 on_file_full=self._request_checkpoint,
                 after_group=self._after_group,
             )
+        self._compactor = Compactor(
+            disk, jobs, self._free_bytes, self._request_checkpoint, self._fail
+        )
         self._checkpointer = Checkpointer(
             disk,
             jobs,
@@ -104,6 +110,7 @@ class LogStore:
             self._journal,
             self._durable,
             self._fail,
+            self._compactor.checkpointed,
         )
         self._checkpointer.deleted += recovered.deleted
 
@@ -227,6 +234,11 @@ class LogStore:
         if moves:
             self.flush().add_done_callback(lambda _: self._request_checkpoint())
 
+    def compact(self, now_ms: int) -> None:
+        """Starts to compact, in the background, the logs that are to be and are dirty enough."""
+        self._check_running()
+        self._compactor.start(self._durable.values(), now_ms)
+
     def _move_start(self, log: PartitionLog, offset: int, purpose: Purpose) -> Ticket:
         self._make_room(0)
         self._catalog.apply(JournalEntry(EntryKind.LOG_START, log.log_id, offset, _NOTHING))
@@ -242,6 +254,7 @@ class LogStore:
         checkpoint that says where the log ends is durable before the cut."""
         self._check_running(log)
         self._quiesce()
+        self._compactor.abandon(log)
         mark = log.mark_at(offset)
         self._checkpointer.write_now(cut=(log, mark))
         try:
@@ -298,7 +311,7 @@ class LogStore:
             self._journal.kick_soon()
 
     def _request_checkpoint(self) -> None:
-        if self.failure is None:
+        if self.failure is None and not self._is_stopping:
             self._checkpointer.request()
 
     def flush(self) -> Ticket:
@@ -309,6 +322,7 @@ class LogStore:
     def _quiesce(self) -> None:
         """Blocks until everything so far is durable and no checkpoint is running."""
         self._check_running()
+        self._compactor.stop()
         self.flush()
         self._jobs.wait_for_all(also=self._is_settled)
         self._check_running()
@@ -355,8 +369,10 @@ class LogStore:
         if self._is_closed:
             return
         try:
+            self._compactor.stop()
             if self.failure is None:
                 self._quiesce()
+                self._is_stopping = True  # no checkpoint comes after the clean one
                 self._checkpointer.write_now(clean=True)
         finally:
             self._is_closed = True

@@ -32,7 +32,7 @@ def offset_for_time(
     return None
 
 
-def max_timestamp(segments: Iterable[Segment], start: int, end: int) -> TimestampedOffset | None:
+def latest_record(segments: Iterable[Segment], start: int, end: int) -> TimestampedOffset | None:
     """The first record in [start, end) that has the largest timestamp of all."""
     found = [
         (segment, latest)

@@ -1,15 +1,14 @@
 """Record batches to Arrow columns and back.
 
 `decode` makes one `RecordBatch` of many stored batches; `encode` and `encode_all` make batches of
-columns; `validate_records` only checks. Null and empty stay apart in keys, values and header
-values. Nothing is allocated on the word of a header before it is held against the bytes there are.
+columns (`validate` only checks). Null and empty stay apart in keys, values and header values.
+Nothing is allocated on the word of a header before it is held against the bytes there are.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NoReturn
 
@@ -34,27 +33,17 @@ from onceflow.records.compression import DECOMPRESSED_LIMIT, compress, decompres
 from onceflow.records.layout import SPILL, Total, Written
 from onceflow.records.scalar import explain
 from onceflow.records.sequence import NO_SEQUENCE, next_sequence
+from onceflow.records.validate import SMALLEST_RECORD, read_kernels
 
 __all__ = [
     "RECORD_SCHEMA",
-    "RecordsSummary",
     "decode",
     "encode",
     "encode_all",
-    "validate_records",
 ]
 
-_SMALLEST_RECORD = 7
 _LARGEST_COLUMN = 2**31 - 1
 _LARGEST_BATCH = 2**31 - 1
-
-
-@cache
-def _read_kernels() -> Any:
-    """Imported when first needed: numba takes a quarter of a second."""
-    from onceflow.records import kernels
-
-    return kernels
 
 
 @cache
@@ -62,39 +51,6 @@ def _write_kernels() -> Any:
     from onceflow.records import write_kernels
 
     return write_kernels
-
-
-@dataclass(frozen=True, slots=True)
-class RecordsSummary:
-    """What a sound records section holds."""
-
-    records: int
-    key_bytes: int
-    value_bytes: int
-    headers: int
-    null_keys: int
-    null_values: int
-    max_timestamp: int
-
-
-def validate_records(
-    batch: NewBatch | StoredBatch, limit: int = DECOMPRESSED_LIMIT
-) -> RecordsSummary:
-    """Check every record of a batch against the format and the batch's header."""
-    sections = _Sections(limit)
-    sections.add(batch)
-    totals = _integers(len(Total))
-    if not _read_kernels().walk(*sections.table(), _address(totals)):
-        sections.refuse(totals)
-    return RecordsSummary(
-        records=batch.header.record_count,
-        key_bytes=totals[Total.KEY_BYTES],
-        value_bytes=totals[Total.VALUE_BYTES],
-        headers=totals[Total.HEADERS],
-        null_keys=totals[Total.NULL_KEYS],
-        null_values=totals[Total.NULL_VALUES],
-        max_timestamp=totals[Total.MAX_TIMESTAMP],
-    )
 
 
 def decode(batches: Sequence[StoredBatch], *, limit: int = DECOMPRESSED_LIMIT) -> pa.RecordBatch:
@@ -108,7 +64,7 @@ def decode(batches: Sequence[StoredBatch], *, limit: int = DECOMPRESSED_LIMIT) -
     keys, values = _data_buffer(size), _data_buffer(size)
     totals = _integers(len(Total))
     columns = array("q", fixed.addresses(keys.address, values.address))
-    if not _read_kernels().fill(*sections.table(), _address(columns), _address(totals)):
+    if not read_kernels().fill(*sections.table(), _address(columns), _address(totals)):
         sections.refuse(totals)
     keys.resize(totals[Total.KEY_BYTES], shrink_to_fit=True)
     values.resize(totals[Total.VALUE_BYTES], shrink_to_fit=True)
@@ -144,7 +100,7 @@ class _Sections:
             section = decompress(header.codec, batch.buffer[HEADER_SIZE:], self._limit)
             buffer = pa.py_buffer(section)
             start, size = buffer.address, buffer.size
-        if count * _SMALLEST_RECORD > size:
+        if count * SMALLEST_RECORD > size:
             raise BatchMalformed(
                 f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
             )
@@ -237,7 +193,7 @@ def _header_column(rows: int, sections: _Sections, counts: Any, totals: array[in
     buffers = (key_offsets, keys, value_offsets, values, validity)
     columns = array("q", [buffer.address for buffer in buffers])
     again = _integers(len(Total))
-    _read_kernels().fill_headers(*sections.table(), _address(columns), _address(again))
+    read_kernels().fill_headers(*sections.table(), _address(columns), _address(again))
     key = pa.Array.from_buffers(pa.string(), headers, [None, key_offsets, keys], 0)
     value = _binary(headers, validity, value_offsets, values, nulls)
     items = pa.Array.from_buffers(HEADER, headers, [None], 0, children=[key, value])

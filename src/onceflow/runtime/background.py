@@ -29,6 +29,7 @@ class Lane(Enum):
     JOURNAL = "journal"
     BULK = "bulk"
     GROW = "grow"
+    COMPACT = "compact"
 
 
 class Background(Protocol):

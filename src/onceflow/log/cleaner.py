@@ -1,0 +1,262 @@
+"""Compacts segments into new files beside them: the job behind `Compactor`, which changes nothing
+that exists.
+
+First the latest offset of each key in the dirty part is found, then all segments up to there are
+copied without the records that a later one of their key displaces, as Kafka does it:
+- a tombstone (a key without a value) stays for `delete_retention_ms` after the first pass that met
+  it, so that a reader who is behind learns of it, and goes in the first pass after that;
+- a record without a key goes; offsets and the order of records never change;
+- a batch without records goes too, unless it is the last of its producer in the part that is
+  compacted and that producer was there within `producer_id_expiration_ms`: then its header stays.
+- batches of transactions and their markers stay as they are (`retained.is_compactable`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, TypeVar
+
+from onceflow.errors import ColumnsTooLarge, DiskFull, RecordError
+from onceflow.log.batch_walk import Facts, facts_of
+from onceflow.log.cleaning import (
+    CleanedSegment,
+    Cleaning,
+    CleaningStopped,
+    Outcome,
+    Source,
+    remove_cleaned,
+)
+from onceflow.log.compaction_plan import grouped
+from onceflow.log.index import Indexes
+from onceflow.log.retained import is_compactable, with_records, without_records
+from onceflow.log.segment import CLEANED, scan, segment_path
+from onceflow.records.batch import StoredBatch, iter_stored, read_header
+from onceflow.records.columns import decode
+from onceflow.runtime.background import Job
+from onceflow.runtime.disk import Access, Disk, File
+
+_READ_BYTES = 1 << 20
+_KEY_MEMORY = 64 << 20
+_KEY_OVERHEAD = 120
+"""What a key costs in memory besides its own bytes."""
+_LARGEST_FILE = 2**31 - 1
+
+_T = TypeVar("_T")
+_Steps = Generator[None, None, _T]
+
+
+def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
+    """Writes the new files, or leaves none behind and says in `outcome` why."""
+    try:
+        yield from _clean(disk, cleaning, outcome)
+    except (DiskFull, RecordError, CleaningStopped) as problem:
+        outcome.problem = problem
+        yield from remove_cleaned(disk, cleaning.directory)
+
+
+def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
+    latest, end = yield from _latest_offsets(cleaning)
+    sources = [each for each in cleaning.sources if each.base_offset < end]
+    judge = _Judge(cleaning, latest, end, (yield from _last_batches(cleaning, sources)))
+    for group in grouped(sources, cleaning.config.segment_bytes):
+        cleaned = yield from _clean_group(disk, cleaning, group, judge)
+        if cleaned is not None:
+            outcome.segments.append(cleaned)
+    disk.sync_dir(cleaning.directory)
+    outcome.cleaned_to = end
+
+
+def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
+    """All batches, verified, some at a time."""
+    position = 0
+    while position < source.size:
+        if cleaning.should_stop():
+            raise CleaningStopped("a compaction was stopped")
+        data = source.file.pread(position, min(_READ_BYTES, source.size - position))
+        batches = list(iter_stored(data))
+        if not batches:  # it is longer than that
+            data = source.file.pread(position, read_header(data).size)
+            batches = [StoredBatch.parse(data)]
+        position += sum(batch.header.size for batch in batches)
+        yield batches
+
+
+class _Rows:
+    """The records of some batches by column; of transactions none."""
+
+    def __init__(self, batches: list[StoredBatch]) -> None:
+        plain = [each for each in batches if is_compactable(each.header.attributes)]
+        rows: Any = decode(plain)
+        self.key_bytes: int = rows.column("key").nbytes
+        self.keys: list[bytes | None] = rows.column("key").to_pylist()
+        self.dead: list[bool] = rows.column("value").is_null().to_pylist()
+        self.timestamps: list[int] = rows.column("timestamp").cast("int64").to_pylist()
+        self.offsets: list[int] = rows.column("offset").to_pylist()
+
+
+def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int], int]]:
+    """The latest offset of each key in the dirty part, and where that part ends: before its real
+    end when keys take too much memory; the rest is left for the next pass."""
+    latest: dict[bytes | None, int] = {}
+    memory = 0
+    end = cleaning.first_dirty
+    for source in cleaning.sources:
+        if source.end_offset <= cleaning.first_dirty:
+            continue
+        for batches in _chunks(cleaning, source):
+            if batches[-1].header.next_offset <= cleaning.first_dirty:
+                continue
+            rows, known = _Rows(batches), len(latest)
+            latest.update(zip(rows.keys, rows.offsets, strict=True))
+            new = len(latest) - known
+            memory += new * _KEY_OVERHEAD + rows.key_bytes * new // max(len(rows.keys), 1)
+            end = batches[-1].header.next_offset
+            if memory > _KEY_MEMORY:
+                return latest, end
+            yield
+        end = source.end_offset
+    return latest, end
+
+
+def _last_batches(cleaning: Cleaning, sources: list[Source]) -> _Steps[set[int]]:
+    """The base offsets of the last batches of all producers that have not expired."""
+    last: dict[int, tuple[int, int]] = {}
+    for source in sources:
+        for _, header in scan(source.file, 0, source.size):
+            if header.producer_id >= 0 and not header.is_control:
+                last[header.producer_id] = header.base_offset, header.max_timestamp
+        yield
+    oldest = cleaning.now_ms - cleaning.config.producer_id_expiration_ms
+    return {offset for offset, timestamp in last.values() if timestamp >= oldest}
+
+
+class _Judge:
+    """Decides what is left of each batch."""
+
+    def __init__(
+        self,
+        cleaning: Cleaning,
+        latest: dict[bytes | None, int],
+        end: int,
+        last_batches: set[int],
+    ) -> None:
+        self._now_ms = cleaning.now_ms
+        self._delete_horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
+        self._latest = latest
+        self._end = end
+        self._last_batches = last_batches
+
+    def retained(self, batches: list[StoredBatch]) -> Iterator[StoredBatch]:
+        rows = _Rows(batches)
+        row = 0
+        for batch in batches:
+            header = batch.header
+            if not is_compactable(header.attributes) or header.base_offset >= self._end:
+                kept: StoredBatch | None = batch
+            else:
+                kept = self._filtered(batch, rows, row)
+            if is_compactable(header.attributes):
+                row += header.record_count
+            if kept is not None:
+                yield kept
+
+    def _filtered(self, batch: StoredBatch, rows: _Rows, row: int) -> StoredBatch | None:
+        header = batch.header
+        span = slice(row, row + header.record_count)
+        dead = rows.dead[span]
+        expired = header.has_delete_horizon and header.base_timestamp <= self._now_ms
+        latest = self._latest
+        keep = bytes(
+            key is not None and latest.get(key, -1) <= offset and not (expired and is_dead)
+            for key, offset, is_dead in zip(rows.keys[span], rows.offsets[span], dead, strict=True)
+        )
+        if not any(keep):
+            is_last = header.base_offset in self._last_batches
+            if header.record_count:
+                return without_records(batch) if is_last else None
+            return batch if is_last else None
+        tombstones = any(kept and is_dead for kept, is_dead in zip(keep, dead, strict=True))
+        sets_horizon = tombstones and not header.has_delete_horizon
+        if all(keep) and not sets_horizon:
+            return batch
+        stamps = zip(rows.timestamps[span], keep, strict=True)
+        return with_records(
+            batch,
+            keep,
+            max_timestamp=max(timestamp for timestamp, kept in stamps if kept),
+            delete_horizon=self._delete_horizon if sets_horizon else None,
+        )
+
+
+class _Writer:
+    """A new segment file and its indexes, beside the segments there are."""
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, interval: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._base_offset = base_offset
+        self._file = self._create("log")
+        self.indexes = Indexes.empty(interval)
+        self.size = 0
+
+    def path(self, suffix: str) -> str:
+        return segment_path(self._directory, self._base_offset, suffix) + CLEANED
+
+    def _create(self, suffix: str) -> File:
+        file = self._disk.open(self.path(suffix), Access.CREATE)
+        file.truncate(0)
+        return file
+
+    def write(self, batches: list[StoredBatch]) -> None:
+        data = b"".join(batch.buffer for batch in batches)
+        if self.size + len(data) > _LARGEST_FILE:
+            raise ColumnsTooLarge(f"{self.path('log')} would exceed 2 GiB")
+        facts: list[Facts] = [facts_of(batch.header) for batch in batches]
+        self._file.pwrite(self.size, data)
+        self.indexes.note(facts, self.size, self._base_offset)
+        self.size += len(data)
+
+    def finish(self) -> Job:
+        """Makes the files durable; their names are not yet."""
+        self._file.sync()
+        yield
+        for suffix, data in zip(("index", "timeindex"), self.indexes.to_bytes(), strict=True):
+            file = self._create(suffix)
+            file.pwrite(0, data)
+            file.sync()
+            yield
+
+    def discard(self) -> None:
+        self._file.close()
+        self._disk.unlink(self.path("log"))
+
+
+def _clean_group(
+    disk: Disk, cleaning: Cleaning, group: list[Source], judge: _Judge
+) -> _Steps[CleanedSegment | None]:
+    """The group as one new segment; None when it would be the same as the only one there is."""
+    first, last = group[0], group[-1]
+    interval = cleaning.config.index_interval_bytes
+    writer = _Writer(disk, cleaning.directory, first.base_offset, interval)
+    is_changed = len(group) > 1
+    for source in group:
+        for batches in _chunks(cleaning, source):
+            retained = list(judge.retained(batches))
+            is_changed = is_changed or [id(each.buffer) for each in retained] != [
+                id(each.buffer) for each in batches
+            ]
+            writer.write(retained)
+            yield
+    if writer.size and is_changed:
+        yield from writer.finish()
+    else:
+        writer.discard()
+        if not is_changed:
+            return None
+    return CleanedSegment(
+        first.base_offset,
+        last.end_offset,
+        writer.size,
+        writer.indexes.max_timestamp,
+        tuple(source.base_offset for source in group),
+    )

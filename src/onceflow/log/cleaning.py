@@ -1,0 +1,68 @@
+"""What the owner of a log and the job that compacts it tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from onceflow.errors import OnceflowError
+from onceflow.log.config import LogConfig
+from onceflow.log.segment import CLEANED
+from onceflow.runtime.background import Job
+from onceflow.runtime.disk import Disk, File
+
+
+class CleaningStopped(OnceflowError):
+    """The owner has other plans; the log is compacted another time."""
+
+
+class Source(NamedTuple):
+    """A sealed segment that is compacted."""
+
+    file: File
+    base_offset: int
+    end_offset: int
+    size: int
+
+
+class CleanedSegment(NamedTuple):
+    """A new segment, whole and synced beside the ones that it stands for; of size 0 when nothing
+    is left of them, and then it has no file."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    max_timestamp: int
+    replaces: tuple[int, ...]
+    """Base offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What to do."""
+
+    directory: str
+    sources: tuple[Source, ...]
+    first_dirty: int
+    config: LogConfig
+    now_ms: int
+    should_stop: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What was done; for the owner to read when the job has ended."""
+
+    segments: list[CleanedSegment] = field(default_factory=list)
+    cleaned_to: int = 0
+    problem: OnceflowError | None = None
+    """Why nothing came of it: no room, damaged records, or the owner's wish."""
+
+
+def remove_cleaned(disk: Disk, directory: str) -> Job:
+    """Removes what a compaction has left beside the segments."""
+    for entry in disk.entries(directory):
+        if entry.name.endswith(CLEANED):
+            disk.unlink(f"{directory}/{entry.name}")
+            yield

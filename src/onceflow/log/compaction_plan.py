@@ -1,0 +1,75 @@
+"""When a log is compacted and which of its segments: pure functions from facts to a plan.
+
+The words are Kafka's: segments below `cleaned_to` have been compacted, the others are dirty. Only
+sealed segments that a durable checkpoint names are looked at, so never the active one, and of those
+only the ones before the first with a record younger than `min_compaction_lag_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from onceflow.log.config import LogConfig
+
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+
+
+class _Extent(Protocol):
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+_E = TypeVar("_E", bound=_Extent)
+
+
+class DirtySegment(NamedTuple):
+    """What the decision looks at; `first_timestamp` is that of the segment's first batch."""
+
+    end_offset: int
+    size: int
+    first_timestamp: int
+    max_timestamp: int
+
+
+def cleanable(
+    segments: Iterable[DirtySegment], cleaned_to: int, now_ms: int, config: LogConfig
+) -> tuple[int, float]:
+    """How many of the segments, from the first on, would be compacted now, and how dirty those
+    are; no segments at all when that is not worth it yet."""
+    count = clean = dirty = 0
+    overdue = False
+    for segment in segments:
+        if segment.end_offset > cleaned_to:
+            if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+                break
+            dirty += segment.size
+            first = segment.first_timestamp
+            overdue = overdue or (first >= 0 and now_ms - first > config.max_compaction_lag_ms)
+        else:
+            clean += segment.size
+        count += 1
+    ratio = dirty / (clean + dirty) if dirty else 0.0
+    is_worth_it = dirty > 0 and (overdue or ratio > config.min_cleanable_dirty_ratio)
+    return (count, ratio) if is_worth_it else (0, ratio)
+
+
+def grouped(segments: Sequence[_E], segment_bytes: int) -> list[list[_E]]:
+    """Neighbours that fit into one segment together: small ones do not stay small for ever."""
+    groups: list[list[_E]] = []
+    size = 0
+    for segment in segments:
+        size += segment.size
+        if (
+            not groups
+            or size > segment_bytes
+            or segment.end_offset - groups[-1][0].base_offset > _MAX_RELATIVE_OFFSET
+        ):
+            groups.append([])
+            size = segment.size
+        groups[-1].append(segment)
+    return groups

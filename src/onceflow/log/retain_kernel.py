@@ -1,0 +1,67 @@
+"""The compiled loop of compaction: some records of a records section, copied as they are.
+
+Offset deltas stay, because a batch keeps its base offset; timestamp deltas are moved by a constant
+when the base timestamp changes. The section is one that `columns.decode` found sound just before:
+nothing is checked again here.
+"""
+
+from __future__ import annotations
+
+from onceflow.records.raw_memory import copy_exact, helper, kernel, load_u8, store_u8
+
+
+@helper
+def _varint(position: int) -> tuple[int, int]:
+    """A zigzag varint and the position behind it."""
+    raw = 0
+    shift = 0
+    byte = 0x80
+    while byte >= 0x80:
+        byte = int(load_u8(position))
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        position += 1
+    # The shift must not drag the sign along: bit 63 is data here.
+    return ((raw >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(raw & 1), position
+
+
+@helper
+def _put_varint(position: int, value: int) -> int:
+    raw = (value << 1) ^ (value >> 63)
+    while raw & ~0x7F:
+        store_u8(position, (raw & 0x7F) | 0x80)
+        raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
+        position += 1
+    store_u8(position, raw)
+    return position + 1
+
+
+@helper
+def _varint_size(value: int) -> int:
+    raw = (value << 1) ^ (value >> 63)
+    size = 1
+    while raw & ~0x7F:
+        raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
+        size += 1
+    return size
+
+
+@kernel("int64(int64, int64, int64, int64, int64)")
+def retain(section: int, records: int, keep: int, shift: int, target: int) -> int:
+    """Write the records whose byte in `keep` is not 0, their timestamp deltas grown by `shift`;
+    the number of bytes written. `target` has room for 10 bytes more for each record."""
+    start = target
+    position = section
+    for record in range(records):
+        size, body = _varint(position)
+        end = body + size
+        if load_u8(keep + record) != 0:
+            delta, rest = _varint(body + 1)  # behind the attributes
+            moved = delta + shift
+            target = _put_varint(target, 1 + _varint_size(moved) + end - rest)
+            store_u8(target, load_u8(body))
+            target = _put_varint(target + 1, moved)
+            copy_exact(target, rest, end - rest)
+            target += end - rest
+        position = end
+    return target - start

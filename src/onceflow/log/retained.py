@@ -1,0 +1,85 @@
+"""What compaction leaves of one batch.
+
+Offsets never change: a batch keeps its base offset, its last offset delta and its sequence numbers
+however many of its records go, so that offsets between them have no record and a producer's
+sequence can still be read off its last batch. As Kafka does, the time at which tombstones may go
+(the delete horizon) takes the place of the base timestamp, marked by attribute bit 6; records'
+timestamps stay what they were because their deltas move by as much.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from onceflow.log.retain_kernel import retain
+from onceflow.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
+    StoredBatch,
+    seal,
+)
+from onceflow.records.compression import compress, decompress
+
+_LONGEST_DELTA = 10
+_NO_TIMESTAMP = -1
+
+
+def with_records(
+    batch: StoredBatch, keep: bytes, *, max_timestamp: int, delete_horizon: int | None
+) -> StoredBatch:
+    """The batch with only the records whose byte in `keep` is 1; at least one is. A new delete
+    horizon is set unless that is None. `batch` was decoded: its records are sound."""
+    header = batch.header
+    base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
+    marked = 0 if delete_horizon is None else DELETE_HORIZON_BIT
+    shift = header.base_timestamp - base_timestamp
+    section = compress(header.codec, _kept(batch, keep, shift))
+    stamped = header.attributes & LOG_APPEND_TIME_BIT
+    sealed = seal(
+        bytearray(b"".join((bytes(HEADER_SIZE), section))),
+        attributes=header.attributes | marked,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=header.max_timestamp if stamped else max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=sum(keep),
+    )
+    return sealed.assign(header.base_offset, header.leader_epoch)
+
+
+def _kept(batch: StoredBatch, keep: bytes, shift: int) -> memoryview:
+    section = decompress(batch.header.codec, batch.buffer[HEADER_SIZE:])
+    source, flags = pa.py_buffer(section), pa.py_buffer(keep)
+    target = pa.allocate_buffer(len(section) + _LONGEST_DELTA * len(keep))
+    size = retain(source.address, len(keep), flags.address, shift, target.address)
+    return memoryview(target).cast("B")[:size]
+
+
+def without_records(batch: StoredBatch) -> StoredBatch:
+    """Only the header: it holds the place of the producer's sequence."""
+    header = batch.header
+    sealed = seal(
+        bytearray(HEADER_SIZE),
+        attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT),
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=_NO_TIMESTAMP,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=0,
+    )
+    return sealed.assign(header.base_offset, header.leader_epoch)
+
+
+def is_compactable(attributes: int) -> bool:
+    """Whether compaction may look at the records of a batch. Not so of transactions: what became
+    of them is said by a marker further on, and until that is taken into account here, their
+    records and markers all stay, and displace nothing."""
+    return not attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)

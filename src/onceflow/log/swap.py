@@ -1,0 +1,72 @@
+"""The switch from segments to the compacted ones that stand in for them, atomic in a crash.
+
+The new files are whole and durable beside the old, under names that end in `.cleaned`, before a
+checkpoint names the new segments and says that they are swapped in. That checkpoint is the switch:
+- before it is durable, recovery finds a checkpoint of the old segments, and removes `.cleaned`;
+- from then on the new files take the old names, and recovery does what of that a crash left undone;
+- checkpoints go on saying so until the new names are durable, and no compaction of the log starts
+  before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceflow.log.segment import CLEANED, Segment
+from onceflow.runtime.background import Job
+from onceflow.runtime.disk import Disk
+
+SUFFIXES = ("log", "index", "timeindex")
+
+
+@dataclass(slots=True, eq=False)
+class Swap:
+    """Segments of one log and those that stand in for them."""
+
+    old: tuple[Segment, ...]
+    new: tuple[Segment, ...]
+    cleaned_to: int
+    is_done: bool = False
+    """The new files have the old names, and the log uses them."""
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Whose `.cleaned` files, where there are any, are the right ones."""
+        return tuple(segment.base_offset for segment in self.new)
+
+    def applied_to(self, segments: list[Segment]) -> list[Segment]:
+        if self.is_done:
+            return segments
+        gone = {segment.base_offset for segment in self.old}
+        kept = [segment for segment in segments if segment.base_offset not in gone]
+        return sorted([*kept, *self.new], key=lambda segment: segment.base_offset)
+
+    def rename(self, disk: Disk) -> None:
+        """Gives the new files the old names. A reader of an old file keeps that one."""
+        for segment in self.new:
+            for suffix in SUFFIXES:
+                disk.rename(segment.path(suffix) + CLEANED, segment.path(suffix))
+
+    def remove_old(self, disk: Disk, directory: str) -> Job:
+        """Removes the files whose names nobody took, and makes all the names durable."""
+        for segment in self.old:
+            if segment.base_offset not in self.bases:
+                for suffix in SUFFIXES:
+                    if disk.exists(segment.path(suffix)):
+                        disk.unlink(segment.path(suffix))
+                        yield
+        disk.sync_dir(directory)
+
+
+@dataclass(slots=True)
+class CompactionState:
+    """How far a log is compacted, and what is under way."""
+
+    cleaned_to: int = 0
+    checkpointed: int = 0
+    """Segments whose base is below this are sealed and durable."""
+    is_busy: bool = False
+    """A compaction uses its files: none of them may go, nor the log's directory."""
+    swap: Swap | None = None
+    problem: Exception | None = None
+    """Damage that was met: the log is not compacted any more before a restart."""

@@ -1,0 +1,79 @@
+"""Every record of a batch, checked against the format and the batch's header: what an append needs.
+
+Apart from `columns` so that a broker that only checks does not load Arrow.
+"""
+
+from __future__ import annotations
+
+from array import array
+from ctypes import addressof, c_char
+from functools import cache
+from typing import Any, NamedTuple
+
+from onceflow.errors import BatchMalformed
+from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, NewBatch, StoredBatch
+from onceflow.records.compression import DECOMPRESSED_LIMIT, decompress
+from onceflow.records.layout import Total
+from onceflow.records.scalar import explain
+
+SMALLEST_RECORD = 7
+_NO_TOTALS = bytes(8 * len(Total))
+_HEADERS, _KEY_BYTES, _VALUE_BYTES = Total.HEADERS, Total.KEY_BYTES, Total.VALUE_BYTES
+_NULL_KEYS, _NULL_VALUES = Total.NULL_KEYS, Total.NULL_VALUES
+_MAX_TIMESTAMP = Total.MAX_TIMESTAMP
+
+
+@cache
+def read_kernels() -> Any:
+    """Imported when first needed: numba takes a quarter of a second."""
+    from onceflow.records import kernels
+
+    return kernels
+
+
+class RecordsSummary(NamedTuple):
+    """What a sound records section holds."""
+
+    records: int
+    key_bytes: int
+    value_bytes: int
+    headers: int
+    null_keys: int
+    null_values: int
+    max_timestamp: int
+
+
+def validate_records(
+    batch: NewBatch | StoredBatch, limit: int = DECOMPRESSED_LIMIT
+) -> RecordsSummary:
+    """Raises a `RecordError` that names the first thing wrong; `limit` is for decompressing."""
+    header, view = batch
+    count = header.record_count
+    # An address for the kernel; bytes that cannot be written to have none, and are copied.
+    held = c_char.from_buffer(view if not view.readonly else bytearray(view))
+    address = addressof(held)
+    start, size = address + HEADER_SIZE, len(view) - HEADER_SIZE
+    section: Any = None
+    if header.attributes & CODEC_MASK and count:
+        section = bytearray(decompress(header.codec, view[HEADER_SIZE:], limit))
+        start, size = (addressof(c_char.from_buffer(section)) if section else 0), len(section)
+    if count * SMALLEST_RECORD > size:
+        raise BatchMalformed(
+            f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
+        )
+    table = array("q", (address, start, size))
+    totals = array("q", _NO_TOTALS)
+    where = totals.buffer_info()[0]
+    if not read_kernels().walk(table.buffer_info()[0], 1, where):
+        found = view[HEADER_SIZE:] if section is None else memoryview(section)
+        position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
+        raise explain(found, position, record, header.base_offset)
+    return RecordsSummary(
+        count,
+        totals[_KEY_BYTES],
+        totals[_VALUE_BYTES],
+        totals[_HEADERS],
+        totals[_NULL_KEYS],
+        totals[_NULL_VALUES],
+        totals[_MAX_TIMESTAMP],
+    )

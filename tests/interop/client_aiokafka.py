@@ -113,6 +113,7 @@ class Aiokafka:
     name = "aiokafka"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "roundrobin", "sticky")
+    null_headers = True
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

@@ -86,6 +86,7 @@ class Confluent:
     name = "confluent"
     codecs = ("none", "gzip", "snappy", "lz4", "zstd")
     strategies = ("range", "cooperative-sticky")
+    null_headers = True
 
     def __init__(self, bootstrap: str) -> None:
         self._common = {"bootstrap.servers": bootstrap, "client.id": "confluent"}

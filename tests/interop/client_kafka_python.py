@@ -89,6 +89,7 @@ class KafkaPython:
     name = "kafka_python"
     codecs = ("none", "gzip")
     strategies = ("range", "cooperative-sticky")
+    null_headers = False
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

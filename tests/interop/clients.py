@@ -1,7 +1,7 @@
 """One face for the Kafka clients of Python that others wrote, so that one script runs on each.
 
 Each client has an adapter, in a module of its own, that only translates: values in, values out,
-errors by Kafka's names. What a client cannot do, its adapter says in `CAN`.
+errors by Kafka's names. What a client cannot do, its adapter says.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ class Reader(Protocol):
 
 
 class Client(Protocol):
-    """What scripts ask of a client. `configs` go to it in its own words."""
+    """What scripts ask of a client, and what it can do."""
 
     name: str
     codecs: Sequence[str]
     strategies: Sequence[str]
+    null_headers: bool
 
     def produce(
         self, topic: str, messages: Sequence[Message], *, acks: int = -1, codec: str = "none"

@@ -12,9 +12,9 @@ import dataclasses
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 Found = TypeVar("Found")
 Line = tuple[str, object]
@@ -81,26 +81,33 @@ Script = Callable[[str, Names, Transcript], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownDifference:
-    """Where the brokers may differ: script and label (patterns), both answers, and why.
-
-    An answer given as `None` is not held to a value.
-    """
+    """Where the brokers may differ: the script, the place in its transcript (a pattern over label
+    and path, such as `CREATE_TOPICS v* topics * error_message`), both answers, and why."""
 
     script: str
-    label: str
+    place: str
     apache_kafka: object
     onceflow: object
     reason: str
 
-    def covers(self, script: str, label: str) -> bool:
-        return fnmatchcase(script, self.script) and fnmatchcase(label, self.label)
-
-    def matches(self, apache_kafka: object, onceflow: object) -> bool:
+    def covers(self, script: str, difference: Difference) -> bool:
         return (
-            apache_kafka != onceflow
-            and self.apache_kafka in (None, apache_kafka)
-            and self.onceflow in (None, onceflow)
+            script == self.script
+            and fnmatchcase(difference.place, self.place)
+            and (difference.apache_kafka, difference.onceflow)
+            == (self.apache_kafka, self.onceflow)
         )
+
+
+class Difference(NamedTuple):
+    """One leaf of a transcript that is not the same on both brokers."""
+
+    place: str
+    apache_kafka: object
+    onceflow: object
+
+    def __str__(self) -> str:
+        return f"{self.place}: Apache Kafka {self.apache_kafka!r}, ours {self.onceflow!r}"
 
 
 def run(script: Script, bootstrap: str) -> list[Line]:
@@ -119,16 +126,27 @@ def differences(
     theirs, ours = [label for label, _ in reference], [label for label, _ in other]
     if theirs != ours:
         return [f"not the same steps: Apache Kafka {theirs}, ours {ours}"]
-    found = []
-    for (label, expected), (_, answer) in zip(reference, other, strict=True):
-        entries = [entry for entry in known if entry.covers(script, label)]
-        if entries and any(entry.matches(expected, answer) for entry in entries):
-            continue
-        if expected != answer:
-            found.append(f"{label}\n    Apache Kafka: {expected!r}\n    ours:         {answer!r}")
-        elif entries:
-            found.append(f"{label}: a known difference that is none; take it out of the table")
-    return found
+    found = [
+        difference
+        for (label, expected), (_, answer) in zip(reference, other, strict=True)
+        for difference in _leaves(label, expected, answer)
+    ]
+    known = [entry for entry in known if entry.script == script]
+    unknown = [str(each) for each in found if not any(e.covers(script, each) for e in known)]
+    idle = [entry for entry in known if not any(entry.covers(script, each) for each in found)]
+    return unknown + [f"known to differ, but does not: {entry}" for entry in idle]
+
+
+def _leaves(place: str, expected: object, answer: object) -> Iterator[Difference]:
+    """The places where two values differ, as deep inside as they have one shape."""
+    if isinstance(expected, dict) and isinstance(answer, dict) and [*expected] == [*answer]:
+        for key, inner in expected.items():
+            yield from _leaves(f"{place} {key}", inner, answer[key])
+    elif isinstance(expected, list) and isinstance(answer, list) and len(expected) == len(answer):
+        for number, inner in enumerate(expected):
+            yield from _leaves(f"{place} {number}", inner, answer[number])
+    elif expected != answer:
+        yield Difference(place, expected, answer)
 
 
 def eventually(

@@ -38,4 +38,5 @@ def test_every_version_is_answered_as_apache_kafka_answers_it(api: Api, compare:
                 answer = only_mine(api, stable(answer, bootstrap), names)
                 transcript.note(f"{api.name} v{version}", answer)
 
+    every_version.__name__ = f"{api.name.lower()}_in_every_version"
     compare(every_version)

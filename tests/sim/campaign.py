@@ -14,7 +14,8 @@ import time
 
 from onceflow.log.checkpoint import Durability
 from onceflow.runtime.sim_crash import crash_images
-from tests.sim.log_crash import LogWorkload, PromiseBroken, check_image
+from tests.sim.log_crash import LogWorkload, PromiseBroken
+from tests.sim.log_judge import check_image
 
 STEPS = 120
 SUBSETS = 4

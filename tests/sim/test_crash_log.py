@@ -26,10 +26,10 @@ from tests.sim.log_crash import (
     NOW_MS,
     LogWorkload,
     PromiseBroken,
-    check_image,
     config,
     make_batch,
 )
+from tests.sim.log_judge import check_image
 
 SUBSETS = 2
 

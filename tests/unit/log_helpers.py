@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from onceflow.log.config import LogConfig
@@ -41,7 +42,7 @@ def open_store(disk: SimDisk, config: StoreConfig | None = None) -> LogStore:
     return LogStore.open(disk, Inline(), RAND, config or StoreConfig(reserve_bytes=0))
 
 
-def small_segments(**settings: int) -> StoreConfig:
+def small_segments(**settings: Any) -> StoreConfig:
     settings = {"segment_bytes": 1000, "index_interval_bytes": 100, **settings}
     return StoreConfig(log=LogConfig(**settings), reserve_bytes=0)
 

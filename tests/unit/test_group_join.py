@@ -104,6 +104,17 @@ def test_the_first_generation_does_not_wait_longer_than_the_rebalance_timeout() 
     assert not any(each.waits for each in asked)
 
 
+def test_the_wait_for_an_earlier_first_generation_does_not_count() -> None:
+    bench = Bench()
+    ids = [bench.new_member(rebalance_ms=3_000)[0] for _ in range(2)]
+    bench.advance(3)
+    bench.leave(*ids)
+    assert bench.state() is State.EMPTY
+    _, joined = bench.new_member()
+    bench.advance(3)
+    assert joined.answer.generation == 3
+
+
 def test_members_that_leave_before_the_first_generation_leave_it_empty() -> None:
     bench = Bench()
     member_id, joined = bench.new_member()

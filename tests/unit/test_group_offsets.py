@@ -161,6 +161,14 @@ def test_a_commit_that_fails_leaves_no_trace() -> None:
     assert bench.state() is State.EMPTY
 
 
+def test_a_commit_that_fails_does_not_take_a_joining_clients_group_away() -> None:
+    bench = Bench()
+    member_id = bench.join().answer.member_id
+    bench.log.failure = StoreBusy("full")
+    bench.commit(1)
+    assert bench.join(member_id).waits
+
+
 def test_a_commit_that_is_refused_at_once_does_not_disturb_those_on_their_way() -> None:
     bench = Bench()
     bench.log.is_holding = True

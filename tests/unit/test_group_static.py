@@ -223,3 +223,20 @@ def test_a_static_member_that_stays_away_is_dropped_after_its_session() -> None:
     again = bench.join(instance="i1")
     bench.join(first, instance="i0")
     assert again.answer.generation == 2
+
+
+def test_a_static_member_that_is_told_to_join_again_has_a_session_to_do_so() -> None:
+    bench = Bench()
+    asked = [bench.join(instance=f"i{number}") for number in range(2)]
+    bench.advance(6)
+    leader, follower = (each.answer.member_id for each in asked)
+    waiting = bench.sync(follower, 1, instance="i1")
+    for _ in range(3):
+        bench.advance(5)  # Longer than the follower's session, which does not end while it waits.
+        bench.heartbeat(leader, 1, "i0")
+    bench.join(leader, instance="i0", protocols=(Protocol("range", b"other"),))
+    assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
+    bench.advance(9.9)
+    assert follower in bench.group.members
+    bench.advance(0.2)
+    assert follower not in bench.group.members

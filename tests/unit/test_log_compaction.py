@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,9 @@ from onceflow.log.config import LogConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import Codec, NewBatch, StoredBatch, TimestampType, iter_stored
-from onceflow.records.columns import decode, encode, validate_records
+from onceflow.records.columns import decode, encode
 from onceflow.records.control import marker
+from onceflow.records.validate import validate_records
 from onceflow.runtime.background import Inline
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_disk import Link, Op, SimDisk
@@ -29,10 +31,15 @@ Row = tuple[bytes | None, bytes | None]
 DAY_MS = 24 * 3600 * 1000
 
 
-def config(**settings: int | float | bool) -> StoreConfig:
+def config(**settings: Any) -> StoreConfig:
     """Every batch of the tests fills a segment of its own, unless told otherwise."""
-    values = {"segment_bytes": 100, "compact": True, "delete": False, "index_interval_bytes": 0}
-    return StoreConfig(log=LogConfig(**{**values, **settings}), reserve_bytes=0)  # type: ignore[arg-type]  # each has its own type
+    values: dict[str, Any] = {
+        "segment_bytes": 100,
+        "compact": True,
+        "delete": False,
+        "index_interval_bytes": 0,
+    }
+    return StoreConfig(log=LogConfig(**{**values, **settings}), reserve_bytes=0)
 
 
 def keyed(
@@ -85,6 +92,11 @@ def batches_of(log: PartitionLog) -> list[StoredBatch]:
 def records(log: PartitionLog) -> list[tuple[int, bytes | None, bytes | None]]:
     rows = decode(batches_of(log)).to_pylist()
     return [(row["offset"], row["key"], row["value"]) for row in rows]
+
+
+def timestamps(batch: StoredBatch) -> list[int]:
+    found: list[int] = decode([batch]).column("timestamp").to_numpy().astype("i8").tolist()
+    return found
 
 
 def compact(store: LogStore, now_ms: int = NOW_MS + 1000) -> None:
@@ -152,7 +164,7 @@ def test_a_batch_that_loses_some_records_keeps_all_else(codec: Codec) -> None:
         batch_length=0, crc=0
     )
     validate_records(batch)
-    assert decode([batch]).column("timestamp").cast("int64").to_pylist() == [NOW_MS + 1, NOW_MS + 3]
+    assert timestamps(batch) == [NOW_MS + 1, NOW_MS + 3]
     assert records(log)[:2] == [(1, b"b", b"2" * 300), (3, b"c", b"")]
 
 
@@ -169,7 +181,7 @@ def test_a_tombstone_stays_until_its_time_and_then_goes() -> None:
     assert batch.header.base_timestamp == first_pass + DAY_MS
     assert batch.header.max_timestamp == NOW_MS + 1
     validate_records(batch)
-    assert decode([batch]).column("timestamp").cast("int64").to_pylist() == [NOW_MS, NOW_MS + 1]
+    assert timestamps(batch) == [NOW_MS, NOW_MS + 1]
 
     seal_active(store, log)  # something dirty
     compact(store, first_pass + DAY_MS - 1)
@@ -196,7 +208,7 @@ def test_the_last_batch_of_a_producer_stays_as_a_header_while_it_may_come_back()
     assert log.max_timestamp() is not None  # a batch without records does not hide the others
     seal_active(store, log)
     compact(store, NOW_MS + 2 * DAY_MS)
-    assert [batch.header.base_offset for batch in batches_of(log)] == [12, 14]
+    assert [batch.header.base_offset for batch in batches_of(log)] == [12, 13, 14]
 
 
 def test_transactions_are_left_alone_and_displace_nothing() -> None:
@@ -220,7 +232,7 @@ def test_timestamps_of_the_broker_survive() -> None:
     compact(store)
     first = batches_of(log)[0]
     assert first.header.timestamp_type is TimestampType.LOG_APPEND
-    assert decode([first]).column("timestamp").cast("int64").to_pylist() == [NOW_MS + 77]
+    assert timestamps(first) == [NOW_MS + 77]
 
 
 def test_small_segments_are_joined_and_emptied_ones_vanish() -> None:
@@ -231,7 +243,7 @@ def test_small_segments_are_joined_and_emptied_ones_vanish() -> None:
     many = len(log.segments)
     compact(store)
     assert many > 10
-    assert len(log.segments) == 2
+    assert len(log.segments) == 3
     names = {entry.name for entry in disk.entries(log.directory)}
     assert {name for name in names if name.endswith(".log")} == {
         f"{segment.base_offset:020}.log" for segment in log.segments
@@ -243,7 +255,7 @@ def test_small_segments_are_joined_and_emptied_ones_vanish() -> None:
     assert records(recovered) == [(38, b"k0", b"x" * 60), (39, b"more", b"y")]
 
 
-def test_a_log_of_which_nothing_is_left_but_the_active_segment() -> None:
+def test_a_segment_of_which_nothing_is_left_vanishes() -> None:
     disk, store, log = opened(config(delete_retention_ms=0, min_cleanable_dirty_ratio=0))
     for number in range(4):
         append(store, log, keyed([(b"a", None if number == 3 else b"1")]))
@@ -251,7 +263,8 @@ def test_a_log_of_which_nothing_is_left_but_the_active_segment() -> None:
     compact(store)
     seal_active(store, log)
     compact(store, NOW_MS + 2000)
-    assert records(log) == [(5, b"end", b"x" * 200)]
+    assert [record[0] for record in records(log)] == [4, 5]
+    assert [segment.base_offset for segment in log.segments] == [4, 5]
     recovered = open_store(SimDisk(disk.tree), config()).logs[log.log_id]
     assert records(recovered) == records(log)
     assert recovered.read(0, 1).read() == log.read(0, 1).read() != b""
@@ -290,7 +303,7 @@ def facts(*sizes: tuple[int, int], first: int = NOW_MS, latest: int = NOW_MS) ->
 def test_a_log_is_compacted_when_enough_of_it_is_dirty() -> None:
     settings = LogConfig(compact=True)
     segments = facts((10, 100), (20, 60), (30, 39))
-    assert cleanable(segments, 10, NOW_MS, settings) == (0, pytest.approx(99 / 199))
+    assert cleanable(segments, 10, NOW_MS, settings) == (0, 99 / 199)
     assert cleanable(segments, 0, NOW_MS, settings) == (3, 1.0)
     assert cleanable(facts((10, 100), (20, 101)), 10, NOW_MS, settings)[0] == 2
     assert cleanable(facts((10, 100)), 10, NOW_MS, LogConfig(min_cleanable_dirty_ratio=0))[0] == 0

@@ -17,6 +17,7 @@ from onceflow.records.batch import (
     NewBatch,
     StoredBatch,
 )
+from onceflow.records.validate import validate_records
 from onceflow.wire.error_code import ErrorCode
 
 _ZSTD_FROM = 7
@@ -66,9 +67,6 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
 
 
 def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
-    # Not at the top: this loads compiled code, and a broker should accept before that.
-    from onceflow.records.validate import validate_records
-
     config = topic.config
     summary = validate_records(batch)
     if summary.null_keys and "compact" in config.cleanup_policy:

@@ -342,12 +342,13 @@ class PartitionLog:
         return max(at, 0)
 
     def _locate(self, offset: int) -> tuple[Segment, int]:
-        """The batch that holds `offset`, or the first one behind it: compaction leaves gaps."""
+        """The batch that holds `offset`, or the first one behind it: compaction leaves gaps, and
+        where a truncation has cut in one, there is nothing behind it."""
         for segment in islice(self.segments, self._segment_at(offset), None):
             position = self._position_of(segment, offset)
             if position < segment.size:
                 return segment, position
-        raise InvariantViolated(f"batches-reach-the-end: {self._range_text(offset)}")
+        return self.active, self.active.size
 
     def _position_of(self, segment: Segment, offset: int) -> int:
         """Where the first batch that ends at or behind `offset` starts; else the segment's end."""

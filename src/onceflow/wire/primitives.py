@@ -13,6 +13,8 @@ INT64 = struct.Struct(">q")
 
 def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits, and the place behind it."""
+    if at < len(buffer) and (value := buffer[at]) < 0x80:  # as most are
+        return value, at + 1
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(buffer):

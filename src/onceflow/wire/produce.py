@@ -11,13 +11,11 @@ from uuid import UUID
 
 from onceflow.errors import MessageMalformed
 from onceflow.wire.primitives import (
-    INT16,
     INT32,
     count,
-    read_count,
     read_int,
-    read_slice,
     read_text,
+    read_uvarint,
     skip_tags,
     text,
 )
@@ -27,6 +25,9 @@ TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
 _ERROR_TEXT_FROM = 8
 _NO_TIME = -1
+_TOP = struct.Struct(">hii")
+_FLEXIBLE_TOP = struct.Struct(">hi")
+_PARTITION = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")
 _RESULT_WITHOUT_START = struct.Struct(">ihqq")
 
@@ -67,26 +68,65 @@ ProduceResponse: TypeAlias = list[tuple[TopicRef, list[ProduceResult]]]
 
 def read_request(buffer: memoryview, at: int, version: int) -> ProduceRequest:
     """The request whose body begins at `at`."""
-    flexible = version >= FLEXIBLE_FROM
-    transactional_id, at = read_text(flexible, buffer, at)
-    acks, at = read_int(INT16, buffer, at)
-    timeout_ms, at = read_int(INT32, buffer, at)
-    topic_count, at = read_count(flexible, buffer, at)
-    topics = []
-    for _ in range(topic_count):
-        topic, at = read_topic(version >= TOPIC_IDS_FROM, flexible, buffer, at)
-        partition_count, at = read_count(flexible, buffer, at)
+    try:
+        if version < FLEXIBLE_FROM:
+            return _read_fixed(buffer, at)
+        return _read_flexible(buffer, at, version >= TOPIC_IDS_FROM)
+    except (struct.error, IndexError) as error:  # fields that the buffer ends before
+        raise MessageMalformed(f"a Produce request of {len(buffer)} bytes is cut off") from error
+
+
+def _read_fixed(buffer: memoryview, at: int) -> ProduceRequest:
+    transactional_id, at = read_text(False, buffer, at)
+    acks, timeout_ms, topic_count = _TOP.unpack_from(buffer, at)
+    at += _TOP.size
+    topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
+    for _ in range(_plausible(topic_count, buffer, at)):
+        name, at = read_topic(False, False, buffer, at)
+        partition_count, at = read_int(INT32, buffer, at)
         partitions = []
-        for _ in range(partition_count):
-            partition, at = read_int(INT32, buffer, at)
-            records, at = read_slice(flexible, INT32, buffer, at)
-            partitions.append(PartitionRecords(partition, records))
-            if flexible:
-                at = skip_tags(buffer, at)
-        topics.append((topic, partitions))
-        if flexible:
-            at = skip_tags(buffer, at)
+        for _ in range(_plausible(partition_count, buffer, at)):
+            partition, length = _PARTITION.unpack_from(buffer, at)
+            start = at + _PARTITION.size
+            at = start + max(length, 0)
+            partitions.append(_records(partition, length, buffer, start, at))
+        topics.append((name, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_flexible(buffer: memoryview, at: int, by_id: bool) -> ProduceRequest:
+    transactional_id, at = read_text(True, buffer, at)
+    acks, timeout_ms = _FLEXIBLE_TOP.unpack_from(buffer, at)
+    topic_count, at = read_uvarint(buffer, at + _FLEXIBLE_TOP.size)
+    topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
+    for _ in range(_plausible(topic_count - 1, buffer, at)):
+        topic, at = read_topic(by_id, True, buffer, at)
+        partition_count, at = read_uvarint(buffer, at)
+        partitions = []
+        for _ in range(_plausible(partition_count - 1, buffer, at)):
+            (partition,) = INT32.unpack_from(buffer, at)
+            length, start = read_uvarint(buffer, at + 4)
+            at = start + max(length - 1, 0)
+            partitions.append(_records(partition, length - 1, buffer, start, at))
+            at = at + 1 if buffer[at] == 0 else skip_tags(buffer, at)
+        topics.append((topic, partitions))
+        at = at + 1 if buffer[at] == 0 else skip_tags(buffer, at)
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _records(
+    partition: int, length: int, buffer: memoryview, start: int, end: int
+) -> PartitionRecords:
+    if end > len(buffer):
+        raise MessageMalformed(f"{length} bytes of records where {len(buffer) - start} are left")
+    return PartitionRecords(partition, buffer[start:end] if length >= 0 else None)
+
+
+def _plausible(count: int, buffer: memoryview, at: int) -> int:
+    """An element takes a byte at least."""
+    if count > len(buffer) - at:
+        raise MessageMalformed(f"{count} elements where {len(buffer) - at} bytes are left")
+    return count
 
 
 def read_topic(by_id: bool, flexible: bool, buffer: memoryview, at: int) -> tuple[TopicRef, int]:

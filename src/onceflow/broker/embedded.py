@@ -1,0 +1,306 @@
+"""A broker inside a program or a test, in two lines:
+
+    with onceflow.Broker() as broker:
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+
+It listens on a free port of 127.0.0.1, keeps its data in a temporary directory, and is over, with
+all that belongs to it, when the block is left, however it is left. `async with` does the same
+and does not block the caller's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from onceflow.broker.config import load_config
+from onceflow.broker.config_settings import Address
+from onceflow.broker.embedded_hosts import (
+    BrokerEnded,
+    BrokerNotStarted,
+    Host,
+    ProcessHost,
+    ThreadHost,
+)
+from onceflow.errors import OnceflowError
+
+if TYPE_CHECKING:
+    from onceflow.broker.config import BrokerConfig
+
+__all__ = ["Broker", "BrokerEnded", "BrokerMisused", "BrokerNotStarted", "SettingValue"]
+
+SettingValue = str | int | bool | Path
+DEFAULTS: Final[Mapping[str, SettingValue]] = {
+    "listen": "127.0.0.1:0",
+    "group.initial.rebalance.delay.ms": 0,
+}
+
+
+class BrokerMisused(OnceflowError):
+    """Something was asked of an embedded broker that it cannot do, or not now."""
+
+
+class _State(Enum):
+    NEW = "was not started"
+    RUNNING = "is running"
+    KILLED = "was killed"
+    STOPPED = "was stopped"
+
+
+_ALLOWED: Final[Mapping[str, frozenset[_State]]] = {
+    "start": frozenset({_State.NEW}),
+    "restart": frozenset({_State.RUNNING, _State.KILLED}),
+    "kill": frozenset({_State.RUNNING}),
+    "bootstrap": frozenset({_State.RUNNING, _State.KILLED}),
+    "pid": frozenset({_State.RUNNING, _State.KILLED}),
+}
+"""What may be asked for when; `stop` always may."""
+
+
+class Broker:
+    """A broker to be used in a `with` block, or between `start` and `stop`; once.
+
+    It runs on a thread of its own. With `process=True` it runs in a process of its own, which a
+    test can `kill` and `restart`; take that too where the program forks while the broker runs.
+    `data_dir` keeps the data, which are otherwise temporary. Settings go by Kafka's names, with
+    underscores as keywords (`num_partitions=3`) or as they are in a mapping
+    (`Broker({"log.retention.ms": 1000})`); those in the environment do not count. Two have other
+    defaults here than in `onceflow serve`: `listen` is any free port of 127.0.0.1, and
+    `group.initial.rebalance.delay.ms` is 0, because a test should not wait for members to come.
+
+    A wrong setting raises `InvalidSetting`; all else that keeps it from starting raises
+    `BrokerNotStarted`. When it ended before it was told to, leaving the block raises
+    `BrokerEnded`, unless there is an exception under way already.
+
+    A child that the program forks may use `bootstrap`; for it, `stop` does nothing.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, SettingValue] | None = None,
+        /,
+        *,
+        process: bool = False,
+        data_dir: str | Path | None = None,
+        durability: str = "fsync",
+        **more_settings: SettingValue,
+    ) -> None:
+        self._is_process = process
+        self._kept_dir = None if data_dir is None else Path(data_dir)
+        self._settings = {
+            **_texts(DEFAULTS),
+            **_texts(settings or {}),
+            **_texts({"durability": durability, **more_settings}),
+        }
+        self._state = _State.NEW
+        self._owner = os.getpid()
+        self._lock = threading.RLock()
+        self._cleanup = ExitStack()
+        self._host: Host | None = None
+        self._data_dir = Path()
+        self._address = Address("", 0)
+        self._log_before = ""
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """`HOST:PORT`, for `bootstrap.servers`. The same after a restart."""
+        self._require("bootstrap")
+        return str(self._address)
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the data are."""
+        return self._data_dir
+
+    @property
+    def pid(self) -> int:
+        """The broker's own process; with `process=True` only. Another one after a restart."""
+        self._require("pid")
+        return self._process_host("pid").pid
+
+    @property
+    def log_text(self) -> str:
+        """The last lines that it logged, also when it is over."""
+        return self._log_before + (self._host.log_text if self._host else "")
+
+    # --- start and stop -----------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Returns when clients can connect."""
+        with self._lock:
+            self._require("start")
+            self._owner = os.getpid()
+            try:
+                self._prepare()
+                self._start_host()
+            except BaseException:
+                self._finish()
+                raise
+            atexit.register(self.stop)
+            self._cleanup.callback(atexit.unregister, self.stop)
+        return self
+
+    def stop(self) -> None:
+        """Ends it in an orderly way, and removes what is temporary. May be repeated."""
+        if os.getpid() == self._owner:
+            with self._lock:
+                self._finish()
+
+    def restart(self) -> None:
+        """Starts it again on the same data and the same port, after a `kill` or a clean stop."""
+        with self._lock:
+            self._require("restart")
+            try:
+                self._stop_host()
+                self._start_host()
+            except BaseException:
+                self._finish()
+                raise
+
+    def kill(self) -> None:
+        """SIGKILL; with `process=True` only. Returns when the process is gone."""
+        with self._lock:
+            self._require("kill")
+            self._process_host("kill").kill()
+            self._state = _State.KILLED
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            failure = self._finish()
+        if failure is not None and error is None:
+            raise BrokerEnded(f"the broker ended too early: {failure}") from failure
+
+    async def __aenter__(self) -> Self:
+        try:
+            await _beside(self.start)
+        except asyncio.CancelledError:
+            await _beside(self.stop)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await _beside(lambda: self.__exit__(kind, error, traceback))
+
+    # --- inside -------------------------------------------------------------------------------
+
+    def _require(self, what: str) -> None:
+        if os.getpid() != self._owner and what != "bootstrap":
+            raise BrokerMisused(f"{what}: this process was forked off the one that has the broker")
+        if self._state not in _ALLOWED[what]:
+            again = "; make a new Broker" if self._state is _State.STOPPED else ""
+            raise BrokerMisused(f"{what}: this broker {self._state.value}{again}")
+
+    def _process_host(self, what: str) -> ProcessHost:
+        if not isinstance(self._host, ProcessHost):
+            raise BrokerMisused(f"{what}: the broker is no process; use Broker(process=True)")
+        return self._host
+
+    def _prepare(self) -> None:
+        """Settings, directory and port, which stay the same over restarts."""
+        listen = self._config(Path("unused")).listen
+        if self._kept_dir is None:
+            directory = tempfile.mkdtemp(prefix="onceflow-")
+            self._cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._data_dir = Path(directory)
+        else:
+            self._data_dir = self._kept_dir.absolute()
+        reserved = self._cleanup.enter_context(_reserve(listen))
+        self._address = Address(listen.host, reserved.getsockname()[1])
+        self._settings |= {"listen": str(self._address)}
+
+    def _config(self, data_dir: Path) -> BrokerConfig:
+        return load_config({**self._settings, "data.dir": str(data_dir)}, {}, None)
+
+    def _start_host(self) -> None:
+        if self._is_process:
+            self._host = ProcessHost({**self._settings, "data.dir": str(self._data_dir)})
+        else:
+            self._host = ThreadHost(self._config(self._data_dir))
+        try:
+            self._host.start()
+        except (OnceflowError, OSError) as error:
+            raise BrokerNotStarted(f"the broker did not start: {error}") from error
+        self._state = _State.RUNNING
+
+    def _stop_host(self) -> Exception | None:
+        host, self._host = self._host, None
+        if host is None:
+            return None
+        failure = host.stop()
+        self._log_before += host.log_text
+        return failure
+
+    def _finish(self) -> Exception | None:
+        with self._cleanup:
+            self._state = _State.STOPPED
+            return self._stop_host()
+
+
+def _texts(settings: Mapping[str, SettingValue]) -> dict[str, str]:
+    """Settings by their dotted names, as a configuration file would have them."""
+    return {
+        name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in settings.items()
+    }
+
+
+def _reserve(listen: Address) -> socket.socket:
+    """A socket that holds the port, on which only the broker listens.
+
+    Between a kill and a restart nobody else is given the port: no other broker, and no client
+    that tries to connect to it and would otherwise find itself at the other end.
+    """
+    try:
+        found = socket.getaddrinfo(*listen, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, place = found[0]
+        reserved = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(place)
+        except OSError:
+            reserved.close()
+            raise
+    except OSError as error:
+        raise BrokerNotStarted(
+            f"the broker cannot listen on {listen}: {error.strerror}; "
+            "choose another address, or port 0 for any that is free"
+        ) from error
+    return reserved
+
+
+async def _beside(work: Callable[[], object]) -> None:
+    """Runs blocking work on another thread. It cannot be interrupted: a cancellation waits."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise

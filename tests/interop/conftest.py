@@ -56,8 +56,11 @@ def compare(brokers: dict[str, str]) -> Compare:
 
     def run_and_compare(script: Script) -> None:
         with ThreadPoolExecutor(len(brokers)) as pool:
-            runs = {name: pool.submit(run, script, at) for name, at in brokers.items()}
-        saw = {name: future.result() for name, future in runs.items()}
+            runs = {broker: pool.submit(run, script, at) for broker, at in brokers.items()}
+        for broker, future in runs.items():
+            if problem := future.exception():
+                problem.add_note(f"on {broker}")
+        saw = {broker: future.result() for broker, future in runs.items()}
         name = script.__name__
         for broker, transcript in saw.items():
             if broker != REFERENCE:

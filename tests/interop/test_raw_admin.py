@@ -161,7 +161,6 @@ def configs(bootstrap: str, names: Names, transcript: Transcript) -> None:
         ("compression.type", SET, "gzip"),
         ("message.timestamp.type", SET, "LogAppendTime"),
         ("retention.ms", DELETE, None),
-        ("min.insync.replicas", SET, "2"),
     ]
     with RawConnection(bootstrap) as connection:
         create_topic(connection, topic, configs={"segment.bytes": "2000000"})
@@ -184,6 +183,16 @@ def configs(bootstrap: str, names: Names, transcript: Transcript) -> None:
         )
         transcript.note("max.message.bytes took effect", error)
         assert error == "MESSAGE_TOO_LARGE"
+
+
+def too_few_replicas(bootstrap: str, names: Names, transcript: Transcript) -> None:
+    """min.insync.replicas above what there is: acks=1 is taken, acks=all is what Kafka says."""
+    topic = names("topic")
+    with RawConnection(bootstrap) as connection:
+        create_topic(connection, topic, configs={"min.insync.replicas": "2"})
+        for acks in (1, -1):
+            answer = produce(connection, topic, batch(b"a"), acks=acks)
+            transcript.note(f"acks={acks}", stable(answer, bootstrap))
 
 
 def every_topic_config(bootstrap: str, names: Names, transcript: Transcript) -> None:
@@ -252,6 +261,7 @@ SCRIPTS: tuple[Script, ...] = (
     deletion,
     more_partitions,
     configs,
+    too_few_replicas,
     every_topic_config,
     odd_resources,
     auto_creation,

@@ -3,7 +3,7 @@
     python -m tests.sim.campaign [--seconds 600] [--first-seed 1000]
 
 Prints one line a seed; ends with status 1 at the first broken promise, naming seed, boundary and
-image, which `LogWorkload(seed, steps)` and `crash_images(..., seed=seed)` bring back.
+image, which `LogWorkload(seed, ...)` and `crash_images(..., seed=seed)` bring back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ SUBSETS = 4
 
 
 def check_seed(seed: int) -> int:
-    """Every image of one workload; how many there were. Every fourth seed runs without syncs."""
+    """Every image of one workload; how many there were. Every fourth seed runs without syncs, every
+    second one compacts."""
     durability = Durability.OS if seed % 4 == 3 else Durability.FSYNC
-    workload = LogWorkload(seed, STEPS, durability=durability)
+    compacting = seed % 8 in (1, 2, 3, 6)
+    workload = LogWorkload(seed, STEPS, durability=durability, compacting=compacting)
     count = 0
     for image in crash_images(workload.disk, seed=seed, subsets=SUBSETS):
         check_image(image, workload)

@@ -100,7 +100,7 @@ def _check_store(store: LogStore, workload: LogWorkload, boundary: int, *, all_k
         if log is not None:
             found = _check_bytes(log, past)
             _check_cuts(past, found, boundary)
-            _check_keys(log, past, found)
+            _check_records(log, past, found)
             if all_kept:
                 _check_start(log, past, boundary)
                 survivors |= _surviving(log, past, found, boundary)
@@ -163,22 +163,31 @@ def _is_left_of(batch: StoredBatch, asked: Asked) -> bool:
     return same == was and rows_of(bytes(batch.buffer)).items() <= rows_of(asked.data).items()
 
 
-def _check_keys(log: PartitionLog, past: list[Asked], found: dict[int, StoredBatch]) -> None:
-    """A record that is missing was displaced by a later one of its key, which is there."""
+def _check_records(log: PartitionLog, past: list[Asked], found: dict[int, StoredBatch]) -> None:
+    """All batches are there as they were appended; where the log is compacted, a record that is
+    missing was displaced by a later one of its key, which is there."""
+    changed = [
+        asked
+        for offset, asked in _surviving_appends(log, past).items()
+        if asked.end > log.start_offset
+        and not (offset in found and found[offset].buffer == asked.data)
+    ]
+    if not changed:
+        return
     there: Rows = {}
     for batch in found.values():
         there |= rows_of(bytes(batch.buffer))
     latest = {key: offset for offset, (key, _, _) in sorted(there.items())}
-    for batch_offset, asked in _surviving_appends(log, past).items():
-        if batch_offset in found and found[batch_offset].buffer == asked.data:
-            continue
+    for asked in changed:
+        if asked.offset >= log.compaction.cleaned_to:
+            raise PromiseBroken(f"the batch at {asked.offset} is gone")
         for offset, (key, _, _) in rows_of(asked.data).items():
             if offset >= log.start_offset and latest.get(key, -1) < offset:
                 raise PromiseBroken(f"the latest record of key {key!r}, at {offset}, is gone")
 
 
 def _surviving_appends(log: PartitionLog, past: list[Asked]) -> dict[int, Asked]:
-    """The appends that must have survived because the log ends behind them, by base offset."""
+    """The last appends at each offset, of those that the log ends behind."""
     appends: dict[int, Asked] = {}
     for asked in past:
         if asked.kind == "truncate":

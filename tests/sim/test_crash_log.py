@@ -13,14 +13,19 @@ import pytest
 
 from onceflow.errors import IndexInvalid
 from onceflow.log.checkpoint import Durability
+from onceflow.log.cleaning import Outcome
+from onceflow.log.compactor import Compactor
 from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
+from onceflow.log.partition_log import PartitionLog
 from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
+from onceflow.log.swap import Swap
+from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Op, SimDisk, Sync, SyncDir, SyncWrite
+from onceflow.runtime.sim_disk import Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,
@@ -43,12 +48,61 @@ def check_all(workload: LogWorkload, *, subsets: int = SUBSETS, first: int = 0) 
     return count
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 6])
 def test_no_promise_is_broken_by_a_power_cut_at_any_op(seed: int) -> None:
     workload = LogWorkload(seed, steps=60)
     assert {asked.kind for asked in workload.asked} >= {"append", "create", "start"}
     assert all(asked.acked_at is not None for asked in workload.asked)
     assert check_all(workload) > len(workload.disk.ops)
+
+
+def swaps(disk: SimDisk) -> int:
+    """How many segments compaction has replaced."""
+    renames = (op for op in disk.ops if isinstance(op, Rename))
+    return sum(op.old.endswith(".log.cleaned") for op in renames)
+
+
+@pytest.mark.parametrize(
+    ("seed", "durability"), [(9, Durability.FSYNC), (5, Durability.FSYNC), (6, Durability.OS)]
+)
+def test_compaction_loses_no_latest_record_whenever_the_power_goes(
+    seed: int, durability: Durability
+) -> None:
+    workload = LogWorkload(seed, steps=60, compacting=True, durability=durability)
+    assert swaps(workload.disk) >= 2
+    check_all(workload)
+
+
+def test_the_checks_notice_a_compaction_that_does_not_wait_for_its_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest = Compactor._swap
+
+    def hasty(log: PartitionLog, outcome: Outcome) -> Swap:
+        swap = honest(log, outcome)
+        swap.rename(log._disk)
+        monkeypatch.setattr(swap, "rename", lambda _: None, raising=False)
+        return swap
+
+    monkeypatch.setattr(Compactor, "_swap", staticmethod(hasty))
+    with pytest.raises(PromiseBroken):
+        check_all(LogWorkload(seed=9, steps=60, compacting=True))
+
+
+def test_the_checks_notice_a_compaction_that_forgets_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    from onceflow.log import cleaner
+
+    honest = cleaner._Judge._filtered
+
+    def forgetful(
+        judge: cleaner._Judge, batch: StoredBatch, rows: cleaner._Rows, row: int
+    ) -> StoredBatch | None:
+        judge._latest[b"k3"] = 1 << 40
+        return honest(judge, batch, rows, row)
+
+    monkeypatch.setattr(cleaner._Judge, "_filtered", forgetful)
+    with pytest.raises(PromiseBroken, match="latest record of key b'k3'"):
+        check_all(LogWorkload(seed=9, steps=60, compacting=True))
 
 
 def test_a_stop_and_a_start_on_the_way_change_nothing() -> None:

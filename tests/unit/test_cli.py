@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from onceflow import __version__
+from onceflow.cli import run
 
 
 def onceflow(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +28,8 @@ def test_help_names_the_commands() -> None:
     done = onceflow("--help")
     assert done.returncode == 0
     assert "Exactly-once streaming" in done.stdout
-    assert "demo" in done.stdout
+    for command in ("serve", "topics", "produce", "consume", "groups", "log", "demo"):
+        assert f"\n  {command} " in done.stdout
     assert "demo-writer" not in done.stdout  # for the demo's own use
 
 
@@ -38,7 +44,52 @@ def test_wrong_arguments_are_named() -> None:
     done = onceflow("demo", "--kills", "0")
     assert done.returncode == 2
     assert "--kills" in done.stderr
-    assert "No such command 'serv'" in onceflow("serv").stderr
+    done = onceflow("serv")
+    assert done.returncode == 2
+    assert "No such command 'serv'. Did you mean 'serve'?" in done.stderr
+    done = onceflow("consume", "orders", "--from", "soon", "--json")
+    assert done.returncode == 2
+    assert "'soon' is none of: earliest" in json.loads(done.stderr)["error"]["message"]
+
+
+def test_the_help_waits_for_nothing_heavy() -> None:
+    program = (
+        "import sys; from onceflow.cli import run; status = run(['--help']); "
+        "heavy = {'numba', 'numpy', 'pyarrow', 'kio', 'rich', 'asyncio'} & set(sys.modules); "
+        "sys.exit(f'loaded {heavy}' if heavy else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["topics create", "produce", "consume", "groups reset-offsets", "log dump", "serve"]
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command.split(), "--help"]) == 0
+    assert f"Usage: onceflow {command} [OPTIONS]" in capsys.readouterr().out
+
+
+def test_a_broker_that_is_down_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    assert run(["topics", "list", "--bootstrap", address]) == 1
+    said = capsys.readouterr().err
+    assert f"error: nothing listens at {address}" in said
+    assert "hint:  start a broker with `onceflow serve`" in said
+    assert run(["topics", "list", "--bootstrap", address, "--json"]) == 1
+    output = capsys.readouterr()
+    assert json.loads(output.err)["error"]["type"] == "BrokerUnreachable"
+    assert output.out == ""
+
+
+def test_the_address_may_come_from_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ONCEFLOW_BOOTSTRAP", "127.0.0.1:port")
+    assert run(["groups", "list"]) == 1
+    assert "'127.0.0.1:port' is not the address of a broker" in capsys.readouterr().err
 
 
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed(tmp_path: Path) -> None:

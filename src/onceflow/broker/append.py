@@ -7,8 +7,9 @@ but the batch itself, where the config wants another codec.
 from __future__ import annotations
 
 from onceflow.broker.refusal import Refused
+from onceflow.broker.topic_config import TopicConfig
 from onceflow.broker.topics import Topic
-from onceflow.errors import BatchMalformed, RecordError
+from onceflow.errors import RecordError
 from onceflow.records.batch import (
     CODEC_MASK,
     MAGIC,
@@ -17,7 +18,7 @@ from onceflow.records.batch import (
     NewBatch,
     StoredBatch,
 )
-from onceflow.records.validate import validate_records
+from onceflow.records.validate import RecordsSummary, validate_records
 from onceflow.wire.error_code import ErrorCode
 
 _ZSTD_FROM = 7
@@ -40,10 +41,12 @@ def checked_batch(topic: Topic, records: memoryview | None, version: int, now_ms
         )
     if header.attributes & TRANSACTIONAL_BIT:
         raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction under way")
-    _check_records(topic, batch, now_ms)
+    summary = _checked_records(topic, batch, now_ms)
     codec = CODECS.get(config.compression_type)
     if codec is not None and codec != header.attributes & CODEC_MASK:
-        return _recompressed(batch, codec)
+        return _recompressed(batch, codec, _level(config, codec))
+    if summary.max_timestamp != header.max_timestamp:
+        return batch.with_max_timestamp(summary.max_timestamp)
     return batch
 
 
@@ -55,10 +58,7 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
             ErrorCode.INVALID_RECORD,
             f"only batches of magic {MAGIC} are served, not {records[_MAGIC_AT]}",
         )
-    try:
-        batch = NewBatch.parse(records)
-    except BatchMalformed as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+    batch = NewBatch.parse(records)
     if batch.header.attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
@@ -66,7 +66,7 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
     return batch
 
 
-def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
+def _checked_records(topic: Topic, batch: NewBatch, now_ms: int) -> RecordsSummary:
     config = topic.config
     summary = validate_records(batch)
     if summary.null_keys and "compact" in config.cleanup_policy:
@@ -76,7 +76,7 @@ def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
             f"{summary.null_keys}",
         )
     if config.message_timestamp_type == LOG_APPEND_TIME:
-        return
+        return summary
     if summary.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
         raise Refused(
             ErrorCode.INVALID_TIMESTAMP,
@@ -85,6 +85,7 @@ def _check_records(topic: Topic, batch: NewBatch, now_ms: int) -> None:
         )
     if config.message_timestamp_before_max_ms < _FOREVER:
         _check_oldest(batch, now_ms, config.message_timestamp_before_max_ms)
+    return summary
 
 
 def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
@@ -102,7 +103,17 @@ def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
         )
 
 
-def _recompressed(batch: NewBatch, codec: Codec) -> NewBatch:
+def _level(config: TopicConfig, codec: Codec) -> int | None:
+    """The level that the topic wants; None is the codec's own default."""
+    if codec is Codec.GZIP:
+        return None if config.compression_gzip_level < 0 else config.compression_gzip_level
+    return {
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(codec)
+
+
+def _recompressed(batch: NewBatch, codec: Codec, level: int | None) -> NewBatch:
     from onceflow.records.columns import decode, encode
 
     header = batch.header
@@ -110,6 +121,7 @@ def _recompressed(batch: NewBatch, codec: Codec) -> NewBatch:
         return encode(
             decode([StoredBatch(header, batch.buffer)]),
             codec=codec,
+            level=level,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

@@ -1,8 +1,8 @@
 """What each embedded broker of a process logged, and nobody else's log changed by it.
 
-The logger `onceflow.broker` is opened as far as the brokers want to be heard, and each of them is
-told apart by the threads that it runs on. What the program itself gets to see, in its handlers
-and by its levels, is what it would have seen without.
+While brokers run, the logger `onceflow.broker` is open as far as they want to be heard, and each is
+told apart by the threads that it runs on. What a program gets to see, by its own levels and in its
+own handlers, is what it would have seen without.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ MOST_LINES: Final = 2000
 _BROKER: Final = "onceflow.broker"
 _LOOP: Final = "asyncio"
 """Where an event loop tells of callbacks that failed."""
+_UNHEARD: Final = -1
+"""A level below that of any handler."""
 
 
 class LogBuffer:
@@ -43,7 +45,7 @@ class LogBuffer:
 
 
 class _Capture(logging.Handler):
-    """Offers everything to all buffers. Needs no lock, as the stream handlers do."""
+    """Offers everything to all buffers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,16 +59,13 @@ class _Capture(logging.Handler):
         return True
 
 
-class _Forward(logging.Handler):
-    """Stands for propagation: hands on what the program's own levels let through."""
+class _Opening(logging.Handler):
+    """Opens a logger further than the program has it, and keeps what is more from the program."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
         self._logger = logger
-        self._level_before = logger.level
-        self._level_set = logger.level
-        self._propagated_before = logger.propagate
-        logger.propagate = False
+        self._level_before = self._level_set = logger.level
 
     def open_to(self, level: int) -> None:
         """Lets the logger make records from this level on."""
@@ -74,10 +73,10 @@ class _Forward(logging.Handler):
         self._level_set = min(level, self._wanted())
         self._logger.setLevel(self._level_set)
 
-    def restore(self) -> None:
+    def close(self) -> None:
         self._notice_change()
         self._logger.setLevel(self._level_before)
-        self._logger.propagate = self._propagated_before
+        super().close()
 
     def _notice_change(self) -> None:
         """The program may have set a level of its own since."""
@@ -85,14 +84,16 @@ class _Forward(logging.Handler):
             self._level_before = self._level_set = self._logger.level
 
     def _wanted(self) -> int:
+        """The level from which on the program would see records."""
         parent = self._logger.parent
         inherited = parent.getEffectiveLevel() if parent else logging.NOTSET
         return self._level_before or inherited
 
     def handle(self, record: logging.LogRecord) -> bool:
-        parent = self._logger.parent
-        if parent is not None and self._propagated_before and self._is_wanted(record):
-            parent.callHandlers(record)
+        # Nothing but propagation leads from here to the program's handlers, and a record cannot
+        # be taken out of it; but no handler takes a record of such a level.
+        if not self._is_wanted(record):
+            record.levelno = _UNHEARD
         return True
 
     def _is_wanted(self, record: logging.LogRecord) -> bool:
@@ -111,45 +112,38 @@ class _Tap:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._capture = _Capture()
-        self._forward: _Forward | None = None
+        self._opening: _Opening | None = None
 
     def attach(self, buffer: LogBuffer) -> None:
         with self._lock:
             self._capture.buffers += (buffer,)
-            if self._forward is None:
-                self._open()
-            self._adjust()
+            opening = self._opening or self._open()
+            opening.open_to(min(each.level for each in self._capture.buffers))
 
     def detach(self, buffer: LogBuffer) -> None:
         with self._lock:
-            self._capture.buffers = tuple(
-                each for each in self._capture.buffers if each is not buffer
-            )
-            if self._capture.buffers:
-                self._adjust()
-            else:
-                self._close()
+            left = tuple(each for each in self._capture.buffers if each is not buffer)
+            self._capture.buffers = left
+            if self._opening is not None and left:
+                self._opening.open_to(min(each.level for each in left))
+            elif self._opening is not None:
+                self._close(self._opening)
 
-    def _open(self) -> None:
+    def _open(self) -> _Opening:
         logger = logging.getLogger(_BROKER)
-        self._forward = _Forward(logger)
-        logger.addHandler(self._forward)
+        self._opening = _Opening(logger)
         logger.addHandler(self._capture)
+        logger.addHandler(self._opening)
         logging.getLogger(_LOOP).addHandler(self._capture)
+        return self._opening
 
-    def _adjust(self) -> None:
-        if self._forward is not None:
-            self._forward.open_to(min(each.level for each in self._capture.buffers))
-
-    def _close(self) -> None:
-        forward, self._forward = self._forward, None
-        if forward is None:
-            return
+    def _close(self, opening: _Opening) -> None:
+        self._opening = None
         logger = logging.getLogger(_BROKER)
-        logger.removeHandler(forward)
         logger.removeHandler(self._capture)
+        logger.removeHandler(opening)
         logging.getLogger(_LOOP).removeHandler(self._capture)
-        forward.restore()
+        opening.close()
 
 
 _tap: Final = _Tap()

@@ -50,10 +50,10 @@ def _sections(item: pytest.Item, when: str) -> list[tuple[str, str]]:
     loaded = sys.modules.get("onceflow.broker.embedded")
     if loaded is None:  # nobody can have a broker
         return []
-    given = getattr(item, "funcargs", None) or {}
+    given: dict[str, object] | None = getattr(item, "funcargs", None)
     return [
         (f"Captured log of {name} {when}", _tail(value.log_text))
-        for name, value in given.items()
+        for name, value in (given or {}).items()
         if isinstance(value, loaded.Broker) and value.log_text
     ]
 

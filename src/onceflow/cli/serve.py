@@ -19,41 +19,48 @@ import typer
 _AT_ONCE = 130
 
 
+DataDir = Annotated[
+    str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(help="The address to listen on; port 0 is any free one.", metavar="HOST:PORT"),
+]
+Advertise = Annotated[
+    str | None,
+    typer.Option(help="The address that clients are told to connect to.", metavar="HOST:PORT"),
+]
+DurabilityName = Annotated[
+    str | None,
+    typer.Option(
+        help="fsync: acknowledged means on the disk. os: as Kafka's default, unsynced.",
+        metavar="fsync|os",
+    ),
+]
+ConfigFile = Annotated[Path | None, typer.Option(help="Settings from a TOML file.", metavar="FILE")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any other setting; may be repeated.", metavar="KEY=VALUE"),
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Allow other machines to connect.")]
+LogLevel = Annotated[
+    str | None, typer.Option(metavar="debug|info|warning|error", help="How much to log.")
+]
+LogFormat = Annotated[
+    str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
+]
+
+
 def serve(
-    data_dir: Annotated[
-        str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(help="The address to listen on; port 0 is any free one.", metavar="HOST:PORT"),
-    ] = None,
-    advertise: Annotated[
-        str | None,
-        typer.Option(help="The address that clients are told to connect to.", metavar="HOST:PORT"),
-    ] = None,
-    durability: Annotated[
-        str | None,
-        typer.Option(
-            help="fsync: acknowledged means on the disk. os: as Kafka's default, unsynced.",
-            metavar="fsync|os",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Settings from a TOML file.", metavar="FILE")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any other setting; may be repeated.", metavar="KEY=VALUE"),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow other machines to connect.")
-    ] = False,
-    log_level: Annotated[
-        str | None, typer.Option(metavar="debug|info|warning|error", help="How much to log.")
-    ] = None,
-    log_format: Annotated[
-        str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
-    ] = None,
+    data_dir: DataDir = None,
+    listen: Listen = None,
+    advertise: Advertise = None,
+    durability: DurabilityName = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
+    insecure: Insecure = False,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
 ) -> None:
     """Run a broker in the foreground."""
     from onceflow.broker.config import load_config

@@ -251,12 +251,19 @@ class NewBatch(NamedTuple):
     ) -> StoredBatch:
         """As `assign`, with the broker's time for all records; this is under the CRC."""
         attributes = self.header.attributes | LOG_APPEND_TIME_BIT
+        return self._restamped(attributes, timestamp_ms).assign(base_offset, leader_epoch)
+
+    def with_max_timestamp(self, timestamp_ms: int) -> NewBatch:
+        """The batch with the largest timestamp that its records really have."""
+        return self._restamped(self.header.attributes, timestamp_ms)
+
+    def _restamped(self, attributes: int, max_timestamp: int) -> NewBatch:
         _ATTRIBUTES.pack_into(self.buffer, _CHECKED_FROM, attributes)
-        _OFFSET.pack_into(self.buffer, _MAX_TIMESTAMP_AT, timestamp_ms)
+        _OFFSET.pack_into(self.buffer, _MAX_TIMESTAMP_AT, max_timestamp)
         crc = crc32c(self.buffer[_CHECKED_FROM:])
         _CRC.pack_into(self.buffer, _CRC_AT, crc)
-        header = self.header._replace(attributes=attributes, max_timestamp=timestamp_ms, crc=crc)
-        return NewBatch(header, self.buffer).assign(base_offset, leader_epoch)
+        header = self.header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
+        return NewBatch(header, self.buffer)
 
 
 def seal(

@@ -207,6 +207,7 @@ def encode(
     columns: pa.RecordBatch | pa.Table,
     *,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
@@ -218,6 +219,7 @@ def encode(
         columns,
         max_batch_bytes=_LARGEST_BATCH,
         codec=codec,
+        level=level,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -236,6 +238,7 @@ def encode_all(
     *,
     max_batch_bytes: int,
     codec: Codec = Codec.NONE,
+    level: int | None = None,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
@@ -256,7 +259,7 @@ def encode_all(
         position += size
         batches.append(
             seal(
-                room if codec is Codec.NONE else _compressed(codec, room),
+                room if codec is Codec.NONE else _compressed(codec, level, room),
                 attributes=attributes,
                 last_offset_delta=rows - 1,
                 base_timestamp=base_timestamp,
@@ -299,6 +302,6 @@ def _write_batches(
     return memoryview(target).cast("B"), list(zip(*[numbers] * len(Written), strict=True))
 
 
-def _compressed(codec: Codec, room: memoryview) -> bytearray:
-    section: Buffer = compress(codec, room[HEADER_SIZE:])
+def _compressed(codec: Codec, level: int | None, room: memoryview) -> bytearray:
+    section: Buffer = compress(codec, room[HEADER_SIZE:], level)
     return bytearray(b"".join((bytes(HEADER_SIZE), section)))

@@ -1,0 +1,208 @@
+"""What users write and read: places, settings, lines, formats, bytes as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+import typer
+
+from onceflow.cli.lines import InputMalformed, json_parser, parse_lines, read_lines, text_parser
+from onceflow.cli.output import counted
+from onceflow.cli.record_format import Record, format_renderer, json_renderer, records_of
+from onceflow.cli.report import as_document, hint_for
+from onceflow.cli.values import (
+    Place,
+    Position,
+    bytes_from_json,
+    bytes_to_json,
+    parse_position,
+    parse_settings,
+    time_text,
+)
+from onceflow.client.errors import BrokerUnreachable, TopicNotFound
+from onceflow.client.simple_producer import NewRecord
+from onceflow.records.batch import StoredBatch
+from onceflow.records.columns import decode, encode
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("earliest", Position(Place.EARLIEST)),
+        ("Latest", Position(Place.LATEST)),
+        ("0", Position(Place.OFFSET, 0)),
+        ("9223372036854775807", Position(Place.OFFSET, 2**63 - 1)),
+        ("@1700000000123", Position(Place.TIMESTAMP, 1_700_000_000_123)),
+        ("2023-11-14T22:13:20Z", Position(Place.TIMESTAMP, 1_700_000_000_000)),
+        ("2023-11-14T23:13:20.5+01:00", Position(Place.TIMESTAMP, 1_700_000_000_500)),
+    ],
+)
+def test_places(text: str, position: Position) -> None:
+    assert parse_position(text) == position
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    here = parse_position("2023-11-14T22:13:20").number - parse_position("2023-11-14").number
+    assert here == (22 * 3600 + 13 * 60 + 20) * 1000
+
+
+@pytest.mark.parametrize("text", ["", "-1", "@", "@-5", "soon", "9223372036854775808", "1.5"])
+def test_what_is_no_place_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"earliest, latest, an offset \(42\), a time"):
+        parse_position(text)
+
+
+def test_settings() -> None:
+    assert parse_settings(["a=1", "b = x=y ", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1", ""):
+        with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
+            parse_settings([wrong])
+
+
+def test_times() -> None:
+    assert time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_text(2**63 - 1) == str(2**63 - 1)
+
+
+@pytest.mark.parametrize(
+    "data", [None, b"", b"text", "ümlaut".encode(), b"\xff\x00", b"\xed\xa0\x80"]
+)
+def test_bytes_go_through_json_and_back(data: bytes | None) -> None:
+    assert bytes_from_json(json.loads(json.dumps(bytes_to_json(data))), "value") == data
+
+
+@pytest.mark.parametrize("value", [1, True, [], {}, {"base64": 1}, {"base64": "a"}, {"b": "YQ=="}])
+def test_other_json_is_no_value(value: object) -> None:
+    with pytest.raises(ValueError, match="the value"):
+        bytes_from_json(value, "the value")
+
+
+def test_numbers_of_things() -> None:
+    assert counted(1, "record") == "1 record"
+    assert counted(2000, "record") == "2,000 records"
+    assert counted(0, "batch") == "0 batches"
+
+
+# --- lines in ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def pipe_with(*pieces: bytes) -> Iterator[int]:
+    reading, writing = os.pipe()
+    try:
+        for piece in pieces:
+            os.write(writing, piece)
+        os.close(writing)
+        yield reading
+    finally:
+        os.close(reading)
+
+
+def test_lines_are_cut_whatever_their_ends() -> None:
+    with pipe_with(b"one\ntwo\r\n\nlast") as descriptor:
+        assert list(read_lines(descriptor)) == [[b"one", b"two", b""], [b"last"]]
+    with pipe_with() as descriptor:
+        assert list(read_lines(descriptor)) == []
+
+
+def test_a_line_that_comes_in_pieces_is_one() -> None:
+    reading, writing = os.pipe()
+    lines = read_lines(reading)
+    os.write(writing, b"a\nhal")
+    assert next(lines) == [b"a"]
+    os.write(writing, b"f\n")
+    assert next(lines) == [b"half"]
+    os.close(writing)
+    assert next(lines, None) is None
+    os.close(reading)
+
+
+def test_keys_stand_before_the_first_separator() -> None:
+    parse = text_parser("::", (("h", b"1"),))
+    assert parse(b"a::b::c") == NewRecord(b"b::c", b"a", (("h", b"1"),))
+    assert parse(b"::") == NewRecord(b"", b"", (("h", b"1"),))
+    assert text_parser(None, ())(b"a::b") == NewRecord(b"a::b")
+
+
+def test_lines_before_a_bad_one_are_records_and_the_bad_one_is_numbered() -> None:
+    records, problem = parse_lines([b"a:1", b"b:2", b"c", b"d:4"], text_parser(":", ()), 10)
+    assert [each.value for each in records] == [b"1", b"2"]
+    assert isinstance(problem, InputMalformed)
+    assert "line 12 of the input cannot be sent: there is no key separator ':'" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b'"a"', "not a JSON object"),
+        (b"{}", "there is no 'value'"),
+        (b'{"value": "a", "vlaue": "b"}', "unknown field 'vlaue'"),
+        (b'{"value": {"a": 1}}', "value must be a string"),
+        (b'{"value": "a", "key": 5}', "key must be a string"),
+        (b'{"value": "a", "headers": {"a": "b"}}', "headers must be a list"),
+        (b'{"value": "a", "headers": [["a", "b"]]}', "a header must be"),
+        (b'{"value": "a", "timestamp": "now"}', "timestamp must be a whole number"),
+        (b'{"value": "a", "timestamp": true}', "timestamp must be a whole number"),
+    ],
+)
+def test_json_lines_that_are_no_records_say_why(line: bytes, said: str) -> None:
+    _, problem = parse_lines([line], json_parser(()), 1)
+    assert said in str(problem)
+
+
+# --- records out ------------------------------------------------------------------------------
+
+RECORD = Record("orders", 2, 41, 1_700_000_000_123, b"k", None, [{"key": "h", "value": b"1"}] * 2)
+
+
+def test_a_format_takes_fields_and_escapes() -> None:
+    render = format_renderer(r"{topic}/{partition}/{offset}\t{key}={value}{{}} {headers} {time}")
+    assert render(RECORD) == b"orders/2/41\tk=null{} h=1,h=1 2023-11-14T22:13:20.123Z\n"
+    raw = RECORD._replace(value=b"\xff\n\x00")
+    assert format_renderer("{value}")(raw) == b"\xff\n\x00\n"
+
+
+@pytest.mark.parametrize(
+    "template", ["{foo}", "{}", "{value", "{value.real}", "{key!r}", "{key:5}"]
+)
+def test_other_fields_are_refused(template: str) -> None:
+    with pytest.raises(typer.BadParameter, match=r"the fields are \{topic\}, "):
+        format_renderer(template)
+
+
+def test_what_consume_writes_produce_takes() -> None:
+    record = RECORD._replace(value=b"\xff", key="ü".encode())
+    line = json_renderer(record)
+    assert json.loads(line)["offset"] == 41
+    assert json_parser((("more", b""),))(line) == NewRecord(
+        b"\xff", "ü".encode(), (("h", b"1"), ("h", b"1"), ("more", b"")), 1_700_000_000_123
+    )
+
+
+def test_records_are_the_rows_of_columns_even_with_times_of_no_calendar() -> None:
+    columns = pa.record_batch(
+        {
+            "value": pa.array([b"a", None], pa.binary()),
+            "timestamp": pa.array([2**62, 5], pa.int64()),
+        }
+    )
+    batch = encode(columns)
+    rows = list(records_of("t", 1, decode([StoredBatch(batch.header, batch.buffer)])))
+    assert rows[0] == Record("t", 1, 0, 2**62, None, b"a", [])
+    assert rows[1] == Record("t", 1, 1, 5, None, None, [])
+
+
+def test_errors_carry_their_hints() -> None:
+    assert "onceflow serve" in (hint_for(BrokerUnreachable("x")) or "")
+    assert hint_for(ValueError("x")) is None
+    document = as_document(TopicNotFound("ordrs", ["orders"]))
+    assert document["error"]["type"] == "TopicNotFound"
+    assert document["error"]["message"] == "there is no topic 'ordrs'; did you mean 'orders'?"
+    assert "topics list" in document["error"]["hint"]

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,18 +21,23 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 class KafkaJarsError(RuntimeError):
-    """Apache Kafka's jars are not here and could not be fetched; the message says what to do."""
+    """Jars are not here and could not be fetched; the message says what to do."""
 
 
 def ensure_kafka_jars() -> Path:
     """The directory that holds the jars, after fetching them if need be."""
-    jars = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
+    return ensure_jars("pom.xml", f"kafka-{KAFKA_VERSION}", {"kafka.version": KAFKA_VERSION})
+
+
+def ensure_jars(pom: str, name: str, versions: Mapping[str, str]) -> Path:
+    """The directory `.cache/<name>` with what a pom beside this file asks for."""
+    jars = ROOT / ".cache" / name
     if not jars.is_dir():
-        _fetch(_find_maven(), jars)
+        _fetch(_find_maven(), Path(__file__).with_name(pom), jars, versions)
     return jars
 
 
-def _fetch(maven: str, jars: Path) -> None:
+def _fetch(maven: str, pom: Path, jars: Path, versions: Mapping[str, str]) -> None:
     jars.parent.mkdir(exist_ok=True)
     (jars.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix=f"{jars.name}.", dir=jars.parent) as scratch:
@@ -39,9 +45,9 @@ def _fetch(maven: str, jars: Path) -> None:
         _run(
             [
                 maven,
-                *("-q", "-B", "-f", str(Path(__file__).with_name("pom.xml"))),
+                *("-q", "-B", "-f", str(pom)),
                 "dependency:copy-dependencies",
-                f"-Dkafka.version={KAFKA_VERSION}",
+                *(f"-D{key}={value}" for key, value in versions.items()),
                 f"-DoutputDirectory={complete}",
             ]
         )
@@ -62,9 +68,9 @@ def _find_maven() -> str:
         maven = shutil.which("mvn")
     if maven is None:
         raise KafkaJarsError(
-            f"Apache Kafka {KAFKA_VERSION}'s jars are fetched by Maven, and mvn is not on PATH: "
+            "jars of Apache Kafka and Spark are fetched by Maven, and mvn is not on PATH: "
             "install Maven (Debian and Ubuntu: apt-get install maven), "
-            "then run python tools/kafka_jars.py"
+            "then run the tests again"
         )
     return maven
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import pytest
 
@@ -90,12 +90,14 @@ def kafka_jars(request: pytest.FixtureRequest) -> Path:
             f"there is no Java {OLDEST_USABLE} or later: install a JDK (Debian and Ubuntu: "
             "apt-get install default-jdk-headless) or name its java program in ONCEFLOW_JAVA"
         )
-    untested = [item.nodeid for item in request.session.items if _needs_jars(item)]
-    reason = f"NOT TESTED against Apache Kafka, because {problem}\n" + "\n".join(untested)
+    cannot_test(request, "kafka_jars", problem)
+
+
+def cannot_test(request: pytest.FixtureRequest, fixture: str, problem: str) -> NoReturn:
+    """Skips what needs a fixture that cannot be had, or fails where nothing may go untested."""
+    items = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
+    reason = f"NOT TESTED against programs of others, because {problem}\n"
+    reason += "\n".join(item.nodeid for item in items)
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
-
-
-def _needs_jars(item: pytest.Item) -> bool:
-    return "kafka_jars" in getattr(item, "fixturenames", ())

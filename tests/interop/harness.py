@@ -52,7 +52,7 @@ class Names:
         if isinstance(value, str):
             return self._hide_text(value)
         if isinstance(value, dict):
-            return {self.hide(key): self.hide(inner) for key, inner in value.items()}
+            return {str(self.hide(key)): self.hide(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.hide(inner) for inner in value]
         if isinstance(value, set | frozenset):

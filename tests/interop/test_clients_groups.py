@@ -169,10 +169,9 @@ def committed_offsets(client: Client, names: Names, transcript: Transcript) -> N
 def static_members(client: Client, names: Names, transcript: Transcript) -> None:
     """An instance that comes back within its session has its partitions again."""
     topic, group = ready_topic(names, partitions=PARTITIONS), names("group")
-    members = [
-        Member(lambda: client.join(group, topic, instance="one")),
-        Member(lambda: client.join(group, topic, instance="two")),
-    ]
+    members = [Member(lambda: client.join(group, topic, instance="one"))]
+    settle(members)
+    members.append(Member(lambda: client.join(group, topic, instance="two")))
     transcript.note("two", settle(members))
     held = members[1].assignment
     members.pop().stop()

@@ -56,7 +56,7 @@ def config(durability: Durability = Durability.FSYNC, *, compacting: bool = Fals
 def make_batch(rand: random.Random, timestamp: int) -> NewBatch:
     """A batch of records of a few keys, some without a value, from one of a few producers."""
     count = rand.randint(1, 4)
-    size = rand.choice((0, 100, 300, 800)) // count
+    size = rand.choice((20, 150, 400, 900)) // count
     columns = pa.record_batch(
         {
             "key": pa.array([b"k%d" % rand.randrange(6) for _ in range(count)], pa.binary()),

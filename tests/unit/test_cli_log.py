@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 
 from onceflow.cli import run
 from onceflow.cli.segment_files import NoSegments, SegmentFile, SegmentWalk, find_segments
+from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.records.control import marker
+from onceflow.runtime.background import Inline
+from onceflow.runtime.disk import RealDisk
+from onceflow.runtime.rand import RealRand
+from onceflow.types import LogId
 
 NAME = "00000000000000000000.log"
 
@@ -52,6 +58,25 @@ def test_batches_and_records_of_a_partition(
     assert lines[1]["records"] == []
     assert (lines[2]["batches"], lines[2]["records"], lines[2]["problem"]) == (2, 3, None)
     assert lines[3]["base_offset"] == 5
+
+
+def test_the_files_of_a_store_that_is_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = LogStore.open(RealDisk(tmp_path), Inline(), RealRand(), StoreConfig())
+    ids = [LogId(UUID(int=1), partition) for partition in range(2)]
+    store.create("orders", ids)
+    columns = pa.record_batch({"value": pa.array([b"a", b"b"], pa.binary())})
+    for first in range(0, 10, 2):
+        store.append(store.logs[ids[1]], encode(columns, now_ms=1).assign(first, 0))
+    status, lines = dump(capsys, str(tmp_path))
+    store.close()
+    assert status == 0
+    files = [each for each in lines if each["type"] == "file"]
+    assert [(each["batches"], each["records"], each["problem"]) for each in files] == [
+        (0, 0, None),
+        (5, 10, None),
+    ]
 
 
 def test_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

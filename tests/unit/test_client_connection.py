@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import uvloop
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
@@ -22,7 +24,7 @@ from onceflow.client.errors import (
     RequestTimedOut,
 )
 from onceflow.client.versions import SPOKEN, Versions, choose
-from onceflow.runtime.net import Net
+from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.sim_faults import NetFaults
 from onceflow.runtime.sim_world import World, run
 from onceflow.wire.api import ApiKey
@@ -32,6 +34,7 @@ from tests.unit.client_helpers import (
     ADDRESS,
     CLOSE,
     PORT,
+    FakeBroker,
     api_versions,
     connect,
     listen,
@@ -112,6 +115,33 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_again(
     simulate(program)
 
 
+def test_a_broker_that_will_not_say_what_it_speaks_is_told() -> None:
+    def answer(version: int, request: Any) -> Any:
+        return replace(api_versions({}), error_code=ErrorCode.invalid_request)
+
+    async def program(client: Net, broker: Net) -> None:
+        await listen(broker, {ApiKey.API_VERSIONS: answer})
+        with pytest.raises(NotKafka, match=r"does not say.*INVALID_REQUEST"):
+            await connect(client)
+
+    simulate(program)
+
+
+def test_it_runs_on_uvloop_too() -> None:
+    async def main() -> None:
+        net = RealNet()
+        listener = await net.listen("127.0.0.1", 0, lambda: FakeBroker(answers, []))
+        connection = await Connection.open(net, Address(listener.host, listener.port))
+        answer = await connection.request(ApiKey.METADATA, ALL_TOPICS)
+        assert answer.topics[0].name == "orders"
+        connection.close()
+        await listener.close()
+
+    answers = {ApiKey.METADATA: lambda *_: metadata({"orders": {0: 1}})}
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
 def test_an_api_that_is_not_offered_is_named_with_both_ranges() -> None:
     async def program(client: Net, broker: Net) -> None:
         offer = {ApiKey.METADATA: Versions(20, 22)}
@@ -173,8 +203,6 @@ def test_a_closed_port_and_an_unknown_name_are_told_apart() -> None:
     simulate(program)
 
     async def unknown() -> None:
-        from onceflow.runtime.net import RealNet
-
         with pytest.raises(BrokerUnreachable, match=r"'no-such-host\.invalid'.*is not known"):
             await Connection.open(RealNet(), Address("no-such-host.invalid", 9092))
 

@@ -43,7 +43,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     if report.failed:
-        report.sections += _sections(item, report.when or "")
+        report.sections += _sections(item, report.when)
 
 
 def _sections(item: pytest.Item, when: str) -> list[tuple[str, str]]:

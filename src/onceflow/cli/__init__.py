@@ -30,9 +30,8 @@ COMMANDS: Final = {
     ),
     "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
     "demo": LazyCommand(
-        "onceflow.cli.demo", "demo", "Kill a writing process and show that nothing is lost."
+        "onceflow.cli.demo", "demo", "Kill a broker under load and show that nothing is lost."
     ),
-    "demo-writer": LazyCommand("onceflow.cli.demo_writer", "demo_writer", "", is_hidden=True),
 }
 
 _FIRST_STEPS: Final = """\b

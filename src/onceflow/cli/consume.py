@@ -33,46 +33,51 @@ POLL_SECONDS: Final = 0.5
 COMMIT_SECONDS: Final = 5.0
 
 
+Start = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="earliest, latest, an offset, or a time (2025-03-01T12:00:00Z, or @ and "
+        "milliseconds). With --group, only where the group has committed nothing.",
+    ),
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one. Repeatable."),
+]
+Most = Annotated[
+    int | None,
+    typer.Option("--max", "-n", metavar="N", min=1, help="Stop after so many records."),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group", "-g", metavar="GROUP", help="Go on where this group is; commit what was read."
+    ),
+]
+Follow = Annotated[
+    bool, typer.Option("--follow/--exit-at-end", "-f/-e", help="Wait for more, or end.")
+]
+Template = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="TEXT",
+        help=r"Such as '{offset}\t{key}\t{value}'; also {topic}, {partition}, {timestamp} "
+        "(milliseconds), {time}, {headers}.",
+    ),
+]
+
+
 def consume(
     topic: TopicName,
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="earliest, latest, an offset, or a time (2025-03-01T12:00:00Z, or @ and "
-            "milliseconds). With --group, only where the group has committed nothing.",
-        ),
-    ] = "earliest",
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one. Repeatable."),
-    ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option("--max", "-n", metavar="N", min=1, help="Stop after so many records."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-g",
-            metavar="GROUP",
-            help="Go on where this group is, and commit what was read.",
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow/--exit-at-end", "-f/-e", help="Wait for more, or end.")
-    ] = True,
-    template: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="TEXT",
-            help=r"Such as '{offset}\t{key}\t{value}'; also {topic}, {partition}, {timestamp} "
-            "(milliseconds), {time}, {headers}.",
-        ),
-    ] = DEFAULT_FORMAT,
+    start: Start = "earliest",
+    partition: Partitions = None,
+    most: Most = None,
+    group: Group = None,
+    follow: Follow = True,
+    template: Template = DEFAULT_FORMAT,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:

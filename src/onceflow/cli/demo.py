@@ -1,152 +1,102 @@
-"""`onceflow demo`: kills a writing process again and again and shows that nothing is lost.
+"""`onceflow demo`: a broker is killed again and again under load, and loses nothing.
 
-A child process appends to four partitions; each batch that it reports as durable is noted here.
-In the middle of that the child is killed with SIGKILL, the logs are recovered, and every noted
-batch must be there, byte for byte, at the offset that was acknowledged.
+The broker is a process of its own. Payments go through it by a Kafka client that others wrote, and
+while some are in flight it is killed with SIGKILL and started again on its data. At the end all is
+read back: every payment that was acknowledged must be where it was acknowledged, and in order.
+Ends with status 1 if one is not.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from onceflow.cli.demo_writer import log_ids
-from onceflow.log.partition_log import PartitionLog
-from onceflow.log.store import LogStore, StoreConfig
-from onceflow.records.batch import StoredBatch, iter_stored
-from onceflow.records.columns import decode
-from onceflow.runtime.background import Inline
-from onceflow.runtime.clock import RealClock
-from onceflow.runtime.disk import RealDisk
-from onceflow.runtime.rand import RealRand
+from onceflow.errors import OnceflowError
 
-READ_BYTES = 1 << 20
+if TYPE_CHECKING:
+    from onceflow.broker.embedded import Broker
+    from onceflow.cli.demo_load import Load
+    from onceflow.cli.demo_screen import Screen
 
-Acked = dict[tuple[int, int], int]
-"""(partition, base offset) to the CRC of the batch that was acknowledged there."""
+ACKNOWLEDGED_BETWEEN: Final = 10_000
+_PATIENCE_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one kill left."""
-
-    acked: int
-    found: int
-    lost: int
-    records: int
-    replayed: int
-    recovery_ms: float
+class DemoStuck(OnceflowError):
+    """Nothing was acknowledged for too long."""
 
 
 def demo(
-    kills: Annotated[int, typer.Option(min=1, max=100, help="How often to kill the writer.")] = 5,
-    batches: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Acknowledged batches before each kill.")
-    ] = 2000,
-    directory: Annotated[
-        Path | None, typer.Option(help="Keep the data here; else it is temporary.")
+    kills: Annotated[int, typer.Option(min=1, max=100, help="How often to kill the broker.")] = 4,
+    client: Annotated[
+        str | None,
+        typer.Option(help="Which Kafka client to use: confluent-kafka, kafka-python or aiokafka."),
     ] = None,
 ) -> None:
-    """Kills a writing process in the middle of its work and shows that nothing is lost."""
-    console = Console()
+    """Kill a broker under load, again and again, and show that nothing is lost."""
+    from rich.console import Console
+
+    from onceflow.broker.embedded import Broker
+    from onceflow.cli.demo_clients import PARTITIONS, find_client
+    from onceflow.cli.demo_ledger import judge
+    from onceflow.cli.demo_load import Load, read_back
+    from onceflow.cli.demo_screen import Phase, Progress, Screen, verdict_lines
+
+    chosen = find_client(client)
+    console = Console(highlight=False)
     console.print(
-        "A process appends payments to [bold]4 partitions[/]; every batch it reports is on the "
-        "disk.\nIt is killed with [bold]SIGKILL[/] while it writes. What it had reported must be "
-        "there, byte for byte.\n"
+        f"Payments go through [bold]{chosen.package}[/] into an Onceflow broker, which is killed "
+        f"with [bold]SIGKILL[/] {kills} times while it works.\n",
+        soft_wrap=not console.is_terminal,
     )
-    with tempfile.TemporaryDirectory(prefix="onceflow-demo-") as scratch:
-        data = directory or Path(scratch)
-        rounds = list(_rounds(console, data, kills, batches))
-    console.print(_table(rounds))
-    lost = sum(each.lost for each in rounds)
-    if lost:
-        console.print(f"[bold red]{lost} acknowledged batches were lost[/]")
+    progress = Progress(chosen.package, kills)
+    screen = Screen(console, progress)
+    with screen.live(), Broker(process=True, num_partitions=PARTITIONS) as broker:
+        progress.load = load = Load(chosen, broker.bootstrap)
+        load.start()
+        for _ in range(kills):
+            progress.phase = Phase.UP
+            progress.where = f"{broker.bootstrap}, process {broker.pid}"
+            _kill(broker, load, screen)
+        load.stop()
+        progress.phase = Phase.READING_BACK
+        read_back(chosen, broker.bootstrap, load.acknowledged, progress.found)
+    verdict = judge(load.acknowledged, load.seen, progress.found)
+    console.print()
+    for line in verdict_lines(verdict, kills):
+        console.print(line, soft_wrap=True)
+    if not verdict.is_good:
         raise typer.Exit(1)
-    console.print(
-        f"[bold green]Nothing lost:[/] {rounds[-1].acked:,} acknowledged batches "
-        f"({rounds[-1].records:,} records) survived {kills} kills."
-    )
 
 
-def _rounds(console: Console, data: Path, kills: int, batches: int) -> Iterator[Round]:
-    acked: Acked = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console) as progress:
-        for number in range(kills):
-            task = progress.add_task(f"writing, then kill {number + 1}", total=batches)
-            for partition, offset, crc in _write_and_kill(data, batches):
-                acked[partition, offset] = crc
-                progress.advance(task)
-            yield _recover(data, acked)
+def _kill(broker: Broker, load: Load, screen: Screen) -> None:
+    """Lets the stream flow, kills the broker in the midst of it, and waits for it to flow again."""
+    from onceflow.cli.demo_screen import Kill
+
+    enough = len(load.acknowledged) + ACKNOWLEDGED_BETWEEN
+    _wait(load, lambda: len(load.acknowledged) >= enough and load.in_flight > 0)
+    in_flight = load.in_flight
+    broker.kill()
+    killed_at = time.monotonic()
+    screen.killed()
+    acknowledged = len(load.acknowledged)
+    broker.restart()
+    listening_ms = (time.monotonic() - killed_at) * 1000
+    # By now the client has told of all that the broker had acknowledged before it was killed.
+    old = len(load.acknowledged)
+    _wait(load, lambda: len(load.acknowledged) > old)
+    next_ack_ms = (time.monotonic() - killed_at) * 1000
+    screen.back(Kill(acknowledged, in_flight, listening_ms, next_ack_ms))
 
 
-def _write_and_kill(data: Path, batches: int) -> Iterator[tuple[int, int, int]]:
-    """What the writer reported up to its death: some more than `batches`."""
-    command = [sys.executable, "-m", "onceflow", "demo-writer", str(data)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-        if writer.stdout is None:
-            raise typer.Exit(1)
-        for count, line in enumerate(writer.stdout):
-            if count == batches:
-                writer.kill()
-            if line.endswith("\n"):  # the last line may have been cut off by the kill
-                partition, offset, crc = map(int, line.split())
-                yield partition, offset, crc
-
-
-def _recover(data: Path, acked: Acked) -> Round:
-    clock = RealClock()
-    started = clock.monotonic()
-    store = LogStore.open(RealDisk(data), Inline(), RealRand(), StoreConfig())
-    recovery_ms = (clock.monotonic() - started) * 1000
-    found: Acked = {}
-    records = 0
-    for log_id in log_ids():
-        for batch in _batches(store.logs[log_id]):
-            found[log_id.partition, batch.header.base_offset] = batch.header.crc
-            records += decode([batch]).num_rows
-    lost = sum(found.get(place) != crc for place, crc in acked.items())
-    replayed = store.report.entries
-    store.close()
-    return Round(len(acked), len(found), lost, records, replayed, recovery_ms)
-
-
-def _batches(log: PartitionLog) -> Iterator[StoredBatch]:
-    offset = log.start_offset
-    while offset < log.high_watermark:
-        for batch in iter_stored(log.read(offset, READ_BYTES).read(), expected_base_offset=offset):
-            offset = batch.header.next_offset
-            yield batch
-
-
-def _table(rounds: list[Round]) -> Table:
-    table = Table(title="After each kill")
-    for name in (
-        "kill",
-        "acknowledged batches",
-        "found",
-        "lost",
-        "replayed from the journal",
-        "recovery",
-    ):
-        table.add_column(name, justify="right")
-    for number, each in enumerate(rounds, 1):
-        table.add_row(
-            str(number),
-            f"{each.acked:,}",
-            f"{each.found:,}",
-            f"[green]{each.lost}[/]" if not each.lost else f"[bold red]{each.lost}[/]",
-            f"{each.replayed:,} entries",
-            f"{each.recovery_ms:.0f} ms",
-        )
-    return table
+def _wait(load: Load, until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not until():
+        load.check()
+        if time.monotonic() > deadline:
+            raise DemoStuck(f"nothing more was acknowledged within {_PATIENCE_SECONDS:.0f} s")
+        time.sleep(_LOOK_SECONDS)

@@ -30,7 +30,6 @@ class LazyCommand(NamedTuple):
     module: str
     attribute: str
     summary: str
-    is_hidden: bool = False
 
     def load(self, name: str) -> Any:
         found = getattr(import_module(self.module), self.attribute)
@@ -46,7 +45,6 @@ class LazyCommand(NamedTuple):
         return TyperCommand(
             name,
             help=self.summary,
-            hidden=self.is_hidden,
         )
 
 

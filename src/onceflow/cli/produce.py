@@ -32,39 +32,43 @@ class Compression(Enum):
     ZSTD = "zstd"
 
 
+InputFile = Annotated[
+    Path | None,
+    typer.Option("--file", "-f", metavar="PATH", help="Read lines here, not from standard input."),
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option(
+        "--key-separator", "-k", metavar="TEXT", help="What stands between a line's key and value."
+    ),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record. Repeatable."),
+]
+ToPartition = Annotated[
+    int | None,
+    typer.Option(
+        "--partition", "-p", metavar="N", min=0, max=2**31 - 1, help="All to this one; else by key."
+    ),
+]
+SpeakJson = Annotated[
+    bool,
+    typer.Option("--json", help="Lines are JSON, as `consume --json` writes it; so is output."),
+]
+
+
 def produce(
     topic: TopicName,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", "-f", metavar="PATH", help="Read lines from here, not from standard input."
-        ),
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            "-k",
-            metavar="TEXT",
-            help="What stands between a line's key and value.",
-        ),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record. Repeatable."),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, max=2**31 - 1, help="All to this one; else by key."),
-    ] = None,
+    file: InputFile = None,
+    key_separator: KeySeparator = None,
+    header: Header = None,
+    partition: ToPartition = None,
     compression: Annotated[
         Compression, typer.Option(help="How batches are compressed.")
     ] = Compression.NONE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Lines are JSON, as `consume --json` writes it; so is output."),
-    ] = False,
+    as_json: SpeakJson = False,
 ) -> None:
     """Send each line of the input as a record.
 

@@ -9,11 +9,13 @@ all others would queue behind it.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections import deque
-from typing import Any, Final
+from functools import cache
+from importlib import metadata
+from typing import Any, Final, cast
 
-from onceflow import __version__
 from onceflow.client.address import Address
 from onceflow.client.errors import (
     AnswerMalformed,
@@ -56,8 +58,8 @@ class _Stream(asyncio.BufferedProtocol):
         self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self.transport = transport
+        # Not asked whether it is one: those of uvloop are no subclass.
+        self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._frames.get_buffer()
@@ -216,19 +218,22 @@ class Connection:
 
     async def _agree_on_versions(self) -> None:
         """Asks in the newest version; a broker that does not know it answers in version 0."""
-        version = SPOKEN[ApiKey.API_VERSIONS].newest
+        asked = SPOKEN[ApiKey.API_VERSIONS].newest
         while True:
-            kind: Any = message_class(ApiKey.API_VERSIONS, version, "request")
+            kind: Any = message_class(ApiKey.API_VERSIONS, asked, "request")
             names = {
                 "client_software_name": _SOFTWARE_NAME,
-                "client_software_version": __version__,
+                "client_software_version": _software_version(),
             }
-            message = kind(**names) if is_flexible(ApiKey.API_VERSIONS, version) else kind()
-            frame = await self.exchange(ApiKey.API_VERSIONS, version, encode(message))
-            if read_int(INT16, frame, 0)[0] != _UNSUPPORTED_VERSION or version == 0:
+            message = kind(**names) if is_flexible(ApiKey.API_VERSIONS, asked) else kind()
+            frame = await self.exchange(ApiKey.API_VERSIONS, asked, encode(message))
+            if read_int(INT16, frame, 0)[0] != _UNSUPPORTED_VERSION or asked == 0:
                 break
-            version = _older_version(self._decode(ApiKey.API_VERSIONS, 0, frame), version)
-        answer = self._decode(ApiKey.API_VERSIONS, version, frame)
+            asked = _older_version(self._decode(ApiKey.API_VERSIONS, 0, frame), asked)
+        answer = self._decode(ApiKey.API_VERSIONS, asked, frame)
+        if answer.error_code.value:
+            name = answer.error_code.name.upper()
+            raise NotKafka(f"{self.address} does not say which versions it speaks ({name})")
         self._theirs = {
             each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys
         }
@@ -240,6 +245,15 @@ class Connection:
             message = f"{self.address} answers {key.name} version {version} wrongly: {error}"
             self._stream.fail(AnswerMalformed, message)
             raise AnswerMalformed(message) from error
+
+
+@cache
+def _software_version() -> str:
+    """What brokers are told, in the few letters that they allow."""
+    try:
+        return re.sub(r"[^a-zA-Z0-9.-]", "-", metadata.version("onceflow"))
+    except metadata.PackageNotFoundError:  # run from its sources
+        return "unknown"
 
 
 def _older_version(refusal: Any, tried: int) -> int:

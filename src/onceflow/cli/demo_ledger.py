@@ -1,0 +1,62 @@
+"""What a run was promised, held against what is there: pure bookkeeping.
+
+A payment that is found twice is legal: the broker had stored it, was killed before it could say so,
+and the client sent it again. That ends with idempotent producers. A payment that was acknowledged,
+or that a reader has seen, must stay where it was; and payments stay in the order they were sent in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from onceflow.cli.demo_clients import Place
+
+Payments = Mapping[Place, int]
+"""Numbers of payments by place."""
+
+
+class Verdict(NamedTuple):
+    """How many payments, of which kind."""
+
+    acknowledged: int
+    found: int
+    lost: int
+    """Acknowledged, and not found at that place."""
+    vanished: int
+    """Seen by a reader, and not found at that place later."""
+    out_of_order: int
+    """Found behind a payment that was sent after them."""
+    repeated: int
+    """Found once more."""
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.lost or self.vanished or self.out_of_order)
+
+
+def judge(acknowledged: Payments, seen: Payments, found: Payments) -> Verdict:
+    """Compares all that is known of one topic with what it holds."""
+    out_of_order = repeated = 0
+    known: set[int] = set()
+    latest: dict[int, int] = {}
+    for place in sorted(found):
+        number = found[place]
+        if number in known:
+            repeated += 1
+        elif number < latest.get(place.partition, -1):
+            out_of_order += 1
+        known.add(number)
+        latest[place.partition] = max(number, latest.get(place.partition, -1))
+    return Verdict(
+        len(acknowledged),
+        len(found),
+        _missing(acknowledged, found),
+        _missing(seen, found),
+        out_of_order,
+        repeated,
+    )
+
+
+def _missing(expected: Payments, found: Payments) -> int:
+    return sum(found.get(place) != number for place, number in expected.items())

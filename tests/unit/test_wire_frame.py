@@ -1,0 +1,181 @@
+"""Frames out of a stream of bytes: however it was cut, held or grown; and what is refused."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onceflow.errors import FrameTooLarge
+from onceflow.wire.frame import FrameReader
+
+MOST = 4 << 20
+
+
+class Taker:
+    """Takes frames; says no after those whose numbers are in `stops`."""
+
+    def __init__(self, stops: frozenset[int] = frozenset(), scratch: int = 4096) -> None:
+        self.frames: list[bytes] = []
+        self.stops = stops
+        self.reader = FrameReader(memoryview(bytearray(scratch)), MOST, self.take)
+        self.is_paused = False
+
+    def take(self, frame: memoryview) -> bool:
+        assert not self.is_paused, "a frame was handed over though none was wanted"
+        self.frames.append(bytes(frame))
+        self.is_paused = len(self.frames) in self.stops
+        return not self.is_paused
+
+    def feed(self, data: bytes) -> None:
+        """As a transport does: as much as the buffer takes, and nothing while paused."""
+        while data:
+            self.resume()
+            room = self.reader.get_buffer()
+            size = min(len(room), len(data))
+            assert size, "a buffer without room"
+            room[:size] = data[:size]
+            data = data[size:]
+            assert self.reader.received(size) is not self.is_paused
+
+    def resume(self) -> None:
+        while self.is_paused:
+            self.is_paused = False
+            assert self.reader.resume() is not self.is_paused
+
+
+def framed(frames: list[bytes]) -> bytes:
+    return b"".join(struct.pack(">i", len(each)) + each for each in frames)
+
+
+def cut(data: bytes, at: list[int]) -> list[bytes]:
+    places = sorted({min(each, len(data)) for each in at})
+    return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True)]
+
+
+FRAMES = st.lists(
+    st.binary(min_size=1, max_size=40) | st.integers(1, 12_000).map(lambda size: b"x" * size),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    frames=FRAMES,
+    at=st.lists(st.integers(0, 30_000), max_size=10),
+    stops=st.frozensets(st.integers(1, 8)),
+    scratch=st.integers(5, 5000),
+)
+def test_any_cut_of_a_stream_gives_the_same_frames(
+    frames: list[bytes], at: list[int], stops: frozenset[int], scratch: int
+) -> None:
+    taker = Taker(stops, scratch)
+    for piece in cut(framed(frames), at):
+        taker.feed(piece)
+    taker.resume()
+    assert taker.frames == frames
+    assert taker.reader.is_between_frames
+    assert taker.reader.buffered_bytes == 0
+
+
+@settings(deadline=None)
+@given(frames=FRAMES.filter(bool), at=st.integers(0, 100_000))
+def test_a_part_of_a_frame_is_seen_as_one(frames: list[bytes], at: int) -> None:
+    taker = Taker()
+    stream = framed(frames)
+    end = at % len(stream)
+    taker.feed(stream[:end])
+    ends = [len(framed(frames[:number])) for number in range(len(frames) + 1)]
+    assert taker.reader.is_between_frames == (end in ends)
+    taker.feed(stream[end:])
+    assert taker.frames == frames
+
+
+def test_one_byte_at_a_time() -> None:
+    taker = Taker()
+    for byte in framed([b"one", b"t" * 300, b"three"]):
+        taker.feed(bytes([byte]))
+    assert taker.frames == [b"one", b"t" * 300, b"three"]
+
+
+def test_scratch_is_shared_and_what_one_holds_is_its_own() -> None:
+    scratch = memoryview(bytearray(64))
+    first, second = Taker(), Taker()
+    for taker in (first, second):
+        taker.reader = FrameReader(scratch, MOST, taker.take)
+    for number in range(len(framed([b"first"]))):
+        first.feed(framed([b"first"])[number : number + 1])
+        second.feed(framed([b"other"])[number : number + 1])
+    assert (first.frames, second.frames) == ([b"first"], [b"other"])
+
+
+def test_frames_in_the_scratch_buffer_are_not_copied() -> None:
+    scratch = memoryview(bytearray(1000))
+    seen: list[memoryview] = []
+
+    def take(frame: memoryview) -> bool:
+        seen.append(frame)
+        return True
+
+    reader = FrameReader(scratch, MOST, take)
+    data = framed([b"one", b"two"])
+    reader.get_buffer()[: len(data)] = data
+    reader.received(len(data))
+    assert [each.obj for each in seen] == [scratch.obj, scratch.obj]
+    scratch[4:7] = b"ONE"
+    assert bytes(seen[0]) == b"ONE"
+
+
+@pytest.mark.parametrize("length", [0, -1, -(2**31), MOST + 1, 2**31 - 1])
+def test_lengths_that_are_not_allowed_are_refused_before_anything_is_kept(length: int) -> None:
+    taker = Taker()
+    with pytest.raises(FrameTooLarge, match=rf"{length} bytes .* allowed is 1 to {MOST}"):
+        taker.feed(struct.pack(">i", length))
+    assert not taker.frames
+
+
+def test_the_largest_frame_is_allowed() -> None:
+    taker = Taker()
+    taker.feed(framed([bytes(MOST)]))
+    assert [len(each) for each in taker.frames] == [MOST]
+
+
+def test_a_refusal_says_what_else_it_looks_like() -> None:
+    for start, hint in (
+        (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
+        (b"POST /topics", "HTTP"),
+        (b"HEAD / HTTP/1.0", "HTTP"),
+        (bytes.fromhex("16030100c8010000"), "TLS"),
+    ):
+        with pytest.raises(FrameTooLarge, match=hint):
+            Taker().feed(start)
+
+
+def test_announced_bytes_take_no_memory_before_they_come() -> None:
+    """A thousand connections that each announce the largest frame and send a little of it."""
+    scratch = memoryview(bytearray(4096))
+    readers = [FrameReader(scratch, 1 << 30, lambda _: True) for _ in range(20)]
+    tracemalloc.start()
+    try:
+        for reader in readers:
+            part = struct.pack(">i", 1 << 30) + b"a little"
+            reader.get_buffer()[: len(part)] = part
+            reader.received(len(part))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 25 << 20
+    assert sum(reader.buffered_bytes for reader in readers) <= 20 << 20
+
+
+def test_memory_grows_with_what_has_come() -> None:
+    taker = Taker()
+    body = bytes(range(256)) * ((MOST - 5) // 256)
+    stream = framed([body])
+    for start in range(0, len(stream), 100_000):
+        taker.feed(stream[start : start + 100_000])
+        assert taker.reader.buffered_bytes <= max(1 << 20, 2 * (start + 100_000))
+    assert taker.frames == [body]

@@ -4,9 +4,9 @@
 
 All brokers run from the start, warmed up alike, and one at a time is under load; the order of their
 turns is reversed from round to round. Raw numbers go to bench/results/broker.json, a chart to
-bench/results/broker.svg (broker-partial.* for a run that is quick or leaves something out). A turn
+bench/results/broker.svg (broker-partial.* for a run that is quick or lacks something). A turn
 that fails is reported and makes the bench end with status 1; a number that misses its goal is only
-said to.
+said to. A bench that is interrupted keeps what it has.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any, Final
 
 import confluent_kafka
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.broker_measures import FULL, MEASURES, QUICK, Measure, Turn, warm_up
@@ -109,8 +110,12 @@ def turns(measures: Sequence[Measure], targets: int, rounds: int) -> Iterator[tu
             yield from ((measure, round_number, target) for target in order)
 
 
-def run(arguments: argparse.Namespace, measures: Sequence[Measure], console: Console) -> Outcome:
-    outcome = Outcome()
+def run(
+    arguments: argparse.Namespace,
+    measures: Sequence[Measure],
+    console: Console,
+    outcome: Outcome,
+) -> None:
     SCRATCH.mkdir(exist_ok=True)
     scale = QUICK if arguments.quick else FULL
     columns = (TextColumn("{task.description:40}"), BarColumn(), MofNCompleteColumn())
@@ -134,7 +139,6 @@ def run(arguments: argparse.Namespace, measures: Sequence[Measure], console: Con
             progress.update(task, description=description)
             take(outcome, measure, Turn(target, round_number, scale, scratch))
             progress.advance(task)
-    return outcome
 
 
 def take(outcome: Outcome, measure: Measure, turn: Turn) -> None:
@@ -191,6 +195,27 @@ def keep(
     return findings
 
 
+def tell(
+    console: Console,
+    arguments: argparse.Namespace,
+    outcome: Outcome,
+    findings: Sequence[Finding],
+) -> None:
+    show_numbers(console, outcome.samples, arguments.targets)
+    show_findings(console, findings)
+    if arguments.quick:
+        console.print(
+            "[yellow]A quick run shows that all of it works. Its numbers mean nothing:[/] "
+            "the JVMs are cold, which makes Apache Kafka look slower than it is."
+        )
+    for failure in outcome.failures:
+        console.print(
+            f"[red]failed:[/] {failure.measure}, round {failure.round + 1}, {failure.target}: "
+            f"{escape(failure.message)}",
+            highlight=False,
+        )
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Onceflow's broker against Apache Kafka.")
     names = ", ".join(measure.name for measure in MEASURES)
@@ -207,8 +232,8 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> None:
-    # Asked to end, it stops the brokers and removes their data first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # Asked to end, it stops the brokers, removes their data and keeps the numbers it has.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = parse()
     console = Console()
     wanted = tuple(arguments.only.split(","))
@@ -224,32 +249,24 @@ def main() -> None:
             f"[yellow]Other work takes {facts['busy_before']:.0%} of this machine:[/] "
             "expect wide spreads."
         )
+    outcome = Outcome()
+    was_interrupted = False
     try:
-        outcome = run(arguments, measures, console)
+        run(arguments, measures, console, outcome)
     except BenchError as error:
         raise SystemExit(str(error)) from error
+    except KeyboardInterrupt:
+        was_interrupted = True
     is_whole = (
-        not arguments.quick
+        not (arguments.quick or was_interrupted or outcome.failures)
         and len(measures) == len(MEASURES)
         and set(arguments.targets) == set(TARGETS)
     )
     stem = "broker" if is_whole else "broker-partial"
     findings = keep(stem, arguments, facts, outcome)
-    show_numbers(console, outcome.samples, arguments.targets)
-    show_findings(console, findings)
-    if arguments.quick:
-        console.print(
-            "[yellow]A quick run shows that all of it works. Its numbers mean nothing:[/] "
-            "the JVMs are cold, which makes Apache Kafka look slower than it is."
-        )
-    for failure in outcome.failures:
-        console.print(
-            f"[red]failed:[/] {failure.measure}, round {failure.round + 1}, {failure.target}: "
-            f"{failure.message}",
-            highlight=False,
-        )
+    tell(console, arguments, outcome, findings)
     console.print(f"Raw numbers and chart: {RESULTS / stem}.*")
-    sys.exit(1 if outcome.failures else 0)
+    sys.exit(1 if outcome.failures or was_interrupted else 0)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,16 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.broker_targets import BenchError, Ours, Target, Usage, java_command, make_target, usage
+from bench.broker_targets import (
+    BenchError,
+    Ours,
+    Start,
+    Target,
+    Usage,
+    java_command,
+    make_target,
+    usage,
+)
 from tools.kafka_jars import ensure_kafka_jars
 
 PARTITIONS: Final = 4
@@ -53,7 +62,7 @@ class Scale(NamedTuple):
 
 FULL: Final = Scale(
     records={"1k": 200_000, "100": 800_000},
-    java_records={"1k": 50_000, "100": 300_000},
+    java_records={"1k": 30_000, "100": 150_000},
     passes={"1k": 4, "100": 2},
     latency_records=2000,
     memory_records=100_000,
@@ -62,7 +71,7 @@ FULL: Final = Scale(
 )
 QUICK: Final = Scale(
     records={"1k": 50_000, "100": 200_000},
-    java_records={"1k": 30_000, "100": 100_000},
+    java_records={"1k": 10_000, "100": 50_000},
     passes={"1k": 1, "100": 1},
     latency_records=300,
     memory_records=20_000,
@@ -248,16 +257,19 @@ def start(turn: Turn) -> Values:
     values: Values = {}
     if isinstance(again, Ours):
         shutil.rmtree(directory, ignore_errors=True)
-        os.sync()
-        values["start-empty"] = again.start().accepted
-        again.stop()
+        values["start-empty"] = start_and_stop(again).accepted
     elif not directory.exists():
-        again.start()
-        again.stop()
-    os.sync()
-    started = again.start()
-    again.stop()
+        start_and_stop(again)
+    started = start_and_stop(again)
     return {**values, "start": started.accepted, "start-answer": started.answered}
+
+
+def start_and_stop(target: Target) -> Start:
+    os.sync()
+    try:
+        return target.start()
+    finally:
+        target.stop()
 
 
 @contextmanager

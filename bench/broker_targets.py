@@ -10,6 +10,7 @@ processes are gone when `stop` returns.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -159,18 +160,20 @@ class Kafka(Target):
         super().__init__(name, directory)
         self._properties = properties
         self._jars = ensure_kafka_jars()
+        self._config = directory / "server.properties"
 
     def _prepare(self) -> None:
-        if self.directory.exists():
-            return
-        # One start by the tests' own tool leaves a formatted directory and its configuration.
-        with ApacheKafka(self._jars, self.directory, properties=self._properties) as kafka:
-            host, _, port = kafka.bootstrap.rpartition(":")
-            self.address = (host, int(port))
+        if not self.directory.exists():
+            # One start by the tests' own tool leaves a formatted directory and its configuration.
+            with ApacheKafka(self._jars, self.directory, properties=self._properties):
+                pass
+        listener = re.search(r"^listeners=PLAINTEXT://(.*?):(\d+)", self._config.read_text(), re.M)
+        if listener is None:
+            raise BenchError(f"{self._config} names no listener")
+        self.address = (listener[1], int(listener[2]))
 
     def _command(self) -> list[str]:
-        config = str(self.directory / "server.properties")
-        return [*java_command(self._jars, *KAFKA_JVM), "kafka.Kafka", config]
+        return [*java_command(self._jars, *KAFKA_JVM), "kafka.Kafka", str(self._config)]
 
     def _connect_if_ready(self) -> socket.socket | None:
         try:

@@ -111,8 +111,8 @@ class Aiokafka:
     """The client as such."""
 
     name = "aiokafka"
-    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    strategies = ("range", "roundrobin", "sticky")
+    codecs: Sequence[str] = ("none", "gzip", "snappy", "lz4", "zstd")
+    strategies: Sequence[str] = ("range", "roundrobin", "sticky")
     null_headers = True
 
     def __init__(self, bootstrap: str) -> None:

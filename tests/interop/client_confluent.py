@@ -16,7 +16,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by its stubs
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+)
 
 from tests.interop.clients import (
     HEARTBEAT_MS,
@@ -27,11 +35,26 @@ from tests.interop.clients import (
     Refused,
 )
 
+__all__ = (
+    "Confluent",
+    "refused",
+    "AdminClient",
+    "AlterConfigOpType",
+    "ConfigEntry",
+    "ConfigResource",
+    "OffsetSpec",
+)
 SECONDS = 15.0
 
 
 def refused(error: KafkaError) -> Refused:
     return Refused.by_code(error.code(), error.name())
+
+
+def received(message: Any) -> Received:
+    headers = tuple((key, value) for key, value in message.headers() or ())
+    place = (message.partition(), message.offset())
+    return Received(*place, message.key(), message.value(), headers, message.timestamp()[1])
 
 
 class ConfluentReader:
@@ -51,11 +74,7 @@ class ConfluentReader:
         for message in self._consumer.consume(500, seconds):
             if error := message.error():
                 raise refused(error)
-            headers = tuple((key, value) for key, value in message.headers() or ())
-            place = (message.partition(), message.offset())
-            found.append(
-                Received(*place, message.key(), message.value(), headers, message.timestamp()[1])
-            )
+            found.append(received(message))
         return found
 
     def seek(self, partition: int, offset: int) -> None:
@@ -84,12 +103,12 @@ class Confluent:
     """The client as such; each producer and consumer lives for one call or one reader."""
 
     name = "confluent"
-    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
-    strategies = ("range", "cooperative-sticky")
+    codecs: Sequence[str] = ("none", "gzip", "snappy", "lz4", "zstd")
+    strategies: Sequence[str] = ("range", "cooperative-sticky")
     null_headers = True
 
     def __init__(self, bootstrap: str) -> None:
-        self._common = {"bootstrap.servers": bootstrap, "client.id": "confluent"}
+        self._common: dict[str, Any] = {"bootstrap.servers": bootstrap, "client.id": "confluent"}
         # An error that is not fatal (a broker that closed a connection) is logged by default.
         self._common |= {"log_level": "0"}
         self._admin = AdminClient(self._common)

@@ -14,17 +14,33 @@ from tests.interop.clients import (
     Received,
     Refused,
 )
+from tests.interop.harness import eventually
 
 with warnings.catch_warnings():
     # It reads its message schemas, while it is imported, by a function that Python deprecates.
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-    from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
+    from kafka.admin import (
+        ConfigResource,
+        ConfigResourceType,
+        NewPartitions,
+        NewTopic,
+        OffsetSpec,
+    )
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata
 
+__all__ = (
+    "KafkaPython",
+    "translated",
+    "ConfigResource",
+    "ConfigResourceType",
+    "KafkaAdminClient",
+    "OffsetSpec",
+    "TopicPartition",
+)
 SECONDS = 15.0
 ASSIGNORS = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
 
@@ -87,8 +103,8 @@ class KafkaPython:
     """The client as such."""
 
     name = "kafka_python"
-    codecs = ("none", "gzip")
-    strategies = ("range", "cooperative-sticky")
+    codecs: Sequence[str] = ("none", "gzip")
+    strategies: Sequence[str] = ("range", "cooperative-sticky")
     null_headers = False
 
     def __init__(self, bootstrap: str) -> None:
@@ -148,6 +164,8 @@ class KafkaPython:
             session_timeout_ms=SESSION_MS,
             partition_assignment_strategy=(ASSIGNORS[strategy],),
         )
+        # A leader that does not know the topic's partitions yet hands out none, for good.
+        eventually(lambda: consumer.partitions_for_topic(topic), bool)
         consumer.subscribe([topic])
         return KafkaPythonReader(consumer, topic)
 

@@ -14,10 +14,10 @@ from tests.interop.raw_client import RawConnection
 from tests.interop.raw_steps import create_topic
 
 ClientScript = Callable[[Client, Names, Transcript], None]
-CLIENTS: Final[tuple[Callable[[str], Client], ...]] = (Confluent, Aiokafka, KafkaPython)
+CLIENTS: Final[tuple[type[Client], ...]] = (Confluent, Aiokafka, KafkaPython)
 
 
-def with_client(make: Callable[[str], Client], script: ClientScript) -> Script:
+def with_client(make: type[Client], script: ClientScript) -> Script:
     """The script, run with a client of its own; its name says which."""
 
     def run(bootstrap: str, names: Names, transcript: Transcript) -> None:

@@ -72,6 +72,7 @@ class Client(Protocol):
     strategies: Sequence[str]
     null_headers: bool
 
+    def __init__(self, bootstrap: str) -> None: ...
     def produce(
         self, topic: str, messages: Sequence[Message], *, acks: int = -1, codec: str = "none"
     ) -> list[int | str]:

@@ -3,6 +3,7 @@ a loud word on what is not tested without them."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,8 @@ def compare(brokers: dict[str, str]) -> Compare:
         for broker, future in runs.items():
             if problem := future.exception():
                 problem.add_note(f"on {broker}")
+        # What a client forgot to close is found here, and not in the next test.
+        gc.collect()
         saw = {broker: future.result() for broker, future in runs.items()}
         name = script.__name__
         for broker, transcript in saw.items():
@@ -90,7 +93,7 @@ def kafka_jars(request: pytest.FixtureRequest) -> Path:
             f"there is no Java {OLDEST_USABLE} or later: install a JDK (Debian and Ubuntu: "
             "apt-get install default-jdk-headless) or name its java program in ONCEFLOW_JAVA"
         )
-    cannot_test(request, "kafka_jars", problem)
+    return cannot_test(request, "kafka_jars", problem)
 
 
 def cannot_test(request: pytest.FixtureRequest, fixture: str, problem: str) -> NoReturn:

@@ -94,8 +94,7 @@ class KnownDifference:
         return (
             script == self.script
             and fnmatchcase(difference.place, self.place)
-            and (difference.apache_kafka, difference.onceflow)
-            == (self.apache_kafka, self.onceflow)
+            and (difference.apache_kafka, difference.onceflow) == (self.apache_kafka, self.onceflow)
         )
 
 

@@ -131,7 +131,8 @@ def plain(value: Any) -> Any:
 
 
 def error_name(code: int) -> str:
-    return ErrorCode(code).name.upper()
+    name: str = ErrorCode(code).name
+    return name.upper()
 
 
 class RawConnection:

@@ -93,7 +93,9 @@ def list_offset(
 ) -> Any:
     asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
     fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": [asked]}]}
-    answer = connection.ask(Api.LIST_OFFSETS, version, fields | {"isolation_level": 0, "timeout": 5000})
+    answer = connection.ask(
+        Api.LIST_OFFSETS, version, fields | {"isolation_level": 0, "timeout": 5000}
+    )
     return answer["topics"][0]["partitions"][0]
 
 
@@ -142,12 +144,12 @@ def wait_for_coordinator(connection: RawConnection, group: str) -> None:
     )
 
 
-def join_fields(group: str, member: str = "", **more: Any) -> dict[str, Any]:
+def join_fields(group: str, member_id: str = "", **more: Any) -> dict[str, Any]:
     return {
         "group_id": group,
         "session_timeout": 10_000,
         "rebalance_timeout": 10_000,
-        "member_id": member,
+        "member_id": member_id,
         "protocol_type": "consumer",
         "protocols": RANGE,
         **more,
@@ -157,7 +159,7 @@ def join_fields(group: str, member: str = "", **more: Any) -> dict[str, Any]:
 def join_alone(connection: RawConnection, group: str, *, instance: str | None = None) -> Any:
     """Joins as the only member and syncs; the answer to the join."""
     wait_for_coordinator(connection, group)
-    more = {"group_instance_id": instance}
+    more: dict[str, Any] = {"group_instance_id": instance}
     joined = connection.ask(Api.JOIN_GROUP, 5, join_fields(group, **more))
     if joined["error_code"] == "MEMBER_ID_REQUIRED":
         joined = connection.ask(Api.JOIN_GROUP, 5, join_fields(group, joined["member_id"], **more))

@@ -49,8 +49,15 @@ VERSIONS: Final[dict[Api, tuple[int, int]]] = {
 """What both brokers serve: Apache Kafka 4.3.1's ranges, but for two that end earlier with us."""
 
 NODES: Final = frozenset(
-    ("leader_id", "broker_id", "controller_id", "node_id", "leader_node", "replica_nodes")
-    + ("isr_nodes", "offline_replicas", "leader")
+    (
+        "broker_id",
+        "controller_id",
+        "isr_nodes",
+        "leader_id",
+        "node_id",
+        "offline_replicas",
+        "replica_nodes",
+    )
 )
 MESSAGES: Final = frozenset(("error_message", "batch_index_error_message"))
 

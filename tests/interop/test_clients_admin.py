@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.interop.client_scripts import CLIENTS, ClientScript, ready_topic, with_client
@@ -11,7 +9,11 @@ from tests.interop.clients import Client, Message, read_all, refusal_of
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript, eventually
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    # kafka-python leaves sockets for the garbage collector to close.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 CONFIGS = ("cleanup.policy", "compression.type", "max.message.bytes", "retention.ms")
 
@@ -70,5 +72,5 @@ SCRIPTS: tuple[ClientScript, ...] = (topics, creation_refusals, configs, delete_
 
 @pytest.mark.parametrize("make", CLIENTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_admin(make: Callable[[str], Client], script: ClientScript, compare: Compare) -> None:
+def test_admin(make: type[Client], script: ClientScript, compare: Compare) -> None:
     compare(with_client(make, script))

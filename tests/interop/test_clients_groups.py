@@ -11,9 +11,13 @@ import pytest
 from tests.interop.client_scripts import CLIENTS, ClientScript, ready_topic, with_client
 from tests.interop.clients import Client, Message, Place, Reader, Received
 from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript, eventually
+from tests.interop.harness import DidNotSettle, Names, Transcript, eventually
 
-pytestmark = pytest.mark.interop
+pytestmark = [
+    pytest.mark.interop,
+    # kafka-python leaves sockets for the garbage collector to close.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
 PARTITIONS = 10
 
@@ -47,7 +51,7 @@ class Member:
 
     def _positions(self, reader: Reader) -> dict[Place, int]:
         """Behind the last record of each partition that it has."""
-        topics = dict((partition, topic) for topic, partition in reader.assignment())
+        topics = {partition: topic for topic, partition in reader.assignment()}
         return {
             (topics[record.partition], record.partition): record.offset + 1
             for record in self.received
@@ -80,7 +84,12 @@ def shares(members: list[Member]) -> list[int] | None:
 
 def settle(members: list[Member]) -> list[int]:
     """The shares, once every partition is held and every member holds some."""
-    found = eventually(lambda: shares(members), lambda held: held is not None and min(held) > 0)
+    try:
+        found = eventually(lambda: shares(members), lambda held: held is not None and min(held) > 0)
+    except DidNotSettle as error:
+        for number, member in enumerate(members):
+            error.add_note(f"member {number} holds {sorted(member.assignment)}")
+        raise
     assert found is not None
     return found
 
@@ -193,5 +202,5 @@ SCRIPTS: tuple[ClientScript, ...] = (
 
 @pytest.mark.parametrize("make", CLIENTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
-def test_groups(make: Callable[[str], Client], script: ClientScript, compare: Compare) -> None:
+def test_groups(make: type[Client], script: ClientScript, compare: Compare) -> None:
     compare(with_client(make, script))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.interop.client_scripts import ready_topic
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript
-from tests.interop.client_scripts import ready_topic
 from tools.java import find_java
 from tools.kafka_jars import ensure_kafka_jars
 

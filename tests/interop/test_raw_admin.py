@@ -109,18 +109,18 @@ def more_partitions(bootstrap: str, names: Names, transcript: Transcript) -> Non
     with RawConnection(bootstrap) as connection:
         create_topic(connection, topic, partitions=2)
         for count in (1, 2, 0, -1, 3, 4):
-            row = {"name": topic, "count": count, "assignments": None}
+            row: dict[str, Any] = {"name": topic, "count": count, "assignments": None}
             if count == 4:
                 row["assignments"] = [{"broker_ids": [1]}, {"broker_ids": [1]}]
             fields = {"topics": [row], "timeout": 10_000, "validate_only": False}
             answer = connection.ask(Api.CREATE_PARTITIONS, 3, fields)
             transcript.note(f"to {count}", stable(answer, bootstrap))
         asked = {"topics": [{"name": topic, "topic_id": None}]}
-        row = eventually(
+        grown = eventually(
             lambda: connection.ask(Api.METADATA, 12, asked)["topics"][0],
-            lambda row: len(row["partitions"]) == 3,
+            lambda seen: len(seen["partitions"]) == 3,
         )
-        transcript.note("metadata", stable(row, bootstrap))
+        transcript.note("metadata", stable(grown, bootstrap))
         parts = {"topics": [{"name": topic}], "response_partition_limit": 2, "cursor": None}
         answer = connection.ask(Api.DESCRIBE_TOPIC_PARTITIONS, 0, parts)
         transcript.note("first two", stable(answer, bootstrap))
@@ -208,7 +208,13 @@ def every_topic_config(bootstrap: str, names: Names, transcript: Transcript) -> 
 
 def odd_resources(bootstrap: str, names: Names, transcript: Transcript) -> None:
     with RawConnection(bootstrap) as connection:
-        for kind, name in ((TOPIC, ""), (TOPIC, names("absent")), (0, "x"), (99, "x"), (BROKER, "x")):
+        for kind, name in (
+            (TOPIC, ""),
+            (TOPIC, names("absent")),
+            (0, "x"),
+            (99, "x"),
+            (BROKER, "x"),
+        ):
             row = {"resource_type": kind, "resource_name": name, "configuration_keys": ["a"]}
             answer = connection.ask(Api.DESCRIBE_CONFIGS, 4, {"resources": [row]})
             transcript.note(f"describe {kind} {names.hide(name)!r}", stable(answer, bootstrap))
@@ -251,8 +257,8 @@ def group_lists(bootstrap: str, names: Names, transcript: Transcript) -> None:
                 rows = [row for row in answer["groups"] if names.mine([row["group_id"]])]
                 label = f"states {states} types {types}"
                 transcript.note(label, stable(answer | {"groups": rows}, bootstrap))
-        fields = {"groups": [full, empty, simple], "include_authorized_operations": False}
-        answer = connection.ask(Api.DESCRIBE_GROUPS, 5, fields)
+        asked = {"groups": [full, empty, simple], "include_authorized_operations": False}
+        answer = connection.ask(Api.DESCRIBE_GROUPS, 5, asked)
         transcript.note("described", stable(answer, bootstrap))
 
 

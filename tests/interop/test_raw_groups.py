@@ -123,7 +123,7 @@ def member_refusals(bootstrap: str, names: Names, transcript: Transcript) -> Non
             fields = sync_fields(name, {"member_id": who, "generation_id": generation})
             answer = connection.ask(Api.SYNC_GROUP, 3, fields)
             transcript.note(f"sync {label}", answer["error_code"])
-            more = {"generation": generation, "member": who}
+            more: dict[str, Any] = {"generation": generation, "member": who}
             for version in (2, 8, 9):
                 fields = commit_fields(name, topic, 3, **more)
                 answer = connection.ask(Api.OFFSET_COMMIT, version, fields)
@@ -151,14 +151,18 @@ def offsets_of_groups(bootstrap: str, names: Names, transcript: Transcript) -> N
             error = commit(connection, group, topic, 8, committed_metadata="x" * size)
             transcript.note(f"metadata of {size}", error)
         assert error == "OFFSET_METADATA_TOO_LARGE"
-        transcript.note("null metadata", commit(connection, group, topic, 9, committed_metadata=None))
+        transcript.note(
+            "null metadata", commit(connection, group, topic, 9, committed_metadata=None)
+        )
         transcript.note("absent topic", commit(connection, group, names("absent"), 1))
         transcript.note("absent partition", commit(connection, group, topic, 1, partition_index=9))
         transcript.note("negative", commit(connection, group, topic, -5, partition_index=1))
         answer = commit(connection, group, topic, 3, partition_index=1, committed_leader_epoch=4)
         transcript.note("with an epoch", answer)
         for version in (2, 5, 7):
-            transcript.note(f"all of them v{version}", stable(offsets(connection, group, version), bootstrap))
+            transcript.note(
+                f"all of them v{version}", stable(offsets(connection, group, version), bootstrap)
+            )
         rows = [{"name": names("absent"), "partition_indexes": [0]}]
         rows.append({"name": topic, "partition_indexes": [0, 1, 2]})
         fields = {"group_id": group, "topics": rows, "require_stable": False}
@@ -240,9 +244,7 @@ def two_members(bootstrap: str, names: Names, transcript: Transcript) -> None:
         first = join_alone(one, group)
         member = first["member_id"]
         protocols = [*RANGE, {"name": "other", "metadata": NO_TOPICS}]
-        joining = pool.submit(
-            two.ask, Api.JOIN_GROUP, 3, join_fields(group, protocols=protocols)
-        )
+        joining = pool.submit(two.ask, Api.JOIN_GROUP, 3, join_fields(group, protocols=protocols))
         error = eventually(
             lambda: heartbeat(one, group, first["generation_id"], member),
             lambda error: error != "NONE",

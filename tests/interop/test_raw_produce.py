@@ -168,7 +168,9 @@ def acks_0_is_silent(bootstrap: str, names: Names, transcript: Transcript) -> No
     with RawConnection(bootstrap) as connection:
         create_topic(connection, topic)
         connection.send(Api.PRODUCE, 9, produce_fields(topic, batch(b"a"), acks=0))
-        transcript.note("the next answer", stable(produce(connection, topic, batch(b"b")), bootstrap))
+        transcript.note(
+            "the next answer", stable(produce(connection, topic, batch(b"b")), bootstrap)
+        )
         assert [value for _, value in values_in(fetch(connection, topic, 0)["records"])] == [
             b"a",
             b"b",

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.interop
 
 
 def only_mine(api: Api, answer: dict[str, Any], names: Names) -> dict[str, Any]:
-    """The answer without what other scripts made on the same broker, or what is the broker's own."""
+    """The answer without what other scripts made on the broker, and what is the broker's own."""
     if api is Api.LIST_GROUPS:
         mine = [row for row in answer["groups"] if names.mine([row["group_id"]])]
         return answer | {"groups": mine}

@@ -8,7 +8,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +50,7 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("interop")
         .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
@@ -140,7 +140,9 @@ def streams(spark: SparkSession) -> Script:
         source, target = ready_topic(names, "in", partitions=2), ready_topic(names, "out")
         with tempfile.TemporaryDirectory() as checkpoint:
             for turn in range(2):
-                rows = [(n % 2, b"k", b"%d-%d" % (turn, n), []) for n in range(100)]
+                rows: list[tuple[Any, ...]] = [
+                    (n % 2, b"k", b"%d-%d" % (turn, n), []) for n in range(100)
+                ]
                 connector.write(connector.rows(rows), source)
                 copied = connector.stream(source, target, checkpoint)
                 transcript.note(f"copied in turn {turn}", copied)

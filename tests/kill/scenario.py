@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from onceflow import Broker
@@ -61,7 +62,7 @@ def kill_under_load(client: Client, durability: str, kills: int, seed: int) -> O
 def _kills(broker: Broker, load: Load, kills: int, rand: random.Random) -> Iterator[Kill]:
     for _ in range(kills):
         enough = len(load.acknowledged) + rand.randrange(200, 6000)
-        wait(load, lambda enough=enough: len(load.acknowledged) >= enough and load.in_flight > 0)
+        wait(load, partial(_is_due, load, enough))
         in_flight = load.in_flight
         broker.kill()
         if rand.random() < 0.2:  # the one that recovers is killed too, before it does anything else
@@ -70,3 +71,7 @@ def _kills(broker: Broker, load: Load, kills: int, rand: random.Random) -> Itera
         started = time.monotonic()
         broker.restart()
         yield Kill(len(load.acknowledged), in_flight, time.monotonic() - started)
+
+
+def _is_due(load: Load, enough: int) -> bool:
+    return len(load.acknowledged) >= enough and load.in_flight > 0

@@ -119,14 +119,24 @@ def run(
     """Runs a test's coroutine; one that hangs fails."""
 
     async def limited() -> T:
-        async with asyncio.timeout(3 * SECONDS):
-            return await main()
+        try:
+            async with asyncio.timeout(3 * SECONDS):
+                return await main()
+        finally:
+            while _clients:
+                _clients.pop().close()
+            await asyncio.sleep(0)  # a transport that ends tells so in the next turn
+            await asyncio.sleep(0)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         return runner.run(limited())
 
 
 # --- clients -------------------------------------------------------------------------------------
+
+
+_clients: list[RawClient] = []
+"""Closed when the test ends."""
 
 
 class RawClient(asyncio.Protocol):
@@ -144,6 +154,7 @@ class RawClient(asyncio.Protocol):
     @classmethod
     async def connect(cls, net: Net, address: Address, name: str) -> RawClient:
         _, client = await net.connect(*address, lambda: cls(name))
+        _clients.append(client)
         return client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 MOST_UNANSWERED = 64
+MOST_IN_A_TURN = 64
+"""One read can bring thousands of small requests: others are not to wait for all of them."""
 _API_KEYS = {int(key): key for key in SERVED}
 
 _log = logging.getLogger(__name__)
@@ -63,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_resuming = False
+        self._taken = 0
         self.peer = "?"
         self.last_heard = 0.0
 
@@ -103,6 +106,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests -----------------------------------------------------------------------------
 
     def _feed(self, take: Callable[[], bool]) -> None:
+        self._taken = 0
         try:
             wants_more = take()
         except (FrameTooLarge, WireError) as error:
@@ -116,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if not wants_more:
                 self._stop_reading()
+                if self._may_read():  # it was only this turn's end
+                    self._look_again()
 
     def _on_frame(self, frame: memoryview) -> bool:
         if self._transport is None:
@@ -127,7 +133,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             client = Client(header.version, header.client_id, self._host)
             self._serve(key, header, client, frame)
-        return self._may_read()
+        self._taken += 1
+        return self._taken < MOST_IN_A_TURN and self._may_read()
 
     def _serve(self, key: ApiKey, header: RequestHeader, client: Client, frame: memoryview) -> None:
         way = route(key, header.version)

@@ -110,6 +110,7 @@ class Broker:
         self._host: Host | None = None
         self._data_dir = Path()
         self._address = Address("", 0)
+        self._reserved: socket.socket | None = None
         self._log_before = ""
 
     # --- what it is ---------------------------------------------------------------------------
@@ -155,9 +156,7 @@ class Broker:
 
     def stop(self) -> None:
         """Ends it in an orderly way, and removes what is temporary. May be repeated."""
-        if os.getpid() == self._owner:
-            with self._lock:
-                self._finish()
+        self._end()
 
     def restart(self) -> None:
         """Starts it again on the same data and the same port, after a `kill` or a clean stop."""
@@ -186,10 +185,7 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if os.getpid() != self._owner:
-            return
-        with self._lock:
-            failure = self._finish()
+        failure = self._end()
         if failure is not None and error is None:
             raise BrokerEnded(f"the broker ended too early: {failure}") from failure
 
@@ -232,8 +228,8 @@ class Broker:
             self._data_dir = Path(directory)
         else:
             self._data_dir = self._kept_dir.absolute()
-        reserved = self._cleanup.enter_context(_reserve(listen))
-        self._address = Address(listen.host, reserved.getsockname()[1])
+        self._reserved = self._cleanup.enter_context(_reserve(listen))
+        self._address = Address(listen.host, self._reserved.getsockname()[1])
         self._settings |= {"listen": str(self._address)}
 
     def _config(self, data_dir: Path) -> BrokerConfig:
@@ -257,6 +253,15 @@ class Broker:
         failure = host.stop()
         self._log_before += host.log_text
         return failure
+
+    def _end(self) -> Exception | None:
+        if os.getpid() == self._owner:
+            with self._lock:
+                return self._finish()
+        # A forked child: the broker, its data and even the lock are the parent's.
+        if self._reserved is not None:
+            self._reserved.close()
+        return None
 
     def _finish(self) -> Exception | None:
         with self._cleanup:

@@ -28,15 +28,15 @@ class LogBuffer:
     def __init__(self, level_name: str) -> None:
         self.level: Final[int] = logging.getLevelNamesMapping()[level_name.upper()]
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
-        self._threads: set[int] = set()
+        self._threads: set[threading.Thread] = set()
 
     def adopt_thread(self) -> None:
         """What the calling thread logs is this broker's."""
-        self._threads.add(threading.get_ident())
+        self._threads.add(threading.current_thread())
 
     def offer(self, record: logging.LogRecord, line: str) -> None:
         """Takes a line that the calling thread logged, if it is this broker's."""
-        if record.levelno >= self.level and threading.get_ident() in self._threads:
+        if record.levelno >= self.level and threading.current_thread() in self._threads:
             self._lines.append(line)
 
     @property
@@ -65,29 +65,29 @@ class _Opening(logging.Handler):
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
         self._logger = logger
-        self._level_before = self._level_set = logger.level
+        self._level_before = self._level_opened = logger.level
 
     def open_to(self, level: int) -> None:
         """Lets the logger make records from this level on."""
-        self._notice_change()
-        self._level_set = min(level, self._wanted())
-        self._logger.setLevel(self._level_set)
+        self._level_before = self._own_level()
+        # One less, so that it can be told from a level that the program sets meanwhile.
+        self._level_opened = min(level - 1, self._wanted())
+        self._logger.setLevel(self._level_opened)
 
     def close(self) -> None:
-        self._notice_change()
-        self._logger.setLevel(self._level_before)
+        self._logger.setLevel(self._own_level())
         super().close()
 
-    def _notice_change(self) -> None:
-        """The program may have set a level of its own since."""
-        if self._logger.level != self._level_set:
-            self._level_before = self._level_set = self._logger.level
+    def _own_level(self) -> int:
+        """What the program has set the logger to, before or meanwhile."""
+        level = self._logger.level
+        return self._level_before if level == self._level_opened else level
 
     def _wanted(self) -> int:
         """The level from which on the program would see records."""
         parent = self._logger.parent
         inherited = parent.getEffectiveLevel() if parent else logging.NOTSET
-        return self._level_before or inherited
+        return self._own_level() or inherited
 
     def handle(self, record: logging.LogRecord) -> bool:
         # Nothing but propagation leads from here to the program's handlers, and a record cannot
@@ -97,7 +97,6 @@ class _Opening(logging.Handler):
         return True
 
     def _is_wanted(self, record: logging.LogRecord) -> bool:
-        self._notice_change()
         logger: logging.Logger | None = logging.getLogger(record.name)
         while logger is not None and logger is not self._logger:
             if logger.level:

@@ -341,7 +341,10 @@ def find_client(package: str | None = None) -> Client:
     for client in CLIENTS:
         if package in (None, client.package) and find_spec(client.module) is not None:
             return client
+    names = [client.package for client in CLIENTS]
+    if package is not None and package not in names:
+        raise ClientMissing(f"{package!r} is none of the clients {', '.join(names)}")
     raise ClientMissing(
-        f"there is no {package or 'Kafka client'} to show the broker with, and Onceflow's own "
-        f"would prove little; install one: pip install {package or 'confluent-kafka'}"
+        "the broker is shown with a Kafka client that others wrote, and there is no "
+        f"{package or ', '.join(names)} here; install it: pip install {package or names[0]}"
     )

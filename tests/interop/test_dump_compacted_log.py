@@ -77,7 +77,7 @@ def compacted(tmp_path: Path) -> Path:
 def dump(jars: Path, files: list[Path], *options: str) -> str:
     java = find_java()
     assert java is not None
-    tool: list[str] = [java, "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
+    tool = [str(java), "-cp", f"{jars}/*", "org.apache.kafka.tools.DumpLogSegments"]
     done = subprocess.run(
         [*tool, *options, "--files", ",".join(str(file) for file in files)],
         capture_output=True,

@@ -183,7 +183,8 @@ def list_offsets_by_time(bootstrap: str, names: Names, transcript: Transcript) -
         for state in ("empty", "three batches", "cut"):
             for label, timestamp in (times | LATER_TIMES).items():
                 answer = list_offset(connection, topic, timestamp, version=11)
-                transcript.note(f"{state}, {label}", answer)
+                since = answer["timestamp"] - START_MS if answer["timestamp"] > 0 else None
+                transcript.note(f"{state}, {label}", answer | {"timestamp": since})
             if state == "empty":
                 # The newest time is not in the newest batch.
                 for start in (0, 20, 10):

@@ -27,6 +27,23 @@ def only_mine(api: Api, answer: dict[str, Any], names: Names) -> dict[str, Any]:
     return answer
 
 
+def served_versions(bootstrap: str, names: Names, transcript: Transcript) -> None:
+    """The range that a broker says it serves, for each API that Onceflow has."""
+    software = {"client_software_name": "raw-probe", "client_software_version": "1.0"}
+    with RawConnection(bootstrap) as connection:
+        rows = connection.ask(Api.API_VERSIONS, 4, software)["api_keys"]
+    ranges = {row["api_key"]: [row["min_version"], row["max_version"]] for row in rows}
+    for api in Api:
+        lowest, highest = VERSIONS[api]
+        assert ranges[api][0] <= lowest
+        assert ranges[api][1] >= highest
+        transcript.note(api.name, ranges[api])
+
+
+def test_what_is_said_to_be_served_is_what_apache_kafka_serves(compare: Compare) -> None:
+    compare(served_versions)
+
+
 @pytest.mark.parametrize("api", list(Api), ids=lambda api: api.name.lower())
 def test_every_version_is_answered_as_apache_kafka_answers_it(api: Api, compare: Compare) -> None:
     def every_version(bootstrap: str, names: Names, transcript: Transcript) -> None:

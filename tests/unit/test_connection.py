@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from onceflow.broker.connection import MOST_IN_A_TURN
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import INT32
 from tests.unit.broker_helpers import (
@@ -133,7 +133,7 @@ def test_an_error_of_an_unanswered_produce_ends_the_connection(
 
 # --- back-pressure -------------------------------------------------------------------------------
 
-MANY = 3000
+MANY = 4000
 
 
 def small_buffers(client: RawClient) -> None:
@@ -145,33 +145,48 @@ def small_buffers(client: RawClient) -> None:
 def test_a_client_that_does_not_read_is_not_read_from_and_holds_up_nobody(
     tmp_path: Path, loops: LoopFactory
 ) -> None:
-    async def main() -> int:
+    async def main() -> None:
         async with broker(tmp_path) as running:
             deaf, other = await running.client(), await running.client()
-            await other.create("orders", 300)
+            await other.create("orders", 100)
             other.send(ApiKey.METADATA, 12, ALL_TOPICS, answered=False)
             whole = await other.receive_frame()
             small_buffers(deaf)
             deaf.transport.pause_reading()
-            tracemalloc.start()
-            try:
-                for _ in range(MANY):
-                    deaf.send(ApiKey.METADATA, 12, ALL_TOPICS)
-                for number in range(20):
-                    answer = await other.produce("orders", batch(b"on"))
-                    assert answer["base_offset"] == number
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
-            assert deaf.transport.get_write_buffer_size() > 0, "the broker has stopped reading"
+            for _ in range(MANY):
+                deaf.send(ApiKey.METADATA, 12, ALL_TOPICS)
+            connection = next(iter(running.server._connections))
+            outbox: Any = connection._outbox
+            number = 0
+            while not outbox.is_blocked or number < 20:
+                assert (await other.produce("orders", batch(b"on")))["base_offset"] == number
+                number += 1
+            assert not connection._is_reading
+            held = sum(len(each) for each in outbox._queue)
+            assert held < 2 * MOST_IN_A_TURN * len(whole)
+            assert not connection.is_inside_frame, "the client has said all: it is we who wait"
             deaf.transport.resume_reading()
             frames = [await deaf.receive_frame() for _ in range(MANY)]
             assert [each[:4] for each in frames] == [INT32.pack(1 + at) for at in range(MANY)]
             assert {each[4:] for each in frames} == {whole[4:]}
-            return peak
 
-    # All answers together would be some 30 MB; the requests, in the client, are one.
-    assert run(main, loops) < 10 << 20
+    run(main, loops)
+
+
+def test_one_read_of_many_requests_takes_many_turns(tmp_path: Path, loops: LoopFactory) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            busy, other = await running.client(), await running.client()
+            await round_trip(other)
+            for _ in range(MANY):
+                busy.send(ApiKey.METADATA, 12, ALL_TOPICS)
+            other.send(ApiKey.API_VERSIONS, 3, SOFTWARE)
+            await other.receive(ApiKey.API_VERSIONS, 3)
+            assert len(busy.frames) < MANY, "its neighbour was served in between"
+            for _ in range(MANY):
+                await busy.receive_frame()
+
+    run(main, loops)
 
 
 def test_many_unanswered_requests_are_not_read_either(tmp_path: Path, loops: LoopFactory) -> None:

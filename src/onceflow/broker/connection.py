@@ -38,10 +38,11 @@ _log = logging.getLogger(__name__)
 class _Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "promise")
 
     def __init__(self) -> None:
         self.parts: list[Part] | None = None
+        self.promise: Promise[object] | None = None
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -85,7 +86,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._outbox is not None:
             self._outbox.close()
         self._transport = None
-        self._slots.clear()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.promise is not None:
+                slot.promise.abandon()
         self._on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -145,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         head = response_header(key, header.version, header.correlation_id)
         if isinstance(answer, Promise):
+            slot.promise = answer
             answer.then(lambda value: self._answer_later(slot, head, way, value))
         else:
             self._answer(slot, head, way.write(answer))

@@ -17,7 +17,10 @@ def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None],
     open_tickets = list(dict.fromkeys(ticket for ticket in tickets if not ticket.done))
     if not open_tickets:
         return answer(None)
-    promise = Promise[T]()
+    promise: Promise[T] = Promise()  # `Promise[T]()` costs two microseconds more
+    if len(open_tickets) == 1:
+        open_tickets[0].add_done_callback(lambda error: promise.resolve(answer(error)))
+        return promise
 
     def done(error: Exception | None) -> None:
         if promise.is_resolved:

@@ -19,11 +19,13 @@ _UNRESOLVED = object()
 class Promise(Generic[T]):
     """Resolved by whoever owns the wait; read by one asker through `then`."""
 
-    __slots__ = ("_callback", "_value")
+    __slots__ = ("_callback", "_value", "on_abandoned")
 
     def __init__(self) -> None:
         self._value: object = _UNRESOLVED
         self._callback: Callable[[T], None] | None = None
+        self.on_abandoned: Callable[[], None] | None = None
+        """Set by an owner that can stop waiting when nobody wants to know any more."""
 
     @property
     def is_resolved(self) -> bool:
@@ -36,6 +38,11 @@ class Promise(Generic[T]):
         self._value = value
         if self._callback is not None:
             self._callback(value)
+
+    def abandon(self) -> None:
+        """Says that whoever asked is gone."""
+        if self.on_abandoned is not None and self._value is _UNRESOLVED:
+            self.on_abandoned()
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Calls back with the answer: now if it is there, else when it comes."""

@@ -44,12 +44,13 @@ _log = logging.getLogger(__name__)
 class Topic:
     """A topic and its partitions."""
 
-    __slots__ = ("config", "partitions", "record")
+    __slots__ = ("config", "is_internal", "partitions", "record")
 
     def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]):
         self.record = record
         self.config = config
         self.partitions = partitions
+        self.is_internal = record.name in INTERNAL_TOPICS
 
     @property
     def name(self) -> str:
@@ -58,10 +59,6 @@ class Topic:
     @property
     def topic_id(self) -> UUID:
         return self.record.topic_id
-
-    @property
-    def is_internal(self) -> bool:
-        return self.record.name in INTERNAL_TOPICS
 
 
 class Topics:

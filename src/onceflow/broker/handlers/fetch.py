@@ -65,23 +65,27 @@ class _Wait:
             if (found := node.topics.partition(topic, each.partition)) is not None
         ]
         self._timer: Timer = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
+        self.promise.on_abandoned = self._stop
         for partition in self._partitions:
             partition.wait(self._look)
 
     def _look(self) -> None:
         response, size, failed = _read_all(self._node, self._request)
         if size >= self._request.min_bytes or failed:
-            self._timer.cancel()
             self._end(response)
 
     def _time_is_up(self) -> None:
         self._end(_read_all(self._node, self._request)[0])
 
     def _end(self, response: FetchResponse) -> None:
-        for partition in self._partitions:
-            partition.stop_waiting(self._look)
+        self._stop()
         if not self.promise.is_resolved:
             self.promise.resolve(response)
+
+    def _stop(self) -> None:
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.stop_waiting(self._look)
 
 
 def _read_all(node: Node, request: FetchRequest) -> tuple[FetchResponse, int, bool]:

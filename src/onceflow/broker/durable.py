@@ -14,7 +14,11 @@ T = TypeVar("T")
 def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
     """What `answer` makes of the outcome, when all tickets are done or the first has failed."""
     # Requests that touch many partitions share few groups of the journal.
-    open_tickets = list(dict.fromkeys(ticket for ticket in tickets if not ticket.done))
+    distinct = dict.fromkeys(tickets)
+    for ticket in distinct:
+        if ticket.error is not None:  # a later append of the same request broke the disk
+            return answer(ticket.error)
+    open_tickets = [ticket for ticket in distinct if not ticket.done]
     if not open_tickets:
         return answer(None)
     promise: Promise[T] = Promise()  # `Promise[T]()` costs two microseconds more

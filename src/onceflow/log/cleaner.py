@@ -81,19 +81,6 @@ def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
         yield batches
 
 
-class _Rows:
-    """The records of some batches by column; of transactions none."""
-
-    def __init__(self, batches: list[StoredBatch]) -> None:
-        plain = [each for each in batches if is_compactable(each.header.attributes)]
-        rows: Any = decode(plain)
-        self.key_bytes: int = rows.column("key").nbytes
-        self.keys: list[bytes | None] = rows.column("key").to_pylist()
-        self.dead: list[bool] = rows.column("value").is_null().to_pylist()
-        self.timestamps: list[int] = rows.column("timestamp").cast("int64").to_pylist()
-        self.offsets: list[int] = rows.column("offset").to_pylist()
-
-
 def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int], int]]:
     """The latest offset of each key in the dirty part, and where that part ends: before its real
     end when keys take too much memory; the rest is left for the next pass."""
@@ -106,10 +93,11 @@ def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int],
         for batches in _chunks(cleaning, source):
             if batches[-1].header.next_offset <= cleaning.first_dirty:
                 continue
-            rows, known = _Rows(batches), len(latest)
-            latest.update(zip(rows.keys, rows.offsets, strict=True))
-            new = len(latest) - known
-            memory += new * _KEY_OVERHEAD + rows.key_bytes * new // max(len(rows.keys), 1)
+            for records in read_records(_compactable(batches)):
+                known = len(latest)
+                latest.update(zip(records.keys, records.offsets, strict=True))
+                new = len(latest) - known
+                memory += new * (_KEY_OVERHEAD + len(records.section) // len(records.keys))
             end = batches[-1].header.next_offset
             if memory > _KEY_MEMORY:
                 return latest, end

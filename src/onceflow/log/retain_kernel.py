@@ -1,13 +1,24 @@
-"""The compiled loop of compaction: some records of a records section, copied as they are.
+"""The compiled loops of compaction: what each record is about, and some records copied.
 
 Offset deltas stay, because a batch keeps its base offset; timestamp deltas are moved by a constant
-when the base timestamp changes. The section is one that `columns.decode` found sound just before:
+when the base timestamp changes. Sections are ones that `kernels.walk` found sound just before:
 nothing is checked again here.
 """
 
 from __future__ import annotations
 
-from onceflow.records.raw_memory import copy_exact, helper, kernel, load_u8, store_u8
+from onceflow.records.raw_memory import (
+    copy_exact,
+    helper,
+    kernel,
+    load_big_i32,
+    load_i64,
+    load_u8,
+    store_i64,
+    store_u8,
+)
+
+_RECORD_COUNT_AT = 57
 
 
 @helper
@@ -44,6 +55,28 @@ def _varint_size(value: int) -> int:
         raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
         size += 1
     return size
+
+
+@kernel("void(int64, int64, int64)")
+def locate(table: int, batches: int, facts: int) -> None:
+    """Of each record of each batch five numbers: where in its section the key starts, the sizes of
+    key and value (-1 is null), timestamp delta and offset delta. `table` is that of `kernels`."""
+    for batch in range(batches):
+        section = load_i64(table + 24 * batch + 8)
+        position = section
+        for _ in range(int(load_big_i32(load_i64(table + 24 * batch) + _RECORD_COUNT_AT))):
+            size, body = _varint(position)
+            timestamp_delta, at = _varint(body + 1)
+            offset_delta, at = _varint(at)
+            key_size, key = _varint(at)
+            value_size, _ = _varint(key + max(key_size, 0))
+            store_i64(facts, key - section)
+            store_i64(facts + 8, key_size)
+            store_i64(facts + 16, value_size)
+            store_i64(facts + 24, timestamp_delta)
+            store_i64(facts + 32, offset_delta)
+            facts += 40
+            position = body + size
 
 
 @kernel("int64(int64, int64, int64, int64, int64)")

@@ -9,8 +9,7 @@ timestamps stay what they were because their deltas move by as much.
 
 from __future__ import annotations
 
-import pyarrow as pa
-
+from onceflow.log.record_rows import BatchRecords, address
 from onceflow.log.retain_kernel import retain
 from onceflow.records.batch import (
     CODEC_MASK,
@@ -22,22 +21,22 @@ from onceflow.records.batch import (
     StoredBatch,
     seal,
 )
-from onceflow.records.compression import compress, decompress
+from onceflow.records.compression import compress
 
 _LONGEST_DELTA = 10
 _NO_TIMESTAMP = -1
 
 
 def with_records(
-    batch: StoredBatch, keep: bytes, *, max_timestamp: int, delete_horizon: int | None
+    records: BatchRecords, keep: bytearray, *, max_timestamp: int, delete_horizon: int | None
 ) -> StoredBatch:
     """The batch with only the records whose byte in `keep` is 1; at least one is. A new delete
-    horizon is set unless that is None. `batch` was decoded: its records are sound."""
-    header = batch.header
+    horizon is set unless that is None."""
+    header = records.header
     base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
     marked = 0 if delete_horizon is None else DELETE_HORIZON_BIT
     shift = header.base_timestamp - base_timestamp
-    section = compress(header.codec, _kept(batch, keep, shift))
+    section = compress(header.codec, _kept(records.section, keep, shift))
     stamped = header.attributes & LOG_APPEND_TIME_BIT
     sealed = seal(
         bytearray(b"".join((bytes(HEADER_SIZE), section))),
@@ -53,12 +52,10 @@ def with_records(
     return sealed.assign(header.base_offset, header.leader_epoch)
 
 
-def _kept(batch: StoredBatch, keep: bytes, shift: int) -> memoryview:
-    section = decompress(batch.header.codec, batch.buffer[HEADER_SIZE:])
-    source, flags = pa.py_buffer(section), pa.py_buffer(keep)
-    target = pa.allocate_buffer(len(section) + _LONGEST_DELTA * len(keep))
-    size = retain(source.address, len(keep), flags.address, shift, target.address)
-    return memoryview(target).cast("B")[:size]
+def _kept(section: bytearray, keep: bytearray, shift: int) -> memoryview:
+    target = bytearray(len(section) + _LONGEST_DELTA * len(keep))
+    size = retain(address(section), len(keep), address(keep), shift, address(target))
+    return memoryview(target)[:size]
 
 
 def without_records(batch: StoredBatch) -> StoredBatch:

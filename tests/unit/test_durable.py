@@ -1,0 +1,53 @@
+"""Answers that wait for the disk: when all is durable, or at the first failure."""
+
+from __future__ import annotations
+
+from onceflow.broker.durable import once_durable
+from onceflow.broker.promise import Promise
+from onceflow.errors import StoreFailed
+from onceflow.log.journal import Ticket
+
+FAILURE = StoreFailed("the disk is gone")
+
+
+def text(error: Exception | None) -> str:
+    return "durable" if error is None else str(error)
+
+
+def done(error: Exception | None = None) -> Ticket:
+    ticket = Ticket()
+    ticket.complete(error)
+    return ticket
+
+
+def test_nothing_to_wait_for_is_answered_at_once() -> None:
+    assert once_durable([], text) == "durable"
+    assert once_durable([done(), done()], text) == "durable"
+
+
+def test_the_last_ticket_decides() -> None:
+    first, second = Ticket(), Ticket()
+    answer = once_durable([first, second, first], text)
+    assert isinstance(answer, Promise)
+    first.complete()
+    assert not answer.is_resolved
+    second.complete()
+    got: list[str] = []
+    answer.then(got.append)
+    assert got == ["durable"]
+
+
+def test_the_first_failure_decides() -> None:
+    first, second = Ticket(), Ticket()
+    answer = once_durable([first, second], text)
+    assert isinstance(answer, Promise)
+    second.complete(FAILURE)
+    first.complete(FAILURE)
+    got: list[str] = []
+    answer.then(got.append)
+    assert got == [str(FAILURE)]
+
+
+def test_a_ticket_that_has_failed_already_is_not_taken_for_durable() -> None:
+    assert once_durable([done(FAILURE), done()], text) == str(FAILURE)
+    assert once_durable([Ticket(), done(FAILURE)], text) == str(FAILURE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -132,12 +133,10 @@ def other_strategies(client: Client, names: Names, transcript: Transcript) -> No
     """Cooperative and sticky members share too, two and then one."""
     for strategy in client.strategies[1:]:
         topic = ready_topic(names, strategy, partitions=PARTITIONS)
-        group = names(f"{strategy}-group")
-        members = [
-            Member(lambda: client.join(group, topic, strategy=strategy))  # noqa: B023 joined now
-        ]
+        join = partial(client.join, names(f"{strategy}-group"), topic, strategy=strategy)
+        members = [Member(join)]
         settle(members)
-        members.append(Member(lambda: client.join(group, topic, strategy=strategy)))  # noqa: B023
+        members.append(Member(join))
         transcript.note(f"{strategy}: two", settle(members))
         members.pop(0).stop()
         transcript.note(f"{strategy}: one", settle(members))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -234,11 +235,11 @@ def auto_creation(bootstrap: str, names: Names, transcript: Transcript) -> None:
             transcript.note(f"{label}: first", sorted({row["error_code"] for row in answer}))
             if label != "wanted":
                 continue
-            answer = eventually(
-                lambda: connection.ask(Api.METADATA, 12, fields)["topics"],  # noqa: B023 asked now
-                lambda rows: rows[0]["error_code"] == "NONE",
+            made = eventually(
+                partial(connection.ask, Api.METADATA, 12, fields),
+                lambda answer: answer["topics"][0]["error_code"] == "NONE",
             )
-            transcript.note(f"{label}: then", stable(answer, bootstrap))
+            transcript.note(f"{label}: then", stable(made["topics"], bootstrap))
 
 
 def group_lists(bootstrap: str, names: Names, transcript: Transcript) -> None:

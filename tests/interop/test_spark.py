@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -43,22 +42,26 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
         cannot_test(request, "spark", str(error))
     from pyspark.sql import SparkSession
 
-    home = java.resolve().parents[1]
-    os.environ |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    os.environ |= {"PYSPARK_PYTHON": sys.executable}
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("interop")
-        .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
+        patch.setenv("JAVA_HOME", str(java.resolve().parents[1]))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("interop")
+            .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.memory", "1g")
+            .config("spark.local.dir", scratch)
+            .config("spark.log.level", "ERROR")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", f"{scratch}/warehouse")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
 
 
 class Connector:

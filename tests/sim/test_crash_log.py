@@ -13,11 +13,13 @@ from uuid import UUID
 import pytest
 
 from onceflow.errors import IndexInvalid
+from onceflow.log import cleaner
 from onceflow.log.checkpoint import Durability
 from onceflow.log.cleaning import Outcome
 from onceflow.log.compactor import Compactor
 from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.record_rows import BatchRecords
 from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
@@ -97,15 +99,13 @@ def test_the_checks_notice_a_compaction_that_does_not_wait_for_its_checkpoint(
 
 
 def test_the_checks_notice_a_compaction_that_forgets_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onceflow.log import cleaner
-
     honest = cleaner._Judge._filtered
 
     def forgetful(
-        judge: cleaner._Judge, batch: StoredBatch, rows: cleaner._Rows, row: int
+        judge: cleaner._Judge, batch: StoredBatch, records: BatchRecords
     ) -> StoredBatch | None:
         judge._latest[b"k3"] = 1 << 40
-        return honest(judge, batch, rows, row)
+        return honest(judge, batch, records)
 
     monkeypatch.setattr(cleaner._Judge, "_filtered", forgetful)
     workload = LogWorkload(seed=10, steps=60, compacting=True)

@@ -133,7 +133,7 @@ def test_an_error_of_an_unanswered_produce_ends_the_connection(
 
 # --- back-pressure -------------------------------------------------------------------------------
 
-MANY = 4000
+MANY = 2000
 
 
 def small_buffers(client: RawClient) -> None:

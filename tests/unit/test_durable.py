@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from onceflow.broker.durable import once_durable
+import pytest
+
+from onceflow.broker.durable import once_durable, or_hang_up
 from onceflow.broker.promise import Promise
+from onceflow.broker.request import Hangup
 from onceflow.errors import StoreFailed
 from onceflow.log.journal import Ticket
 
@@ -51,3 +54,24 @@ def test_the_first_failure_decides() -> None:
 def test_a_ticket_that_has_failed_already_is_not_taken_for_durable() -> None:
     assert once_durable([done(FAILURE), done()], text) == str(FAILURE)
     assert once_durable([Ticket(), done(FAILURE)], text) == str(FAILURE)
+
+
+def test_an_unknown_outcome_is_never_answered_as_success() -> None:
+    ticket = Ticket()
+    answer = or_hang_up([ticket], "made")
+    assert isinstance(answer, Promise)
+    ticket.complete(FAILURE)
+    assert not answer.is_resolved
+    with pytest.raises(Hangup, match="not known"):
+        or_hang_up([done(FAILURE)], "made")
+
+
+def test_a_known_outcome_is_answered() -> None:
+    ticket = Ticket()
+    answer = or_hang_up([ticket], "made")
+    assert isinstance(answer, Promise)
+    ticket.complete()
+    got: list[str] = []
+    answer.then(got.append)
+    assert got == ["made"]
+    assert or_hang_up([done()], "made") == "made"

@@ -69,6 +69,8 @@ class Connection(asyncio.BufferedProtocol):
         self._taken = 0
         self.peer = "?"
         self.last_heard = 0.0
+        self.last_whole = 0.0
+        """When the last request was whole, or the next one began."""
 
     # --- asyncio ------------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self._host = str(address[0]) if address else "?"
         self.peer = f"{self._host}:{address[1]}" if address else "?"
-        self.last_heard = self._node.clock.monotonic()
+        self.last_heard = self.last_whole = self._node.clock.monotonic()
         self._on_made(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -97,6 +99,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, size: int) -> None:
         self.last_heard = self._node.clock.monotonic()
+        if self._frames.is_between_frames:
+            self.last_whole = self.last_heard
         self._feed(lambda: self._frames.received(size))
 
     def pause_writing(self) -> None:
@@ -130,6 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     def _on_frame(self, frame: memoryview) -> bool:
         if self._transport is None:
             return True
+        self.last_whole = self.last_heard
         header = read_request_header(frame)
         key = _API_KEYS.get(header.api_key)
         if key is None or header.version not in SERVED[key]:
@@ -164,7 +169,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _refuse_version(self, header: RequestHeader, key: ApiKey | None) -> None:
         if key is not ApiKey.API_VERSIONS:
-            what = f"version {header.version} of {key.name}" if key else f"API {header.api_key}"
+            what = f"API {header.api_key}"
+            if key is not None:  # and not "if key": Produce is number 0
+                what = f"version {header.version} of {key.name}"
             raise Hangup(f"{what} is not served (client id {header.client_id!r})")
         # Every client can read version 0, and learns from it what to ask for.
         slot = _Slot()
@@ -227,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or not self._may_read():
             return
         self._is_reading = True
+        self.last_heard = self._node.clock.monotonic()  # its silence was our doing
+        self.last_whole = self.last_heard
         self._feed(self._frames.resume)
         if self._is_reading and self._transport is not None:
             self._transport.resume_reading()

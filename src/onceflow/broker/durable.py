@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.request import Hangup
 from onceflow.log.journal import Ticket
 
 T = TypeVar("T")
@@ -35,3 +36,21 @@ def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None],
     for ticket in open_tickets:
         ticket.add_done_callback(done)
     return promise
+
+
+def or_hang_up(tickets: Iterable[Ticket], response: T) -> Answer[T]:
+    """The response, once it is true. If the disk fails before, nobody knows whether it ever will
+    be, and no code of the protocol says that: the connection ends without an answer."""
+    outcome = once_durable(tickets, lambda error: error)
+    if not isinstance(outcome, Promise):
+        if outcome is not None:
+            raise Hangup(f"the outcome of a request is not known: {outcome}") from outcome
+        return response
+    answer: Promise[T] = Promise()
+
+    def settled(error: Exception | None) -> None:
+        if error is None:  # else the broker stops, and hangs up on everybody
+            answer.resolve(response)
+
+    outcome.then(settled)
+    return answer

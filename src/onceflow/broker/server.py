@@ -161,8 +161,9 @@ class Server:
         longest = self._config.connections_max_idle_ms / 1000
         for connection in list(self._connections):
             silent = now - connection.last_heard
-            if connection.is_inside_frame and silent > _FRAME_SECONDS:
-                connection.close(f"half a request, then nothing for {silent:.0f} s")
+            unfinished = now - connection.last_whole
+            if connection.is_inside_frame and unfinished > _FRAME_SECONDS:
+                connection.close(f"half a request, and no more of it in {unfinished:.0f} s")
             elif silent > longest and not connection.is_waiting:
                 connection.close(f"idle for {silent:.0f} s")
 

@@ -14,7 +14,7 @@ copied without the records that a later one of their key displaces, as Kafka doe
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from onceflow.errors import ColumnsTooLarge, DiskFull, RecordError
 from onceflow.log.batch_walk import Facts, facts_of
@@ -28,10 +28,10 @@ from onceflow.log.cleaning import (
 )
 from onceflow.log.compaction_plan import grouped
 from onceflow.log.index import Indexes
+from onceflow.log.record_rows import BatchRecords, read_records
 from onceflow.log.retained import is_compactable, with_records, without_records
 from onceflow.log.segment import CLEANED, scan, segment_path
 from onceflow.records.batch import StoredBatch, iter_stored, read_header
-from onceflow.records.columns import decode
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk, File
 
@@ -81,6 +81,19 @@ def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
         yield batches
 
 
+def _compactable(batches: list[StoredBatch]) -> list[StoredBatch]:
+    return [batch for batch in batches if is_compactable(batch.header.attributes)]
+
+
+def _note(latest: dict[bytes | None, int], records: BatchRecords) -> int:
+    """Notes the offsets of the records' keys; about how much memory that took."""
+    known = len(latest)
+    latest.update(zip(records.keys, records.offsets, strict=True))
+    new = len(latest) - known
+    size = sum(len(key) for key in records.keys if key is not None)
+    return new * (_KEY_OVERHEAD + size // len(records.keys)) if new else 0
+
+
 def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int], int]]:
     """The latest offset of each key in the dirty part, and where that part ends: before its real
     end when keys take too much memory; the rest is left for the next pass."""
@@ -94,10 +107,7 @@ def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int],
             if batches[-1].header.next_offset <= cleaning.first_dirty:
                 continue
             for records in read_records(_compactable(batches)):
-                known = len(latest)
-                latest.update(zip(records.keys, records.offsets, strict=True))
-                new = len(latest) - known
-                memory += new * (_KEY_OVERHEAD + len(records.section) // len(records.keys))
+                memory += _note(latest, records)
             end = batches[-1].header.next_offset
             if memory > _KEY_MEMORY:
                 return latest, end
@@ -135,28 +145,22 @@ class _Judge:
         self._last_batches = last_batches
 
     def retained(self, batches: list[StoredBatch]) -> Iterator[StoredBatch]:
-        rows = _Rows(batches)
-        row = 0
+        all_records = read_records(_compactable(batches))
         for batch in batches:
-            header = batch.header
-            if not is_compactable(header.attributes) or header.base_offset >= self._end:
-                kept: StoredBatch | None = batch
-            else:
-                kept = self._filtered(batch, rows, row)
-            if is_compactable(header.attributes):
-                row += header.record_count
+            kept: StoredBatch | None = batch
+            if is_compactable(batch.header.attributes):
+                records = next(all_records)
+                if batch.header.base_offset < self._end:
+                    kept = self._filtered(batch, records)
             if kept is not None:
                 yield kept
 
-    def _filtered(self, batch: StoredBatch, rows: _Rows, row: int) -> StoredBatch | None:
-        header = batch.header
-        span = slice(row, row + header.record_count)
-        dead = rows.dead[span]
+    def _filtered(self, batch: StoredBatch, records: BatchRecords) -> StoredBatch | None:
+        header, dead, latest = batch.header, records.dead, self._latest
         expired = header.has_delete_horizon and header.base_timestamp <= self._now_ms
-        latest = self._latest
-        keep = bytes(
+        keep = bytearray(
             key is not None and latest.get(key, -1) <= offset and not (expired and is_dead)
-            for key, offset, is_dead in zip(rows.keys[span], rows.offsets[span], dead, strict=True)
+            for key, offset, is_dead in zip(records.keys, records.offsets, dead, strict=True)
         )
         if not any(keep):
             is_last = header.base_offset in self._last_batches
@@ -167,9 +171,9 @@ class _Judge:
         sets_horizon = tombstones and not header.has_delete_horizon
         if all(keep) and not sets_horizon:
             return batch
-        stamps = zip(rows.timestamps[span], keep, strict=True)
+        stamps = zip(records.timestamps, keep, strict=True)
         return with_records(
-            batch,
+            records,
             keep,
             max_timestamp=max(timestamp for timestamp, kept in stamps if kept),
             delete_horizon=self._delete_horizon if sets_horizon else None,

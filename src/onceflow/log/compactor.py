@@ -24,7 +24,7 @@ from onceflow.runtime.disk import Access, Disk
 
 
 def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
-    from onceflow.log.cleaner import clean  # loads Arrow and numba, so not in the owner's thread
+    from onceflow.log.cleaner import clean  # loads numba, so not in the owner's thread
 
     yield from clean(disk, cleaning, outcome)
 

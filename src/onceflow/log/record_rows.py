@@ -10,7 +10,13 @@ from itertools import chain, repeat
 
 from onceflow.errors import BatchMalformed
 from onceflow.log.retain_kernel import locate
-from onceflow.records.batch import HEADER_SIZE, LOG_APPEND_TIME_BIT, BatchHeader, StoredBatch
+from onceflow.records.batch import (
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    BatchHeader,
+    Codec,
+    StoredBatch,
+)
 from onceflow.records.compression import decompress
 from onceflow.records.kernels import walk
 from onceflow.records.layout import Total
@@ -61,9 +67,7 @@ def read_records(batches: Sequence[StoredBatch]) -> Iterator[BatchRecords]:
     if not walk(table.buffer_info()[0], len(batches), totals.buffer_info()[0]):
         bad = totals[Total.BAD_BATCH]
         position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
-        raise explain(
-            memoryview(sections[bad]), position, record, batches[bad].header.base_offset
-        )
+        raise explain(memoryview(sections[bad]), position, record, batches[bad].header.base_offset)
     count = sum(batch.header.record_count for batch in batches)
     facts = array("q", bytes(8 * _FACTS * count))
     locate(table.buffer_info()[0], len(batches), facts.buffer_info()[0])
@@ -77,7 +81,8 @@ def read_records(batches: Sequence[StoredBatch]) -> Iterator[BatchRecords]:
 def _section(batch: StoredBatch) -> bytearray:
     header = batch.header
     packed = batch.buffer[HEADER_SIZE:]
-    section = bytearray(decompress(header.codec, packed) if header.record_count else packed)
+    is_packed = header.record_count and header.codec is not Codec.NONE
+    section = bytearray(decompress(header.codec, packed) if is_packed else packed)
     if header.record_count * _SMALLEST_RECORD > len(section):
         raise BatchMalformed(
             f"the batch at offset {header.base_offset} promises {header.record_count} records "

@@ -15,7 +15,7 @@ from kio.schema.create_partitions.v3.response import (
     CreatePartitionsTopicResult,
 )
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
 from onceflow.broker.request import Client
@@ -49,7 +49,7 @@ def handle(
             )
         )
     response = CreatePartitionsResponse(throttle_time=timedelta(0), results=tuple(results))
-    return once_durable(tickets, lambda _: response)
+    return or_hang_up(tickets, response)
 
 
 def _grow(

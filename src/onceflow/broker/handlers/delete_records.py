@@ -12,7 +12,7 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
@@ -43,7 +43,7 @@ def handle(
         for topic in request.topics
     )
     response = DeleteRecordsResponse(throttle_time=timedelta(0), topics=topics)
-    return once_durable(tickets, lambda _: response)
+    return or_hang_up(tickets, response)
 
 
 def _delete(

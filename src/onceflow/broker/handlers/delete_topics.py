@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
@@ -40,7 +40,7 @@ def handle(
     tickets: list[Ticket] = []
     responses = tuple(_delete(node, each, tickets) for each in request.topics)
     response = DeleteTopicsResponse(throttle_time=timedelta(0), responses=responses)
-    return once_durable(tickets, lambda _: response)
+    return or_hang_up(tickets, response)
 
 
 def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> DeletableTopicResult:

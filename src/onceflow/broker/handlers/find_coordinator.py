@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.request import Client
 from onceflow.log.journal import Ticket
@@ -81,4 +81,4 @@ def handle(
             for key in request.coordinator_keys
         ),
     )
-    return once_durable(tickets, lambda _: response)
+    return or_hang_up(tickets, response)

@@ -17,7 +17,7 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.handlers.describe_configs import TOPIC
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
@@ -55,7 +55,7 @@ def handle(
     response = IncrementalAlterConfigsResponse(
         throttle_time=timedelta(0), responses=tuple(responses)
     )
-    return once_durable(tickets, lambda _: response)
+    return or_hang_up(tickets, response)
 
 
 def _alter(

@@ -19,7 +19,7 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
-from onceflow.broker.durable import once_durable
+from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
@@ -49,7 +49,7 @@ def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[Metad
         ]
     if not request.include_topic_authorized_operations:
         topics = [_without_operations(topic) for topic in topics]
-    return once_durable(tickets, lambda _: _response(node, topics))
+    return or_hang_up(tickets, _response(node, topics))
 
 
 def _response(node: Node, topics: list[MetadataResponseTopic]) -> MetadataResponse:

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup run check test bench crash lock clean
+.PHONY: help setup run check test bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -13,6 +13,7 @@ help:
 	@echo "make check  ruff, mypy, import directions and the rules of the house"
 	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
 	@echo "make crash  a long campaign of simulated power cuts"
+	@echo "make kill   a long campaign of kill -9 under load"
 	@echo "make lock   write the lock files anew"
 
 setup:
@@ -35,9 +36,13 @@ test: check
 bench: setup
 	$(VENV)/python bench/records.py
 	$(VENV)/python bench/log.py
+	$(VENV)/python -m bench.broker
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
+
+kill: setup
+	$(VENV)/python -m tests.kill.campaign --kills 100
 
 # Universal locks: one file for all supported versions of Python.
 LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,6 +37,22 @@ def test_all_that_was_acknowledged_is_where_it_was(
     assert all(kill.in_flight for kill in outcome.kills)
     assert outcome.verdict.acknowledged > 0
     assert outcome.verdict.is_good, f"{outcome.verdict}\n{outcome.log_text}"
+
+
+def cut_segments(broker: Broker) -> None:
+    """What a power cut may do to data that were never synced."""
+    for segment in broker.data_dir.rglob("*.log"):
+        os.truncate(segment, segment.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(("durability", "is_good"), [("os", False), ("fsync", True)])
+def test_a_loss_would_be_noticed_and_the_journal_makes_up_for_it(
+    durability: str, is_good: bool
+) -> None:
+    client = find_client("confluent-kafka")
+    outcome = kill_under_load(client, durability, 1, seed=3, while_away=cut_segments)
+    assert outcome.verdict.is_good == is_good
+    assert (outcome.verdict.lost == 0) == is_good
 
 
 class Committer:

@@ -1,4 +1,4 @@
-"""The comparison itself: it sees differences, lets pass only what is listed, and lists no ghosts."""
+"""The comparison itself: it sees differences, lets pass what is listed, and lists no ghosts."""
 
 from __future__ import annotations
 

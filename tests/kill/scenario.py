@@ -45,12 +45,22 @@ def wait(load: Load, until: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def kill_under_load(client: Client, durability: str, kills: int, seed: int) -> Outcome:
+def _nothing(broker: Broker) -> None:
+    """What usually happens to the data of a broker that is gone."""
+
+
+def kill_under_load(
+    client: Client,
+    durability: str,
+    kills: int,
+    seed: int,
+    while_away: Callable[[Broker], None] = _nothing,
+) -> Outcome:
     """Kills at random moments of the stream, and holds what is left against what was promised."""
     with Broker(process=True, durability=durability, num_partitions=PARTITIONS) as broker:
         load = Load(client, broker.bootstrap)
         load.start()
-        done = list(_kills(broker, load, kills, random.Random(seed)))
+        done = list(_kills(broker, load, kills, random.Random(seed), while_away))
         wait(load, lambda: len(load.acknowledged) > done[-1].acknowledged)
         load.stop()
         found: dict[Place, int] = {}
@@ -59,7 +69,13 @@ def kill_under_load(client: Client, durability: str, kills: int, seed: int) -> O
         return Outcome(done, verdict, broker.log_text)
 
 
-def _kills(broker: Broker, load: Load, kills: int, rand: random.Random) -> Iterator[Kill]:
+def _kills(
+    broker: Broker,
+    load: Load,
+    kills: int,
+    rand: random.Random,
+    while_away: Callable[[Broker], None],
+) -> Iterator[Kill]:
     for _ in range(kills):
         enough = len(load.acknowledged) + rand.randrange(200, 6000)
         wait(load, partial(_is_due, load, enough))
@@ -68,6 +84,7 @@ def _kills(broker: Broker, load: Load, kills: int, rand: random.Random) -> Itera
         if rand.random() < 0.2:  # the one that recovers is killed too, before it does anything else
             broker.restart()
             broker.kill()
+        while_away(broker)
         started = time.monotonic()
         broker.restart()
         yield Kill(len(load.acknowledged), in_flight, time.monotonic() - started)

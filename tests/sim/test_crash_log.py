@@ -19,7 +19,7 @@ from onceflow.log.cleaning import Outcome
 from onceflow.log.compactor import Compactor
 from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.record_rows import BatchRecords
+from onceflow.log.record_rows import Rows
 from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
@@ -102,10 +102,10 @@ def test_the_checks_notice_a_compaction_that_forgets_a_key(monkeypatch: pytest.M
     honest = cleaner._Judge._filtered
 
     def forgetful(
-        judge: cleaner._Judge, batch: StoredBatch, records: BatchRecords
+        judge: cleaner._Judge, batch: StoredBatch, rows: Rows, row: int
     ) -> StoredBatch | None:
         judge._latest[b"k3"] = 1 << 40
-        return honest(judge, batch, records)
+        return honest(judge, batch, rows, row)
 
     monkeypatch.setattr(cleaner._Judge, "_filtered", forgetful)
     workload = LogWorkload(seed=10, steps=60, compacting=True)

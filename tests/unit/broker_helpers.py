@@ -18,14 +18,15 @@ from uuid import UUID
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.server import Doors, Server
-from onceflow.records.batch import NewBatch
-from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.background import Background, Threads
+from onceflow.records.batch import NewBatch, iter_stored
+from onceflow.records.plain import PlainRecord, read_records, write_records
+from onceflow.runtime.background import Background, Done, Job, Lane, Threads
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.disk import Disk, RealDisk
 from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.rand import RealRand
 from onceflow.runtime.sim_world import World
+from onceflow.runtime.sim_world import run as simulate
 from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import encode
 from onceflow.wire.header import request_header
@@ -94,7 +95,12 @@ async def broker(
 
 @asynccontextmanager
 async def simulated_broker(
-    world: World, *, host: str = "broker", disk: Disk | None = None, **settings: Any
+    world: World,
+    *,
+    host: str = "broker",
+    disk: Disk | None = None,
+    background: Background | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Running]:
     """On the network and the disk of a simulated world; stopped in an orderly way at the end."""
     doors = Doors(
@@ -102,7 +108,7 @@ async def simulated_broker(
         world.rand.fork(host),
         world.net.host(host),
         disk or world.disk,
-        world.background,
+        background or world.background,
     )
     server = Server(config(listen=Address("localhost", 9092), **settings), doors)
     await server.start()
@@ -110,6 +116,36 @@ async def simulated_broker(
         yield Running(server, world.net.host("client"), Address(host, 9092))
     finally:
         await server.stop()
+
+
+class HeldJournal:
+    """Lets everything happen but the writes of the journal, until `release`."""
+
+    def __init__(self, inner: Background) -> None:
+        self._inner = inner
+        self._held: list[tuple[Job, Done]] = []
+        self.is_holding = False
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        if self.is_holding and lane is Lane.JOURNAL:
+            self._held.append((job, done))
+        else:
+            self._inner.submit(lane, job, done)
+
+    def release(self) -> None:
+        self.is_holding = False
+        held, self._held = self._held, []
+        for job, done in held:
+            self._inner.submit(Lane.JOURNAL, job, done)
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._inner.soon(callback)
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        self._inner.wait(until)
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 def run(
@@ -132,11 +168,36 @@ def run(
         return runner.run(limited())
 
 
+Script = Callable[[World, Running, "RawClient"], Awaitable[None]]
+
+
+def play(script: Script, **settings: Any) -> None:
+    """Runs a script against a broker of its own, in virtual time."""
+
+    async def main(world: World) -> None:
+        async with simulated_broker(world, **settings) as running:
+            await script(world, running, await running.client())
+
+    simulate(7, main)
+
+
+def play_held(script: Callable[[HeldJournal, Running, RawClient], Awaitable[None]]) -> None:
+    """Runs a script that decides when the journal is written."""
+
+    async def main(world: World) -> None:
+        held = HeldJournal(world.background)
+        async with simulated_broker(world, background=held) as running:
+            await script(held, running, await running.client())
+            held.release()
+
+    simulate(7, main)
+
+
 # --- clients -------------------------------------------------------------------------------------
 
 
 _clients: list[RawClient] = []
-"""Closed when the test ends."""
+"""Those on real sockets: closed when the test ends."""
 
 
 class RawClient(asyncio.Protocol):
@@ -146,6 +207,7 @@ class RawClient(asyncio.Protocol):
         self.name = name
         self.frames: deque[bytes] = deque()
         self.is_lost = False
+        self.patience = SECONDS
         self._correlation_id = 0
         self._expected: deque[int] = deque()
         self._buffer = bytearray()
@@ -154,7 +216,8 @@ class RawClient(asyncio.Protocol):
     @classmethod
     async def connect(cls, net: Net, address: Address, name: str) -> RawClient:
         _, client = await net.connect(*address, lambda: cls(name))
-        _clients.append(client)
+        if isinstance(net, RealNet):
+            _clients.append(client)
         return client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -197,7 +260,7 @@ class RawClient(asyncio.Protocol):
 
     async def receive_frame(self) -> bytes:
         """The next answer, header and all; `ConnectionError` when none comes any more."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(self.patience):
             while not self.frames:
                 if self.is_lost:
                     raise ConnectionResetError("the broker closed the connection")
@@ -293,6 +356,15 @@ def fetch_fields(
 
 
 NOW_MS = 1_700_000_000_000
+
+
+def values_in(records: bytes) -> list[tuple[int, bytes | None]]:
+    """Offset and value of every record that a fetch brought."""
+    return [
+        (stored.header.base_offset + number, record.value)
+        for stored in iter_stored(records)
+        for number, record in enumerate(read_records(stored))
+    ]
 
 
 def batch(*values: bytes | None, key: bytes | None = b"k", timestamp: int = NOW_MS) -> bytes:

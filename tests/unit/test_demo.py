@@ -15,41 +15,45 @@ from onceflow.cli.demo_ledger import Verdict, judge
 from onceflow.cli.demo_screen import Kill, Progress, Pulse, Screen, verdict_lines
 
 GOOD = {Place(0, 0): 0, Place(1, 0): 1, Place(0, 1): 2, Place(1, 1): 3}
+ALL = GOOD.items()
 
 
 def test_what_is_all_there_is_good() -> None:
-    verdict = judge(GOOD, GOOD, GOOD)
+    verdict = judge(ALL, ALL, GOOD)
     assert verdict == Verdict(4, 4, 0, 0, 0, 0)
     assert verdict.is_good
 
 
 def test_what_was_acknowledged_and_is_gone_is_lost() -> None:
     found = {place: number for place, number in GOOD.items() if number != 3}
-    verdict = judge(GOOD, {}, found)
+    verdict = judge(ALL, [], found)
     assert (verdict.lost, verdict.vanished, verdict.is_good) == (1, 0, False)
 
 
 def test_what_is_at_another_place_is_lost() -> None:
     found = {**GOOD, Place(1, 1): 4, Place(1, 2): 3}
-    assert judge(GOOD, {}, found).lost == 1
+    assert judge(ALL, [], found).lost == 1
+
+
+def test_what_another_has_taken_the_place_of_is_lost() -> None:
+    assert judge([*ALL, (Place(0, 1), 6)], [], {**GOOD, Place(0, 1): 6}).lost == 1
 
 
 def test_what_a_reader_saw_may_not_vanish() -> None:
-    seen = {**GOOD, Place(0, 2): 4}
-    verdict = judge(GOOD, seen, GOOD)
+    verdict = judge(ALL, [*ALL, (Place(0, 2), 4)], GOOD)
     assert (verdict.lost, verdict.vanished, verdict.is_good) == (0, 1, False)
 
 
 def test_what_was_sent_again_is_legal_and_counted() -> None:
     found = {Place(0, 0): 0, Place(0, 1): 4, Place(0, 2): 0, Place(0, 3): 4, Place(0, 4): 8}
-    verdict = judge({Place(0, 2): 0, Place(0, 3): 4, Place(0, 4): 8}, {}, found)
+    verdict = judge([(Place(0, 2), 0), (Place(0, 3), 4), (Place(0, 4), 8)], [], found)
     assert verdict == Verdict(3, 5, 0, 0, 0, 2)
     assert verdict.is_good
 
 
 def test_what_was_overtaken_is_out_of_order() -> None:
     found = {Place(0, 0): 0, Place(0, 1): 8, Place(0, 2): 4, Place(1, 0): 1}
-    verdict = judge(found, {}, found)
+    verdict = judge(found.items(), [], found)
     assert (verdict.out_of_order, verdict.is_good) == (1, False)
 
 
@@ -84,7 +88,7 @@ def test_the_pulse_rises_falls_and_marks_kills() -> None:
 
 def test_elsewhere_than_in_a_terminal_there_is_a_line_for_each_kill() -> None:
     out = io.StringIO()
-    screen = Screen(Console(file=out, width=40), Progress("confluent-kafka", 1))
+    screen = Screen(Console(file=out, width=40), Progress(1))
     with screen.live():
         screen.killed()
         screen.back(Kill(12_345, 400, 301.4, 702.6))

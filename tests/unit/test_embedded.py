@@ -154,6 +154,8 @@ def test_it_is_used_once() -> None:
     broker = Broker()
     with pytest.raises(BrokerMisused, match="bootstrap: this broker was not started"):
         _ = broker.bootstrap
+    with pytest.raises(BrokerMisused, match="data_dir: this broker was not started"):
+        _ = broker.data_dir
     with broker, pytest.raises(BrokerMisused, match="start: this broker is running"):
         broker.start()
     broker.stop()  # once more is no harm
@@ -335,10 +337,11 @@ def test_a_forgotten_one_ends_with_the_program(process: bool) -> None:
 
 
 FORKING = """
-    import atexit, os
+    import atexit, os, warnings
     import onceflow
     from onceflow.cli.session import connected
 
+    warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # so it is
     parent = os.getpid()
     try:
         with onceflow.Broker(process={process}) as broker:

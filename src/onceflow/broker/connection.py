@@ -160,6 +160,7 @@ class Connection(asyncio.BufferedProtocol):
             self._answer(slot, head, way.write(answer))
 
     def _answer_later(self, slot: _Slot, head: bytes, way: Route, value: object) -> None:
+        self.last_heard = self._node.clock.monotonic()  # it was silent because it waited for us
         try:
             self._answer(slot, head, way.write(value))
         except Exception:

@@ -33,6 +33,7 @@ from onceflow.broker.embedded_hosts import (
     ProcessHost,
     ThreadHost,
 )
+from onceflow.broker.embedded_log import MOST_LINES
 from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
@@ -64,8 +65,11 @@ _ALLOWED: Final[Mapping[str, frozenset[_State]]] = {
     "kill": frozenset({_State.RUNNING}),
     "bootstrap": frozenset({_State.RUNNING, _State.KILLED}),
     "pid": frozenset({_State.RUNNING, _State.KILLED}),
+    "data_dir": frozenset({_State.RUNNING, _State.KILLED, _State.STOPPED}),
 }
 """What may be asked for when; `stop` always may."""
+_FOR_CHILDREN: Final = frozenset({"bootstrap", "data_dir"})
+"""What a forked child may ask for."""
 
 
 class Broker:
@@ -123,7 +127,8 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Where the data are."""
+        """Where the data are, or were."""
+        self._require("data_dir")
         return self._data_dir
 
     @property
@@ -135,7 +140,8 @@ class Broker:
     @property
     def log_text(self) -> str:
         """The last lines that it logged, also when it is over."""
-        return self._log_before + (self._host.log_text if self._host else "")
+        text = self._log_before + (self._host.log_text if self._host else "")
+        return "".join(text.splitlines(keepends=True)[-MOST_LINES:])
 
     # --- start and stop -----------------------------------------------------------------------
 
@@ -208,7 +214,7 @@ class Broker:
     # --- inside -------------------------------------------------------------------------------
 
     def _require(self, what: str) -> None:
-        if os.getpid() != self._owner and what != "bootstrap":
+        if os.getpid() != self._owner and what not in _FOR_CHILDREN:
             raise BrokerMisused(f"{what}: this process was forked off the one that has the broker")
         if self._state not in _ALLOWED[what]:
             again = "; make a new Broker" if self._state is _State.STOPPED else ""
@@ -247,11 +253,10 @@ class Broker:
         self._state = _State.RUNNING
 
     def _stop_host(self) -> Exception | None:
-        host, self._host = self._host, None
-        if host is None:
+        if self._host is None:
             return None
-        failure = host.stop()
-        self._log_before += host.log_text
+        failure = self._host.stop()
+        self._log_before, self._host = self.log_text, None
         return failure
 
     def _end(self) -> Exception | None:

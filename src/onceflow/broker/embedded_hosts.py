@@ -70,11 +70,11 @@ class ThreadHost:
         self._ready.result()
 
     def _run(self) -> None:
-        # Not before it is needed: it loads most of the broker.
-        from onceflow.broker.run import run
-
         self._log.adopt_thread()
         try:
+            # Not before it is needed: it loads most of the broker.
+            from onceflow.broker.run import run
+
             run(self._config, self._is_ready, self._stop.wait)
         except Exception as error:
             if self._ready.done():

@@ -19,7 +19,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
 from onceflow.broker.node import Node, Timer
-from onceflow.errors import OnceflowError
+from onceflow.errors import DiskError, OnceflowError
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock
@@ -192,6 +192,10 @@ class Server:
         await asyncio.sleep(0)  # answers that have become ready leave in this turn of the loop
         for connection in list(self._connections):
             connection.abort()
-        if self._store is not None:
-            self._store.close()
-        self._doors.background.close()
+        try:
+            if self._store is not None:
+                self._store.close()
+        except DiskError as error:
+            _log.warning("not a clean stop, so the next start has to recover: %s", error)
+        finally:
+            self._doors.background.close()

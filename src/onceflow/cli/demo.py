@@ -53,14 +53,13 @@ def demo(
         f"with [bold]SIGKILL[/] {kills} times while it works.\n",
         soft_wrap=not console.is_terminal,
     )
-    progress = Progress(chosen.package, kills)
+    progress = Progress(kills)
     screen = Screen(console, progress)
     with screen.live(), Broker(process=True, num_partitions=PARTITIONS) as broker:
         progress.load = load = Load(chosen, broker.bootstrap)
         load.start()
+        screen.up(broker.bootstrap, broker.pid)
         for _ in range(kills):
-            progress.phase = Phase.UP
-            progress.where = f"{broker.bootstrap}, process {broker.pid}"
             _kill(broker, load, screen)
         load.stop()
         progress.phase = Phase.READING_BACK
@@ -86,6 +85,7 @@ def _kill(broker: Broker, load: Load, screen: Screen) -> None:
     acknowledged = len(load.acknowledged)
     broker.restart()
     listening_ms = (time.monotonic() - killed_at) * 1000
+    screen.up(broker.bootstrap, broker.pid)
     # By now the client has told of all that the broker had acknowledged before it was killed.
     old = len(load.acknowledged)
     _wait(load, lambda: len(load.acknowledged) > old)

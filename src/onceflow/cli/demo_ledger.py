@@ -7,13 +7,10 @@ or that a reader has seen, must stay where it was; and payments stay in the orde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from onceflow.cli.demo_clients import Place
-
-Payments = Mapping[Place, int]
-"""Numbers of payments by place."""
 
 
 class Verdict(NamedTuple):
@@ -35,8 +32,15 @@ class Verdict(NamedTuple):
         return not (self.lost or self.vanished or self.out_of_order)
 
 
-def judge(acknowledged: Payments, seen: Payments, found: Payments) -> Verdict:
-    """Compares all that is known of one topic with what it holds."""
+def judge(
+    acknowledged: Iterable[tuple[Place, int]],
+    seen: Iterable[tuple[Place, int]],
+    found: Mapping[Place, int],
+) -> Verdict:
+    """Compares all that is known of one topic with what it holds.
+
+    Two payments may have been acknowledged at one place: then at least one of them is lost.
+    """
     out_of_order = repeated = 0
     known: set[int] = set()
     latest: dict[int, int] = {}
@@ -48,15 +52,16 @@ def judge(acknowledged: Payments, seen: Payments, found: Payments) -> Verdict:
             out_of_order += 1
         known.add(number)
         latest[place.partition] = max(number, latest.get(place.partition, -1))
+    promised = set(acknowledged)
     return Verdict(
-        len(acknowledged),
+        len(promised),
         len(found),
-        _missing(acknowledged, found),
+        _missing(promised, found),
         _missing(seen, found),
         out_of_order,
         repeated,
     )
 
 
-def _missing(expected: Payments, found: Payments) -> int:
-    return sum(found.get(place) != number for place, number in expected.items())
+def _missing(expected: Iterable[tuple[Place, int]], found: Mapping[Place, int]) -> int:
+    return sum(found.get(place) != number for place, number in expected)

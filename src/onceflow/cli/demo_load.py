@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from onceflow.cli.demo_clients import Client, Place
@@ -30,8 +30,9 @@ class Load:
         self._writer = self._thread(self._write)
         self._reader = self._thread(self._read)
         self.sent = 0
-        self.acknowledged: dict[Place, int] = {}
-        self.seen: dict[Place, int] = {}
+        # Sets of pairs, not by place: what comes a second time must not cover up the first.
+        self.acknowledged: set[tuple[Place, int]] = set()
+        self.seen: set[tuple[Place, int]] = set()
 
     def _thread(self, work: Callable[[], None]) -> threading.Thread:
         def guarded() -> None:
@@ -80,7 +81,7 @@ class Load:
         writer.close()
 
     def _note(self, number: int, place: Place) -> None:
-        self.acknowledged[place] = number
+        self.acknowledged.add((place, number))
 
     def _read(self) -> None:
         reader = self._client.read(self._bootstrap)
@@ -90,13 +91,19 @@ class Load:
 
 
 def read_back(
-    client: Client, bootstrap: str, acknowledged: Mapping[Place, int], found: dict[Place, int]
+    client: Client,
+    bootstrap: str,
+    acknowledged: Iterable[tuple[Place, int]],
+    found: dict[Place, int],
 ) -> None:
     """Finds all that is there, by a reader of its own, up to the last payments acknowledged.
 
     Gives up on those that do not come for a long while: they are lost.
     """
-    awaited = {max(places) for places in _by_partition(acknowledged).values()}
+    last: dict[int, Place] = {}
+    for place, _ in acknowledged:
+        last[place.partition] = max(place, last.get(place.partition, place))
+    awaited = set(last.values())
     reader = client.read(bootstrap)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while awaited and time.monotonic() < deadline:
@@ -105,10 +112,3 @@ def read_back(
             awaited -= {place for place, _ in came}
             deadline = time.monotonic() + PATIENCE_SECONDS
     reader.close()
-
-
-def _by_partition(places: Iterable[Place]) -> dict[int, list[Place]]:
-    groups: dict[int, list[Place]] = {}
-    for place in places:
-        groups.setdefault(place.partition, []).append(place)
-    return groups

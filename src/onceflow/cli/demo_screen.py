@@ -46,7 +46,6 @@ class Kill(NamedTuple):
 class Progress:
     """What there is to be shown; changed by the command while the screen reads it."""
 
-    client: str
     kills_planned: int
     phase: Phase = Phase.STARTING
     where: str = ""
@@ -101,6 +100,10 @@ class Screen:
             refresh_per_second=FRAMES_PER_SECOND,
         ):
             yield
+
+    def up(self, bootstrap: str, pid: int) -> None:
+        self._progress.phase = Phase.UP
+        self._progress.where = f"{bootstrap}, process {pid}"
 
     def killed(self) -> None:
         self._progress.phase = Phase.KILLED

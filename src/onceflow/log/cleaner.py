@@ -28,14 +28,14 @@ from onceflow.log.cleaning import (
 )
 from onceflow.log.compaction_plan import grouped
 from onceflow.log.index import Indexes
-from onceflow.log.record_rows import BatchRecords, read_records
+from onceflow.log.record_rows import Rows, read_rows
 from onceflow.log.retained import is_compactable, with_records, without_records
 from onceflow.log.segment import CLEANED, scan, segment_path
 from onceflow.records.batch import StoredBatch, iter_stored, read_header
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk, File
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 64 << 10  # more small batches at a time keep the garbage collector busy
 _KEY_MEMORY = 64 << 20
 _KEY_OVERHEAD = 120
 """What a key costs in memory besides its own bytes."""
@@ -85,13 +85,13 @@ def _compactable(batches: list[StoredBatch]) -> list[StoredBatch]:
     return [batch for batch in batches if is_compactable(batch.header.attributes)]
 
 
-def _note(latest: dict[bytes | None, int], records: BatchRecords) -> int:
-    """Notes the offsets of the records' keys; about how much memory that took."""
+def _note(latest: dict[bytes | None, int], rows: Rows) -> int:
+    """Notes the offsets of the keys; about how much memory that took."""
     known = len(latest)
-    latest.update(zip(records.keys, records.offsets, strict=True))
+    latest.update(zip(rows.keys, rows.offsets, strict=True))
     new = len(latest) - known
-    size = sum(len(key) for key in records.keys if key is not None)
-    return new * (_KEY_OVERHEAD + size // len(records.keys)) if new else 0
+    size = sum(len(key) for key in rows.keys if key is not None)
+    return new * (_KEY_OVERHEAD + size // len(rows.keys)) if new else 0
 
 
 def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int], int]]:
@@ -106,8 +106,7 @@ def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int],
         for batches in _chunks(cleaning, source):
             if batches[-1].header.next_offset <= cleaning.first_dirty:
                 continue
-            for records in read_records(_compactable(batches)):
-                memory += _note(latest, records)
+            memory += _note(latest, read_rows(_compactable(batches)))
             end = batches[-1].header.next_offset
             if memory > _KEY_MEMORY:
                 return latest, end
@@ -145,38 +144,46 @@ class _Judge:
         self._last_batches = last_batches
 
     def retained(self, batches: list[StoredBatch]) -> Iterator[StoredBatch]:
-        all_records = read_records(_compactable(batches))
+        rows = read_rows(_compactable(batches))
+        row = 0
         for batch in batches:
             kept: StoredBatch | None = batch
             if is_compactable(batch.header.attributes):
-                records = next(all_records)
                 if batch.header.base_offset < self._end:
-                    kept = self._filtered(batch, records)
+                    kept = self._filtered(batch, rows, row)
+                row += batch.header.record_count
             if kept is not None:
                 yield kept
 
-    def _filtered(self, batch: StoredBatch, records: BatchRecords) -> StoredBatch | None:
-        header, dead, latest = batch.header, records.dead, self._latest
+    def _filtered(self, batch: StoredBatch, rows: Rows, row: int) -> StoredBatch | None:
+        """What is left of a batch whose records are those from `row` on."""
+        header = batch.header
+        span = range(row, row + header.record_count)
         expired = header.has_delete_horizon and header.base_timestamp <= self._now_ms
-        keep = bytearray(
-            key is not None and latest.get(key, -1) <= offset and not (expired and is_dead)
-            for key, offset, is_dead in zip(records.keys, records.offsets, dead, strict=True)
-        )
-        if not any(keep):
+        keep = bytearray(self._is_kept(rows, each, expired) for each in span)
+        kept = [each for each, is_kept in zip(span, keep, strict=True) if is_kept]
+        if not kept:
             is_last = header.base_offset in self._last_batches
             if header.record_count:
                 return without_records(batch) if is_last else None
             return batch if is_last else None
-        tombstones = any(kept and is_dead for kept, is_dead in zip(keep, dead, strict=True))
+        tombstones = any(rows.is_dead[each] for each in kept)
         sets_horizon = tombstones and not header.has_delete_horizon
-        if all(keep) and not sets_horizon:
+        if len(kept) == len(span) and not sets_horizon:
             return batch
-        stamps = zip(records.timestamps, keep, strict=True)
         return with_records(
-            records,
+            batch,
             keep,
-            max_timestamp=max(timestamp for timestamp, kept in stamps if kept),
+            max_timestamp=max(rows.timestamps[each] for each in kept),
             delete_horizon=self._delete_horizon if sets_horizon else None,
+        )
+
+    def _is_kept(self, rows: Rows, row: int, expired: bool) -> bool:
+        key = rows.keys[row]
+        return (
+            key is not None
+            and self._latest.get(key, -1) <= rows.offsets[row]
+            and not (expired and rows.is_dead[row])
         )
 
 

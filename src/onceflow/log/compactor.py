@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from onceflow.errors import RecordError
+from onceflow.errors import DiskFailed, RecordError
 from onceflow.log.cleaning import Cleaning, Outcome, Source, remove_cleaned
 from onceflow.log.compaction_plan import DirtySegment, cleanable
 from onceflow.log.config import NO_LIMIT_MS
@@ -101,11 +101,12 @@ class Compactor:
             log = self._waiting.pop()
             segments, _ = _cleanable(log, self._now_ms)
             if segments and self._free_bytes() > sum(segment.size for segment in segments):
-                self._begin(log, segments)
+                try:
+                    self._begin(log, segments)
+                except DiskFailed as error:
+                    self._on_failure(error)
 
     def _begin(self, log: PartitionLog, segments: list[Segment]) -> None:
-        self._log = log
-        log.compaction.is_busy = True
         sources = tuple(
             Source(
                 self._disk.open(each.path("log"), Access.READ),
@@ -123,6 +124,8 @@ class Compactor:
             now_ms=self._now_ms,
             should_stop=lambda: self._is_stopped or log.is_deleted,
         )
+        self._log = log
+        log.compaction.is_busy = True
         outcome = Outcome()
         job = _clean(self._disk, cleaning, outcome)
         self._jobs.submit(Lane.COMPACT, job, partial(self._cleaned, log, outcome))
@@ -181,10 +184,11 @@ class Compactor:
     def abandon(self, log: PartitionLog) -> None:
         """Gives up a swap that no checkpoint names, for lack of room. Blocks; no job may run."""
         if log.compaction.swap is not None:
-            log.compaction.swap = None
             for _ in remove_cleaned(self._disk, log.directory):
                 pass
-            self._ended(log)
+            log.compaction.swap = None
+            log.compaction.is_busy = False
+            self._log = None
 
     def _ended(self, log: PartitionLog) -> None:
         log.compaction.is_busy = False

@@ -11,14 +11,20 @@ from onceflow.records.raw_memory import (
     copy_exact,
     helper,
     kernel,
+    load_big_i16,
     load_big_i32,
+    load_big_i64,
     load_i64,
     load_u8,
     store_i64,
     store_u8,
 )
 
+_ATTRIBUTES_AT = 21
+_BASE_TIMESTAMP_AT = 27
+_MAX_TIMESTAMP_AT = 35
 _RECORD_COUNT_AT = 57
+_LOG_APPEND_TIME = 8
 
 
 @helper
@@ -57,25 +63,30 @@ def _varint_size(value: int) -> int:
     return size
 
 
-@kernel("void(int64, int64, int64)")
-def locate(table: int, batches: int, facts: int) -> None:
-    """Of each record of each batch five numbers: where in its section the key starts, the sizes of
-    key and value (-1 is null), timestamp delta and offset delta. `table` is that of `kernels`."""
+@kernel("void(int64, int64, int64, int64)")
+def locate(table: int, batches: int, facts: int, keys: int) -> None:
+    """Of each record of each batch four numbers: the size of the key and of the value (-1 is null),
+    timestamp and offset; and all keys, one behind the other. `table` is that of `kernels`."""
     for batch in range(batches):
-        section = load_i64(table + 24 * batch + 8)
-        position = section
-        for _ in range(int(load_big_i32(load_i64(table + 24 * batch) + _RECORD_COUNT_AT))):
+        header, position = load_i64(table + 24 * batch), load_i64(table + 24 * batch + 8)
+        base_offset = load_big_i64(header)
+        base_timestamp = load_big_i64(header + _BASE_TIMESTAMP_AT)
+        stamp = load_big_i64(header + _MAX_TIMESTAMP_AT)
+        stamped = load_big_i16(header + _ATTRIBUTES_AT) & _LOG_APPEND_TIME != 0
+        for _ in range(int(load_big_i32(header + _RECORD_COUNT_AT))):
             size, body = _varint(position)
             timestamp_delta, at = _varint(body + 1)
             offset_delta, at = _varint(at)
             key_size, key = _varint(at)
             value_size, _ = _varint(key + max(key_size, 0))
-            store_i64(facts, key - section)
-            store_i64(facts + 8, key_size)
-            store_i64(facts + 16, value_size)
-            store_i64(facts + 24, timestamp_delta)
-            store_i64(facts + 32, offset_delta)
-            facts += 40
+            if key_size > 0:
+                copy_exact(keys, key, key_size)
+                keys += key_size
+            store_i64(facts, key_size)
+            store_i64(facts + 8, value_size)
+            store_i64(facts + 16, stamp if stamped else base_timestamp + timestamp_delta)
+            store_i64(facts + 24, base_offset + offset_delta)
+            facts += 32
             position = body + size
 
 

@@ -9,7 +9,7 @@ timestamps stay what they were because their deltas move by as much.
 
 from __future__ import annotations
 
-from onceflow.log.record_rows import BatchRecords, address
+from onceflow.log.record_rows import address, section_of
 from onceflow.log.retain_kernel import retain
 from onceflow.records.batch import (
     CODEC_MASK,
@@ -28,15 +28,15 @@ _NO_TIMESTAMP = -1
 
 
 def with_records(
-    records: BatchRecords, keep: bytearray, *, max_timestamp: int, delete_horizon: int | None
+    batch: StoredBatch, keep: bytearray, *, max_timestamp: int, delete_horizon: int | None
 ) -> StoredBatch:
     """The batch with only the records whose byte in `keep` is 1; at least one is. A new delete
-    horizon is set unless that is None."""
-    header = records.header
+    horizon is set unless that is None. The records are known to be sound."""
+    header = batch.header
     base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
     marked = 0 if delete_horizon is None else DELETE_HORIZON_BIT
     shift = header.base_timestamp - base_timestamp
-    section = compress(header.codec, _kept(records.section, keep, shift))
+    section = compress(header.codec, _kept(section_of(batch), keep, shift))
     stamped = header.attributes & LOG_APPEND_TIME_BIT
     sealed = seal(
         bytearray(b"".join((bytes(HEADER_SIZE), section))),

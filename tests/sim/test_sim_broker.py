@@ -1,0 +1,118 @@
+"""A whole broker in the simulator: runs that repeat, and promises that outlive a power cut.
+
+And the proof that these tests can fail: on a disk whose syncs do nothing, promises are broken.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from onceflow.errors import OnceflowError
+from onceflow.runtime.sim_crash import crash_images
+from onceflow.runtime.sim_disk import SimDisk, Sync, SyncDir, SyncWrite, Write
+from onceflow.runtime.sim_world import run
+from tests.sim.broker_workload import (
+    CLIENTS,
+    FAULTS,
+    History,
+    PromiseBroken,
+    check_image,
+    main,
+    sampled_images,
+)
+
+SEEDS = 6
+BOUNDARIES = 30
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Brokers that find a power cut's traces say so, a thousand times."""
+    logger = logging.getLogger("onceflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(level)
+
+
+def test_equal_seeds_give_equal_traces_and_what_was_acknowledged_survives_a_power_cut() -> None:
+    traces = set()
+    failures: set[str] = set()
+    for seed in range(SEEDS):
+        history, trace = run(seed, main, faults=FAULTS)
+        again, second = run(seed, main, faults=FAULTS)
+        assert (history.told(), trace) == (again.told(), second), f"seed {seed} did not repeat"
+        assert len(history.acked) > CLIENTS
+        assert history.fetched
+        assert any(each.acked for each in history.commits.values())
+        assert history.deleted
+        for image in sampled_images(history, seed=seed, boundaries=BOUNDARIES):
+            check_image(image, history)
+        traces.add(trace)
+        failures.update(history.failures)
+    assert len(traces) == SEEDS
+    assert failures >= {"ConnectionRefusedError", "ConnectionResetError"}
+
+
+def test_the_last_ops_of_a_run_one_by_one() -> None:
+    """Every image at every boundary of the stop, where the clean checkpoint is written."""
+    history, _ = run(SEEDS, main, faults=FAULTS)
+    disk = history.disk
+    count = 0
+    for image in crash_images(disk, seed=1, subsets=1, first=len(disk.ops) - 12):
+        check_image(image, history)
+        count += 1
+    assert count > 12
+
+
+def without_syncs(disk: SimDisk) -> SimDisk:
+    """The same ops in the same places, but that no sync does anything."""
+    lying = SimDisk(disk.base)
+    lying.tree = disk.tree
+    nothing = Write(-1, 0, b"")
+    lying.ops = [nothing if isinstance(op, Sync | SyncDir | SyncWrite) else op for op in disk.ops]
+    return lying
+
+
+def test_on_a_disk_that_lies_the_promises_are_broken() -> None:
+    history, _ = run(0, main, faults=FAULTS)
+    lying = History(
+        without_syncs(history.disk),
+        history.topics,
+        history.deleted,
+        history.acked,
+        history.commits,
+    )
+    broken = 0
+    for image in sampled_images(lying, seed=0, boundaries=10):
+        try:
+            check_image(image, lying)
+        except (PromiseBroken, OnceflowError):
+            broken += 1
+    assert broken > 5
+
+
+def hashes_of_a_process(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim.broker_workload", "2"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return done.stdout
+
+
+def test_other_processes_with_other_hash_seeds_give_the_same_traces() -> None:
+    here = "".join(run(seed, main, faults=FAULTS)[1] + "\n" for seed in range(2))
+    assert hashes_of_a_process("1") == here
+    assert hashes_of_a_process("random") == here

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from onceflow import Broker
-from onceflow.cli.demo_clients import PARTITIONS, find_client
+from onceflow.cli.demo_clients import PARTITIONS, TOPIC, find_client
 from onceflow.cli.demo_load import Load
 from tests.kill.scenario import kill_under_load, wait
 
@@ -41,7 +41,7 @@ def test_all_that_was_acknowledged_is_where_it_was(
 
 def cut_segments(broker: Broker) -> None:
     """What a power cut may do to data that were never synced."""
-    for segment in broker.data_dir.rglob("*.log"):
+    for segment in broker.data_dir.glob(f"{TOPIC}-*/*.log"):
         os.truncate(segment, segment.stat().st_size // 2)
 
 

@@ -18,7 +18,7 @@ from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import decode, encode, message_class
 from onceflow.wire.header import read_request_header, request_header, response_header
 from onceflow.wire.primitives import uvarint
-from onceflow.wire.reader import message_reader
+from onceflow.wire.reader import read_message
 from onceflow.wire.recast import recast
 from onceflow.wire.schema import is_array, message_class_in
 from tests.property.wire_messages import TEXT, Kind, kinds, messages, their_bytes
@@ -38,7 +38,9 @@ def test_what_the_library_writes_is_what_we_read(kind: Kind) -> None:
     def check(value: Any, before: bytes) -> None:
         data = their_bytes(value)
         assert encode(value) == data
-        found, end = message_reader(kind.message)(memoryview(before + data + b"more"), len(before))
+        found, end = read_message(
+            kind.message, memoryview(before + data + b"more"), len(before), 10_000
+        )
         assert found == value
         assert end == len(before) + len(data)
 
@@ -131,7 +133,7 @@ def test_tagged_fields_that_nobody_knows_are_skipped(kind: Kind) -> None:
         data = their_bytes(value)
         assert data[-1] == 0, "the tagged fields are the last, and there are none"
         sent = data[:-1] + tag_bytes(tags)
-        found, end = message_reader(kind.message)(memoryview(sent), 0)
+        found, end = read_message(kind.message, memoryview(sent), 0, 10_000)
         assert found == value
         assert end == len(sent)
 

@@ -8,7 +8,7 @@ version; the two hot ones read and write their own bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from onceflow.broker.request import Client
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.primitives import MOST_ELEMENTS
 from onceflow.wire.recast import recast
 
 
@@ -84,10 +85,11 @@ def route(key: ApiKey, version: int) -> Route:
 def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, int], Any]:
     sent = message_class(key, version, "request")
     newest = message_class(key, SERVED[key].highest, "request")
+    read = partial(decode, sent, most_elements=MOST_ELEMENTS)
     upgrade = getattr(module, "upgrade", None)
     if upgrade is not None:
-        return lambda buffer, at: upgrade(decode(sent, buffer, at), version)
-    return lambda buffer, at: recast(decode(sent, buffer, at), newest)
+        return lambda buffer, at: upgrade(read(buffer, at), version)
+    return lambda buffer, at: recast(read(buffer, at), newest)
 
 
 def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable[Part]]:

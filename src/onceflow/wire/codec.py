@@ -12,8 +12,9 @@ from io import BytesIO
 from typing import Any
 
 from onceflow.wire.api import ApiKey
-from onceflow.wire.reader import message_reader
+from onceflow.wire.reader import read_message
 
+_ANY_NUMBER = 1 << 62
 _SUFFIX = {"request": "Request", "response": "Response"}
 
 
@@ -33,9 +34,11 @@ def _writer(message: Any) -> Any:
     return entity_writer(message)
 
 
-def decode(message: type, buffer: memoryview, at: int = 0) -> Any:
+def decode(
+    message: type, buffer: memoryview, at: int = 0, *, most_elements: int = _ANY_NUMBER
+) -> Any:
     """The message that starts at `at`."""
-    value, _ = message_reader(message)(buffer, at)
+    value, _ = read_message(message, buffer, at, most_elements)
     return value
 
 

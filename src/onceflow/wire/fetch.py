@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from onceflow.errors import MessageMalformed
 from onceflow.wire.primitives import (
     INT32,
+    Budget,
     count,
     read_count,
     read_text,
@@ -108,11 +109,14 @@ def read_request(buffer: memoryview, at: int, version: int) -> FetchRequest:
     flexible = version >= FLEXIBLE_FROM
     replica_id, at, top = _read_top(buffer, at, version)
     topic_count, at = read_count(flexible, buffer, at)
+    budget = Budget()
+    budget.spend(topic_count)
     topics = []
     form = _partition_form(version)
     for _ in range(topic_count):
         topic, at = read_topic(version >= TOPIC_IDS_FROM, flexible, buffer, at)
         partition_count, at = read_count(flexible, buffer, at)
+        budget.spend(partition_count)
         partitions = []
         for _ in range(partition_count):
             if at + form.size > len(buffer):
@@ -175,10 +179,11 @@ def _partition(values: tuple[int, ...], version: int) -> FetchPartition:
 def _skip_forgotten(buffer: memoryview, at: int, version: int) -> int:
     """Past the forgotten topics (without sessions there is nothing to forget) and the rack."""
     topic_count, at = read_count(True, buffer, at)
+    Budget().spend(topic_count)
     for _ in range(topic_count):
         _, at = read_topic(version >= TOPIC_IDS_FROM, True, buffer, at)
         partition_count, at = read_count(True, buffer, at)
-        at = skip_tags(buffer, at + 4 * partition_count)
+        at = skip_tags(buffer, at + 4 * max(partition_count, 0))
     _, at = read_text(True, buffer, at)
     return at
 

@@ -11,6 +11,27 @@ INT32 = struct.Struct(">i")
 INT64 = struct.Struct(">q")
 
 
+MOST_ELEMENTS = 100_000
+"""Of all arrays of a request together."""
+
+
+class Budget:
+    """How many elements the arrays of one message may still have: each becomes an object, and
+    millions of two bytes each would make everybody wait."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, most: int = MOST_ELEMENTS) -> None:
+        self._left = most
+
+    def spend(self, count: int) -> None:
+        """Raises `MessageMalformed` when it is used up; a null array, -1, costs nothing."""
+        if count > 0:
+            self._left -= count
+            if self._left < 0:
+                raise MessageMalformed("more elements in one message than anybody needs")
+
+
 def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits, and the place behind it."""
     if at < len(buffer) and (value := buffer[at]) < 0x80:  # as most are

@@ -12,6 +12,7 @@ from uuid import UUID
 from onceflow.errors import MessageMalformed
 from onceflow.wire.primitives import (
     INT32,
+    Budget,
     count,
     read_int,
     read_text,
@@ -81,11 +82,12 @@ def _read_fixed(buffer: memoryview, at: int) -> ProduceRequest:
     acks, timeout_ms, topic_count = _TOP.unpack_from(buffer, at)
     at += _TOP.size
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
-    for _ in range(_plausible(topic_count, buffer, at)):
+    budget = Budget()
+    for _ in range(_plausible(topic_count, buffer, at, budget)):
         name, at = read_topic(False, False, buffer, at)
         partition_count, at = read_int(INT32, buffer, at)
         partitions = []
-        for _ in range(_plausible(partition_count, buffer, at)):
+        for _ in range(_plausible(partition_count, buffer, at, budget)):
             partition, length = _PARTITION.unpack_from(buffer, at)
             start = at + _PARTITION.size
             at = start + max(length, 0)
@@ -99,11 +101,12 @@ def _read_flexible(buffer: memoryview, at: int, by_id: bool) -> ProduceRequest:
     acks, timeout_ms = _FLEXIBLE_TOP.unpack_from(buffer, at)
     topic_count, at = read_uvarint(buffer, at + _FLEXIBLE_TOP.size)
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
-    for _ in range(_plausible(topic_count - 1, buffer, at)):
+    budget = Budget()
+    for _ in range(_plausible(topic_count - 1, buffer, at, budget)):
         topic, at = read_topic(by_id, True, buffer, at)
         partition_count, at = read_uvarint(buffer, at)
         partitions = []
-        for _ in range(_plausible(partition_count - 1, buffer, at)):
+        for _ in range(_plausible(partition_count - 1, buffer, at, budget)):
             (partition,) = INT32.unpack_from(buffer, at)
             length, start = read_uvarint(buffer, at + 4)
             at = start + max(length - 1, 0)
@@ -122,10 +125,11 @@ def _records(
     return PartitionRecords(partition, buffer[start:end] if length >= 0 else None)
 
 
-def _plausible(count: int, buffer: memoryview, at: int) -> int:
+def _plausible(count: int, buffer: memoryview, at: int, budget: Budget) -> int:
     """An element takes a byte at least."""
     if count > len(buffer) - at:
         raise MessageMalformed(f"{count} elements where {len(buffer) - at} bytes are left")
+    budget.spend(count)
     return count
 
 

@@ -2,7 +2,8 @@
 
 Written anew because the message library's reader allocates what a count in the message asks for
 before it looks at what is left: 20 hostile bytes end the whole process. Here every count and every
-length is held against the bytes that remain before anything is made of it.
+length is held against the bytes that remain before anything is made of it, and all arrays of a
+message together against a budget.
 """
 
 from __future__ import annotations
@@ -17,18 +18,23 @@ from uuid import UUID
 
 from onceflow.errors import MessageMalformed
 from onceflow.wire.error_code import ErrorCode, error_code
-from onceflow.wire.primitives import read_uvarint
+from onceflow.wire.primitives import Budget, read_uvarint
 from onceflow.wire.schema import default_value, is_array, is_optional, message_class_in
 
-Read: TypeAlias = Callable[[memoryview, int], tuple[Any, int]]
+Read: TypeAlias = Callable[[memoryview, int, Budget], tuple[Any, int]]
 """From a buffer and a place in it to a value and the place behind it."""
 
 _ZERO_UUID = UUID(int=0)
 
 
+def read_message(message: type, buffer: memoryview, at: int, most_elements: int) -> tuple[Any, int]:
+    """The message that starts at `at`, and the place behind it. Raises `MessageMalformed`."""
+    return _message_reader(message)(buffer, at, Budget(most_elements))
+
+
 @cache
-def message_reader(message: type) -> Read:
-    """Reads a message of this class, raising `MessageMalformed` on bytes that are none."""
+def _message_reader(message: type) -> Read:
+    """Made once for each class."""
     flexible: bool = message.__flexible__  # type: ignore[attr-defined]  # all messages have it
     plain: list[tuple[str, Read]] = []
     tagged: dict[int, tuple[str, Read]] = {}
@@ -41,28 +47,33 @@ def message_reader(message: type) -> Read:
             tagged[tag] = (each.name, _field_reader(each, flexible, is_tagged=True))
             defaults[each.name] = default_value(each)
 
-    def read(buffer: memoryview, at: int) -> tuple[Any, int]:
+    def read(buffer: memoryview, at: int, budget: Budget) -> tuple[Any, int]:
         values = dict(defaults)
         for name, reader in plain:
-            values[name], at = reader(buffer, at)
+            values[name], at = reader(buffer, at, budget)
         if flexible:
-            at = _read_tags(buffer, at, tagged, values)
+            at = _read_tags(buffer, at, budget, tagged, values)
         return message(**values), at
 
     return read
 
 
 def _read_tags(
-    buffer: memoryview, at: int, tagged: dict[int, tuple[str, Read]], values: dict[str, Any]
+    buffer: memoryview,
+    at: int,
+    budget: Budget,
+    tagged: dict[int, tuple[str, Read]],
+    values: dict[str, Any],
 ) -> int:
     count, at = read_uvarint(buffer, at)
-    for _ in range(_checked(count, buffer, at)):
+    budget.spend(_checked(count, buffer, at))
+    for _ in range(count):
         tag, at = read_uvarint(buffer, at)
         size, at = read_uvarint(buffer, at)
         end = at + _checked(size, buffer, at)
         if tag in tagged:
             name, reader = tagged[tag]
-            values[name], _ = reader(buffer[:end], at)
+            values[name], _ = reader(buffer[:end], at, budget)
         at = end
     return at
 
@@ -71,7 +82,7 @@ def _field_reader(field: Field[Any], flexible: bool, *, is_tagged: bool = False)
     inner_class = message_class_in(field.type)
     optional = is_optional(field.type)
     if inner_class is not None:
-        inner = message_reader(inner_class)
+        inner = _message_reader(inner_class)
         if is_array(field.type):
             return partial(_read_array, inner, flexible, optional)
         return partial(_read_nullable, inner) if optional and not is_tagged else inner
@@ -81,13 +92,13 @@ def _field_reader(field: Field[Any], flexible: bool, *, is_tagged: bool = False)
     return _primitive(kind, flexible, optional=optional or field.default is None)
 
 
-def _read_nullable(inner: Read, buffer: memoryview, at: int) -> tuple[Any, int]:
-    marker, at = _read_fixed(_INT8, buffer, at)
-    return (None, at) if marker < 0 else inner(buffer, at)
+def _read_nullable(inner: Read, buffer: memoryview, at: int, budget: Budget) -> tuple[Any, int]:
+    marker, at = _read_number(_INT8, buffer, at)
+    return (None, at) if marker < 0 else inner(buffer, at, budget)
 
 
 def _read_array(
-    inner: Read, flexible: bool, optional: bool, buffer: memoryview, at: int
+    inner: Read, flexible: bool, optional: bool, buffer: memoryview, at: int, budget: Budget
 ) -> tuple[Any, int]:
     count, at = _read_length(flexible, _INT32, buffer, at)
     if count < 0:
@@ -95,8 +106,9 @@ def _read_array(
             return None, at
         raise MessageMalformed(f"an array that may not be null is, at byte {at}")
     items = []
-    for _ in range(_checked(count, buffer, at)):
-        item, at = inner(buffer, at)
+    budget.spend(_checked(count, buffer, at))
+    for _ in range(count):
+        item, at = inner(buffer, at, budget)
         items.append(item)
     return tuple(items), at
 
@@ -108,7 +120,7 @@ def _read_length(
     if flexible:
         length, at = read_uvarint(buffer, at)
         return length - 1, at
-    return _read_fixed(fixed, buffer, at)
+    return _read_number(fixed, buffer, at)
 
 
 def _checked(count: int, buffer: memoryview, at: int) -> int:
@@ -120,15 +132,19 @@ def _checked(count: int, buffer: memoryview, at: int) -> int:
     return count
 
 
-def _read_fixed(kind: struct.Struct, buffer: memoryview, at: int) -> tuple[Any, int]:
+def _read_number(kind: struct.Struct, buffer: memoryview, at: int) -> tuple[Any, int]:
     end = at + kind.size
     if end > len(buffer):
         raise MessageMalformed(f"the message is cut off at byte {at}")
     return kind.unpack_from(buffer, at)[0], end
 
 
+def _read_fixed(kind: struct.Struct, buffer: memoryview, at: int, _: Budget) -> tuple[Any, int]:
+    return _read_number(kind, buffer, at)
+
+
 def _read_bytes(
-    flexible: bool, prefix: struct.Struct, optional: bool, buffer: memoryview, at: int
+    flexible: bool, prefix: struct.Struct, optional: bool, buffer: memoryview, at: int, _: Budget
 ) -> tuple[bytes | None, int]:
     length, at = _read_length(flexible, prefix, buffer, at)
     if length < 0:
@@ -140,36 +156,38 @@ def _read_bytes(
 
 
 def _read_string(
-    flexible: bool, optional: bool, buffer: memoryview, at: int
+    flexible: bool, optional: bool, buffer: memoryview, at: int, budget: Budget
 ) -> tuple[str | None, int]:
-    data, end = _read_bytes(flexible, _INT16, optional, buffer, at)
+    data, end = _read_bytes(flexible, _INT16, optional, buffer, at, budget)
     try:
         return None if data is None else data.decode(), end
     except UnicodeDecodeError as error:
         raise MessageMalformed(f"a string at byte {at} is not UTF-8") from error
 
 
-def _read_uuid(buffer: memoryview, at: int) -> tuple[UUID | None, int]:
+def _read_uuid(buffer: memoryview, at: int, _: Budget) -> tuple[UUID | None, int]:
     _checked(16, buffer, at)
     value = UUID(bytes=bytes(buffer[at : at + 16]))
     return None if value == _ZERO_UUID else value, at + 16
 
 
-def _read_error_code(buffer: memoryview, at: int) -> tuple[ErrorCode, int]:
-    value, at = _read_fixed(_INT16, buffer, at)
+def _read_error_code(buffer: memoryview, at: int, _: Budget) -> tuple[ErrorCode, int]:
+    value, at = _read_number(_INT16, buffer, at)
     return error_code(value), at
 
 
-def _read_milliseconds(kind: struct.Struct, buffer: memoryview, at: int) -> tuple[timedelta, int]:
-    value, end = _read_fixed(kind, buffer, at)
+def _read_milliseconds(
+    kind: struct.Struct, buffer: memoryview, at: int, _: Budget
+) -> tuple[timedelta, int]:
+    value, end = _read_number(kind, buffer, at)
     try:
         return timedelta(milliseconds=value), end
     except OverflowError as error:
         raise MessageMalformed(f"a duration of {value} ms at byte {at}") from error
 
 
-def _read_bool(buffer: memoryview, at: int) -> tuple[bool, int]:
-    value, at = _read_fixed(_INT8, buffer, at)
+def _read_bool(buffer: memoryview, at: int, _: Budget) -> tuple[bool, int]:
+    value, at = _read_number(_INT8, buffer, at)
     return value != 0, at
 
 

@@ -25,6 +25,10 @@ class BatchMalformed(RecordError):
     """A length, count, magic or attribute of the batch contradicts the format."""
 
 
+class BatchesFollow(BatchMalformed):
+    """There is more than the one batch that was expected."""
+
+
 class TimestampTypeRefused(BatchMalformed):
     """A client claims that its timestamps are the broker's."""
 

@@ -92,11 +92,38 @@ def test_a_topic_that_finds_no_room_is_not_there_at_all() -> None:
         answer = await client.ask(ApiKey.CREATE_TOPICS, 7, fields)
         assert answer["topics"][0]["error_code"] == "KAFKA_STORAGE_ERROR"
         assert list(running.server.node.topics.by_name) == ["orders"]
+        assert not [log for log in running.server.node.store.logs.values() if log.topic == "more"]
         world.disk.capacity = None
         await client.create("later")
         assert not running.server.failed.done()
 
     play(script, **TIGHT, reserve_bytes=4096)
+
+
+def test_a_change_of_a_topic_that_finds_no_room_changes_nothing_and_can_be_tried_again() -> None:
+    grow = {"topics": [{"name": "orders", "count": 3, "assignments": None}], "timeout": 1000}
+    config = {"name": "retention.ms", "config_operation": 0, "value": "77"}
+    resource = {"resource_type": 2, "resource_name": "orders", "configs": [config]}
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        await asyncio.sleep(1)
+        topic = running.server.node.topics.by_name["orders"]
+        before = topic.record
+        for code, partitions, retention in (("KAFKA_STORAGE_ERROR", 1, None), ("NONE", 3, "77")):
+            world.disk.capacity = used(world.disk) if code != "NONE" else None
+            answer = await client.ask(ApiKey.CREATE_PARTITIONS, 3, grow)
+            assert answer["results"][0]["error_code"] == code
+            altered = await client.ask(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource]}
+            )
+            assert altered["responses"][0]["error_code"] == code
+            assert len(topic.partitions) == topic.record.partitions == partitions
+            assert topic.config.overrides.get("retention.ms") == retention
+            assert (topic.record == before) is (code != "NONE")
+        assert (await client.produce("orders", batch(b"new"), partition=2))["base_offset"] == 0
+
+    play(script, **TIGHT)
 
 
 def failing(disk: SimDisk, kind: type[Any]) -> None:

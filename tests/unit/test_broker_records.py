@@ -94,6 +94,16 @@ def test_timestamps_too_far_from_the_brokers(
     play(script)
 
 
+def test_a_record_without_a_timestamp_is_not_too_old() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", message_timestamp_before_max_ms="10000")
+        assert (await client.produce("orders", batch(b"a", timestamp=-1)))["error_code"] == "NONE"
+        answer = await client.produce("orders", batch(b"a", timestamp=0))
+        assert answer["error_code"] == "INVALID_TIMESTAMP"
+
+    play(script)
+
+
 # --- codecs --------------------------------------------------------------------------------------
 
 VALUES = [b"a" * 50, b"b" * 50, None]

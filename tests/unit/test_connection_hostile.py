@@ -45,6 +45,14 @@ HOSTILE = {
     "a negative version": (request(3, -1, b""), "version -1 of METADATA is not served"),
     "a body cut off": (request(3, 1, b"\x00\x00"), "cut off"),
     "a huge count": (request(3, 1, struct.pack(">i", 2**31 - 1)), "2147483647"),
+    "too many elements": (
+        request(3, 1, struct.pack(">i", 150_000) + b"\x00\x00" * 150_000),
+        "more elements",
+    ),
+    "too many partitions to produce to": (
+        request(0, 7, b"\xff\xff\x00\x01" + bytes(4) + struct.pack(">i", 150_000) + bytes(900_000)),
+        "more elements",
+    ),
     "a client id that is too long": (
         frame(struct.pack(">hhih", 3, 1, 1, 3000)),
         "client id of 3000",
@@ -251,5 +259,21 @@ def test_an_idle_client_is_let_go_and_one_that_waits_for_an_answer_is_not(
             assert not waiting.is_lost, "its time begins with the answer"
             await asyncio.sleep(20)
             assert waiting.is_lost
+
+    simulate(1, main)
+
+
+def test_a_client_that_never_takes_its_answers_is_let_go() -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world, connections_max_idle_ms=60_000) as running:
+            deaf, other = await running.client(), await running.client()
+            await other.create("orders", 100)
+            deaf.transport.pause_reading()
+            for _ in range(500):
+                deaf.send(ApiKey.METADATA, 12, {"topics": None})
+            for _ in range(4):
+                await asyncio.sleep(20)
+                assert await lives(other)
+            assert server_sees(running.server) == 1
 
     simulate(1, main)

@@ -6,6 +6,9 @@ but the batch itself, where the config wants another codec.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from onceflow.broker.refusal import Refused
 from onceflow.broker.topic_config import TopicConfig
 from onceflow.broker.topics import Topic
@@ -25,6 +28,7 @@ _ZSTD_FROM = 7
 _MAGIC_AT = 16
 LOG_APPEND_TIME = "LogAppendTime"
 _FOREVER = 2**63 - 1
+_NO_TIMESTAMP = -1
 CODECS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
 
 
@@ -55,7 +59,7 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
         raise Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch")
     if len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC:
         raise Refused(
-            ErrorCode.INVALID_RECORD,
+            ErrorCode.INVALID_RECORD if records[_MAGIC_AT] < MAGIC else ErrorCode.CORRUPT_MESSAGE,
             f"only batches of magic {MAGIC} are served, not {records[_MAGIC_AT]}",
         )
     batch = NewBatch.parse(records)
@@ -70,17 +74,21 @@ def _checked_records(topic: Topic, batch: NewBatch, now_ms: int) -> RecordsSumma
     config = topic.config
     summary = validate_records(batch)
     if summary.null_keys and "compact" in config.cleanup_policy:
-        raise Refused(
+        raise _refusal(
+            batch,
             ErrorCode.INVALID_RECORD,
-            f"{topic.name} is compacted and takes no record without a key; the batch has "
-            f"{summary.null_keys}",
+            lambda columns: columns["key"].is_null(),
+            f"{topic.name} is compacted and takes no record without a key",
         )
     if config.message_timestamp_type == LOG_APPEND_TIME:
         return summary
     if summary.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise Refused(
+        latest = now_ms + config.message_timestamp_after_max_ms
+        raise _refusal(
+            batch,
             ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {summary.max_timestamp} is further ahead of the broker's {now_ms} than "
+            lambda columns: _timestamps(columns) > latest,
+            f"a timestamp is further ahead of the broker's {now_ms} than "
             f"message.timestamp.after.max.ms ({config.message_timestamp_after_max_ms}) allows",
         )
     if config.message_timestamp_before_max_ms < _FOREVER:
@@ -89,18 +97,34 @@ def _checked_records(topic: Topic, batch: NewBatch, now_ms: int) -> RecordsSumma
 
 
 def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    def is_too_old(columns: Any) -> Any:
+        timestamps = _timestamps(columns)
+        return (timestamps != _NO_TIMESTAMP) & (timestamps < now_ms - limit_ms)
 
+    refusal = _refusal(
+        batch,
+        ErrorCode.INVALID_TIMESTAMP,
+        is_too_old,
+        f"a timestamp is further behind the broker's {now_ms} than "
+        f"message.timestamp.before.max.ms ({limit_ms}) allows",
+    )
+    if refusal.record_errors:
+        raise refusal
+
+
+def _refusal(
+    batch: NewBatch, code: ErrorCode, is_wrong: Callable[[Any], Any], message: str
+) -> Refused:
+    """Names every record of the batch that is wrong."""
     from onceflow.records.columns import decode
 
-    oldest = pc.min(decode([StoredBatch(*batch)])["timestamp"].cast(pa.int64())).as_py()
-    if now_ms - oldest > limit_ms:
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {oldest} is further behind the broker's {now_ms} than "
-            f"message.timestamp.before.max.ms ({limit_ms}) allows",
-        )
+    wrong = is_wrong(decode([StoredBatch(*batch)]))
+    rows = [index for index, each in enumerate(wrong.tolist()) if each]
+    return Refused(code, message, record_errors=tuple((index, message) for index in rows))
+
+
+def _timestamps(columns: Any) -> Any:
+    return columns["timestamp"].cast("int64").to_numpy()
 
 
 def _level(config: TopicConfig, codec: Codec) -> int | None:

@@ -96,15 +96,15 @@ class Partition:
 
     def end_of_epoch(self, epoch: int) -> EpochEnd | None:
         """The largest epoch up to `epoch` that there was, and where it ended. None for one that
-        is yet to come."""
-        if epoch > self.leader_epoch:
+        is yet to come, and for none."""
+        if epoch > self.leader_epoch or epoch == NO_EPOCH:
             return None
         end = self.log.high_watermark
         for start in reversed(self.epochs):
             if start.epoch <= epoch:
                 return EpochEnd(start.epoch, end)
             end = start.offset
-        return EpochEnd(NO_EPOCH, end)
+        return EpochEnd(epoch, end)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch in which the record at an offset was written."""

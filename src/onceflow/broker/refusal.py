@@ -5,6 +5,7 @@ from __future__ import annotations
 from onceflow.broker.topic_rules import Refusal
 from onceflow.errors import (
     BatchChecksumMismatch,
+    BatchesFollow,
     BatchTruncated,
     CompressionFailed,
     DecompressedTooLarge,
@@ -24,10 +25,18 @@ from onceflow.wire.error_code import ErrorCode
 class Refused(OnceflowError):
     """Nothing was done; `code` goes to the client."""
 
-    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        *,
+        record_errors: tuple[tuple[int, str | None], ...] = (),
+    ) -> None:
         super().__init__(message or code.name)
         self.code = code
         self.message = message
+        self.record_errors = record_errors
+        """Which records of a batch are wrong, by their place in it, where that is known."""
 
     @classmethod
     def of(cls, refusal: Refusal | None) -> Refused:
@@ -40,7 +49,7 @@ class Refused(OnceflowError):
 # The first that fits counts.
 _CODES: tuple[tuple[type[OnceflowError], ErrorCode], ...] = (
     (BatchChecksumMismatch, ErrorCode.CORRUPT_MESSAGE),
-    (BatchTruncated, ErrorCode.CORRUPT_MESSAGE),
+    (BatchTruncated, ErrorCode.INVALID_RECORD),
     (CompressionFailed, ErrorCode.CORRUPT_MESSAGE),
     (TimestampTypeRefused, ErrorCode.INVALID_TIMESTAMP),
     (DecompressedTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
@@ -62,3 +71,14 @@ def refusal_of(error: Exception) -> Refused:
         if isinstance(error, kind):
             return Refused(code, str(error))
     return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+
+def was_examined(error: Exception) -> bool:
+    """Whether a batch was whole and one, and was refused for what is in it. Such a refusal tells
+    where the log starts, as Apache Kafka's does."""
+    if isinstance(error, Refused):
+        return bool(error.record_errors)
+    return isinstance(error, RecordError) and not isinstance(error, _NOT_ONE_WHOLE_BATCH)
+
+
+_NOT_ONE_WHOLE_BATCH = (BatchTruncated, BatchChecksumMismatch, BatchesFollow, CompressionFailed)

@@ -93,7 +93,6 @@ class TopicConfig:
     message_timestamp_type: str
     message_timestamp_before_max_ms: int
     message_timestamp_after_max_ms: int
-    min_insync_replicas: int
     segment_bytes: int
     """That of internal.segment.bytes, where it is set."""
     segment_ms: int

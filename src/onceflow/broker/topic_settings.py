@@ -190,9 +190,10 @@ _ROWS: Final = (
         _INT,
         1,
         _AT_LEAST_1,
-        "How many replicas have to have a batch that is written with acks=all. There is one here: "
-        "with more than 1 such a batch is refused.",
+        "How many replicas have to have a batch that is written with acks=all; no more than there "
+        "are, and there is one.",
         "min.insync.replicas",
+        takes_effect=False,
     ),
     # How it is laid out in files.
     _setting(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from onceflow.broker.metadata_log import (
 )
 from onceflow.broker.partition import EpochStart, Partition
 from onceflow.broker.topic_config import TopicConfig
+from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
@@ -165,16 +167,26 @@ class Topics:
             return None
         return found.partitions[index]
 
+    def new_id(self) -> UUID:
+        """An id that no topic has had."""
+        return self._rand.uuid4()
+
     # --- changes ------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, configs: dict[str, str]) -> tuple[Topic, Ticket]:
         """Makes a topic; the ticket completes when it is there for good. Names, counts and configs
         have been checked. Raises `DiskFull` and the like with nothing changed."""
         record = TopicRecord(
-            topic_id=self._rand.uuid4(), name=name, partitions=partitions, configs=configs
+            topic_id=self.new_id(), name=name, partitions=partitions, configs=configs
         )
-        self._store.create(name, [LogId(record.topic_id, index) for index in range(partitions)])
-        ticket = self._write(record.to_record())
+        log_ids = [LogId(record.topic_id, index) for index in range(partitions)]
+        self._store.create(name, log_ids)
+        try:
+            ticket = self._write(record.to_record())
+        except OnceflowError:
+            with suppress(OnceflowError):  # then the next start removes them
+                self._store.delete([self._store.logs[each] for each in log_ids])
+            raise
         return self._put(record), ticket
 
     def delete(self, topic: Topic) -> Ticket:
@@ -190,19 +202,24 @@ class Topics:
     def add_partitions(self, topic: Topic, total: int) -> Ticket:
         """Gives a topic more partitions, up to `total`."""
         added = range(len(topic.partitions), total)
-        self._store.create(topic.name, [LogId(topic.topic_id, index) for index in added])
-        topic.record = replace(topic.record, partitions=total)
-        ticket = self._write(topic.record.to_record())
+        log_ids = [LogId(topic.topic_id, index) for index in added]
+        # An attempt that found no room to say so has left empty logs.
+        missing = [each for each in log_ids if each not in self._store.logs]
+        self._store.create(topic.name, missing)
+        record = replace(topic.record, partitions=total)
+        ticket = self._write(record.to_record())
+        topic.record = record
         topic.partitions += [self._partition(topic.record, index) for index in added]
         self._configure(topic)
         return ticket
 
     def alter(self, topic: Topic, config: TopicConfig) -> Ticket:
         """Gives a topic another config."""
-        topic.record = replace(topic.record, configs=dict(config.overrides))
-        topic.config = config
+        record = replace(topic.record, configs=dict(config.overrides))
+        ticket = self._write(record.to_record())
+        topic.record, topic.config = record, config
         self._configure(topic)
-        return self._write(topic.record.to_record())
+        return ticket
 
     def begin_epoch(self, topic: Topic, partition: Partition) -> Ticket:
         """Says that records of this partition may have been lost: what readers remember of its

@@ -372,7 +372,18 @@ class PartitionLog:
         if found is not None:
             self._hint(found.header.base_offset, Mark(0, segment.base_offset, found.position))
             return found.position
-        return position + read_header(segment.file.pread(position, HEADER_SIZE)).size
+        return self._walk_to(segment, position, upto)
+
+    @staticmethod
+    def _walk_to(segment: Segment, position: int, upto: int) -> int:
+        """As `_cut`, where no batch in between is indexed: they are few, or the first is large."""
+        stop = position + read_header(segment.file.pread(position, HEADER_SIZE)).size
+        while stop + HEADER_SIZE <= upto:
+            end = stop + read_header(segment.file.pread(stop, HEADER_SIZE)).size
+            if end > upto:
+                break
+            stop = end
+        return stop
 
     def _hint(self, offset: int, mark: Mark) -> None:
         """Remembers where a reader goes on, so that its next read needs no search."""

@@ -21,6 +21,7 @@ from typing import NamedTuple, TypeAlias
 from onceflow.checksum import crc32c
 from onceflow.errors import (
     BatchChecksumMismatch,
+    BatchesFollow,
     BatchMalformed,
     BatchTruncated,
     TimestampTypeRefused,
@@ -365,7 +366,7 @@ def _check_exact_size(view: memoryview, header: BatchHeader) -> None:
     if len(view) < header.size:
         raise BatchTruncated(f"the batch takes {header.size} bytes, {len(view)} are there")
     if len(view) > header.size:
-        raise BatchMalformed(
+        raise BatchesFollow(
             f"{len(view) - header.size} bytes follow the batch of {header.size} bytes; "
             "exactly one batch is expected"
         )

@@ -80,7 +80,7 @@ def _create(
     try:
         config = _checked(node, topic, too_many)
         partitions = _partitions(node, topic)
-        topic_id = None
+        topic_id = node.topics.new_id()  # told also when nothing is made, as Kafka does
         if not validate_only:
             made, ticket = node.topics.create(topic.name, partitions, dict(config.overrides))
             tickets.append(ticket)

@@ -68,7 +68,11 @@ def _topic(node: Node, name: str, first: int, most: int) -> DescribeTopicPartiti
         if name_refusal(name):
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
         return DescribeTopicPartitionsResponseTopic(
-            error_code=code, name=name, topic_id=None, partitions=()
+            error_code=code,
+            name=name,
+            topic_id=None,
+            partitions=(),
+            topic_authorized_operations=TOPIC_OPERATIONS,
         )
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,

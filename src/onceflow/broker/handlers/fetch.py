@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.broker.partition import Partition
+from onceflow.broker.partition import NO_EPOCH, Partition
 from onceflow.broker.promise import Answer, Promise
 from onceflow.broker.request import Client
 from onceflow.errors import OffsetOutOfRange
@@ -41,7 +41,7 @@ _NEW_SESSION = 0
 
 def handle(node: Node, client: Client, request: FetchRequest) -> Answer[FetchResponse]:
     """Reads now, and waits if that is not enough."""
-    if request.session_id != 0 or request.session_epoch not in (_SESSION_LESS, _NEW_SESSION):
+    if request.session_epoch not in (_SESSION_LESS, _NEW_SESSION):
         return FetchResponse([], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     response, size, failed = _read_all(node, request)
     if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not request.topics:
@@ -117,10 +117,13 @@ def _read(
 ) -> FetchResult:
     partition = node.topics.partition(topic, wanted.partition)
     if partition is None:
-        return FetchResult(wanted.partition, _unknown(node, topic))
-    error = epoch_error(partition, wanted.current_leader_epoch)
+        # An empty list and not none, as Apache Kafka has it in this case alone.
+        return FetchResult(wanted.partition, _unknown(node, topic), aborted=())
+    error = epoch_error(partition, max(wanted.current_leader_epoch, NO_EPOCH))
     if error:
         return FetchResult(wanted.partition, error)
+    if wanted.last_fetched_epoch > partition.leader_epoch:
+        return FetchResult(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
     diverging = _divergence(partition, wanted)
     limit = partition.last_stable_offset if request.read_committed else partition.high_watermark
     records: Span | None = None
@@ -152,7 +155,7 @@ def _unknown(node: Node, topic: TopicRef) -> ErrorCode:
 
 def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     """A client that knows another epoch than ours has to learn or to wait."""
-    if current_leader_epoch < 0 or current_leader_epoch == partition.leader_epoch:
+    if current_leader_epoch in (NO_EPOCH, partition.leader_epoch):
         return ErrorCode.NONE
     if current_leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH

@@ -68,6 +68,8 @@ def _alter(
             f"resource type {resource.resource_type} cannot be altered here: only topics (2); "
             "a broker's settings come from its flags, environment and file",
         )
+    if not name:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a topic needs a name")
     if refusal := name_refusal(name):
         raise Refused.of(refusal)
     topic = node.topics.by_name.get(name)

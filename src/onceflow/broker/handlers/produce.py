@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 
 from onceflow.broker.append import LOG_APPEND_TIME, checked_batch
 from onceflow.broker.durable import once_durable
+from onceflow.broker.partition import Partition
 from onceflow.broker.promise import Answer
-from onceflow.broker.refusal import Refused, refusal_of
+from onceflow.broker.refusal import Refused, refusal_of, was_examined
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
+from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -52,7 +54,7 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
     for topic, partitions in request.topics:
         results = []
         for each in partitions:
-            result, ticket = _append(node, client, request.acks, topic, each)
+            result, ticket = _append(node, client, topic, each)
             results.append(result)
             if ticket is not None:
                 tickets.append(ticket)
@@ -65,29 +67,20 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
 
 
 def _append(
-    node: Node, client: Client, acks: int, topic_ref: TopicRef, data: PartitionRecords
+    node: Node, client: Client, topic_ref: TopicRef, data: PartitionRecords
 ) -> tuple[ProduceResult, Ticket | None]:
+    partition = None
     try:
-        topic = node.topics.find(topic_ref)
-        if topic is None:
-            unknown_id = not isinstance(topic_ref, str)
-            raise Refused(
-                ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+        topic = _topic(node, client, topic_ref)
         if not 0 <= data.partition < len(topic.partitions):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if topic.is_internal and client.client_id != _ADMIN_CLIENT:
-            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own")
-        if acks == _ALL and topic.config.min_insync_replicas > 1:
-            raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+        partition = topic.partitions[data.partition]
         now_ms = node.clock.wall_ms()
         batch = checked_batch(topic, data.records, client.version, now_ms)
-        partition = topic.partitions[data.partition]
         time = now_ms if topic.config.message_timestamp_type == LOG_APPEND_TIME else None
         stored, ticket = partition.append(batch, log_append_time=time)
     except OnceflowError as error:
-        refused = refusal_of(error)
-        return ProduceResult(data.partition, refused.code, message=refused.message), None
+        return _refused(data.partition, error, partition), None
     result = ProduceResult(
         data.partition,
         ErrorCode.NONE,
@@ -96,6 +89,32 @@ def _append(
         partition.log.start_offset,
     )
     return result, ticket
+
+
+def _topic(node: Node, client: Client, wanted: TopicRef) -> Topic:
+    topic = node.topics.find(wanted)
+    if topic is None:
+        by_name = isinstance(wanted, str)
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
+        )
+    if topic.is_internal and client.client_id != _ADMIN_CLIENT:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own")
+    return topic
+
+
+def _refused(index: int, error: OnceflowError, partition: Partition | None) -> ProduceResult:
+    refused = refusal_of(error)
+    start = -1
+    if partition is not None and was_examined(error):
+        start = partition.log.start_offset
+    return ProduceResult(
+        index,
+        refused.code,
+        log_start_offset=start,
+        message=refused.message,
+        record_errors=refused.record_errors,
+    )
 
 
 def _failed(response: ProduceResponse, refused: Refused) -> ProduceResponse:

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup run check test bench crash kill lock clean
+.PHONY: help setup setup-tests run check test bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -20,10 +20,13 @@ setup:
 	@test -n "$(PYTHON)" || { echo "Onceflow needs Python 3.11 or later on the PATH" >&2; exit 1; }
 	@$(PYTHON) -m tools.setup
 
+setup-tests: setup
+	@$(PYTHON) -m tools.setup tests
+
 run: setup
 	@$(VENV)/onceflow demo
 
-check: setup
+check: setup-tests
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
@@ -41,7 +44,7 @@ bench: setup
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
 
-kill: setup
+kill: setup-tests
 	$(VENV)/python -m tests.kill.campaign --kills 100
 
 # Universal locks: one file for all supported versions of Python.

@@ -2,7 +2,7 @@
 
 Run by `make setup` with any Python 3.11 or later and nothing else installed. It says what it does
 and does only what is missing: a stamp in `.venv` holds a digest of everything it depends on, so
-that a second run ends at once.
+that a second run ends at once. With the word `tests` it adds what only tests need: Spark.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ PYTHON: Final = VENV / "bin" / "python"
 STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
+SPARK_LOCK: Final = ROOT / "requirements-spark.lock"
+SPARK_STAMP: Final = VENV / "onceflow-setup-spark"
 
 
 class SetupError(RuntimeError):
@@ -118,7 +120,7 @@ def bring_java() -> None:
     say(f"using the Java at {wrapper}")
 
 
-def main() -> None:
+def make_environment() -> None:
     wanted = digest()
     if STAMP.exists() and STAMP.read_text() == wanted:
         return
@@ -127,6 +129,22 @@ def main() -> None:
     bring_java()
     STAMP.write_text(wanted)
     say("done")
+
+
+def add_spark() -> None:
+    wanted = hashlib.sha256(SPARK_LOCK.read_bytes()).hexdigest()
+    if SPARK_STAMP.exists() and SPARK_STAMP.read_text() == wanted:
+        return
+    say("installing Spark for the tests (half a gigabyte, about half a minute)")
+    uv = (VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON)
+    run(*uv, "--require-hashes", "-r", SPARK_LOCK)
+    SPARK_STAMP.write_text(wanted)
+
+
+def main() -> None:
+    make_environment()
+    if "tests" in sys.argv[1:]:
+        add_spark()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ are made from plain mappings and answers become plain mappings, as in tests/inte
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
+import uvloop
+
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.server import Doors, Server
 from onceflow.records.batch import NewBatch, iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
-from onceflow.runtime.background import Background, Done, Job, Lane, Threads
+from onceflow.runtime.background import Background, Threads
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.disk import Disk, RealDisk
 from onceflow.runtime.net import Net, RealNet
@@ -37,6 +40,13 @@ T = TypeVar("T")
 Fields = Mapping[str, Any]
 SECONDS = 20.0
 """How long anything in a test may take before it has failed."""
+SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+ALL_TOPICS = {"topics": None, "allow_auto_topic_creation": False}
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: dict[str, LoopFactory] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 # --- brokers -------------------------------------------------------------------------------------
@@ -118,36 +128,6 @@ async def simulated_broker(
         await server.stop()
 
 
-class HeldJournal:
-    """Lets everything happen but the writes of the journal, until `release`."""
-
-    def __init__(self, inner: Background) -> None:
-        self._inner = inner
-        self._held: list[tuple[Job, Done]] = []
-        self.is_holding = False
-
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        if self.is_holding and lane is Lane.JOURNAL:
-            self._held.append((job, done))
-        else:
-            self._inner.submit(lane, job, done)
-
-    def release(self) -> None:
-        self.is_holding = False
-        held, self._held = self._held, []
-        for job, done in held:
-            self._inner.submit(Lane.JOURNAL, job, done)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._inner.soon(callback)
-
-    def wait(self, until: Callable[[], bool]) -> None:
-        self._inner.wait(until)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
 def run(
     main: Callable[[], Awaitable[T]],
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
@@ -177,18 +157,6 @@ def play(script: Script, **settings: Any) -> None:
     async def main(world: World) -> None:
         async with simulated_broker(world, **settings) as running:
             await script(world, running, await running.client())
-
-    simulate(7, main)
-
-
-def play_held(script: Callable[[HeldJournal, Running, RawClient], Awaitable[None]]) -> None:
-    """Runs a script that decides when the journal is written."""
-
-    async def main(world: World) -> None:
-        held = HeldJournal(world.background)
-        async with simulated_broker(world, background=held) as running:
-            await script(held, running, await running.client())
-            held.release()
 
     simulate(7, main)
 
@@ -383,3 +351,15 @@ def open_sockets() -> int:
         for each in Path("/proc/self/fd").iterdir()
         if each.is_symlink()
     )
+
+
+def small_buffers(client: RawClient) -> None:
+    """The kernel keeps little for a client, so that what it does not read stays with the broker."""
+    sock: Any = client.transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+
+
+async def round_trip(client: RawClient) -> None:
+    """Whatever another client asked for before this has been read by the broker."""
+    answer = await client.ask(ApiKey.API_VERSIONS, 3, SOFTWARE)
+    assert answer["error_code"] == "NONE"

@@ -189,11 +189,11 @@ def test_bytes_that_are_no_batch_are_refused_and_the_connection_goes_on() -> Non
     good = batch(b"value")
     wrong: dict[str, tuple[bytes, str]] = {
         "empty": (b"", "INVALID_RECORD"),
-        "cut off": (good[:-3], "CORRUPT_MESSAGE"),
+        "cut off": (good[:-3], "INVALID_RECORD"),
         "a flipped bit": (good[:-1] + bytes([good[-1] ^ 1]), "CORRUPT_MESSAGE"),
         "an old format": (good[:16] + b"\x01" + good[17:], "INVALID_RECORD"),
         "two batches": (good + good, "INVALID_RECORD"),
-        "a header alone": (good[:61], "CORRUPT_MESSAGE"),
+        "a header alone": (good[:61], "INVALID_RECORD"),
     }
 
     async def script(world: World, running: Running, client: RawClient) -> None:

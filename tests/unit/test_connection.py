@@ -1,21 +1,20 @@
-"""Connections to a real broker on loopback: order, back-pressure, and peers that go away."""
+"""Connections to a real broker on loopback: answers in order, and peers that go away."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
-from onceflow.broker.connection import MOST_IN_A_TURN
 from onceflow.wire.api import ApiKey
-from onceflow.wire.primitives import INT32
 from tests.unit.broker_helpers import (
+    ALL_TOPICS,
+    LOOPS,
+    LoopFactory,
     RawClient,
     Running,
     batch,
@@ -25,30 +24,23 @@ from tests.unit.broker_helpers import (
     open_sockets,
     produce_fields,
     produced,
+    round_trip,
     run,
+    small_buffers,
 )
 
-LoopFactory = Callable[[], asyncio.AbstractEventLoop]
-ALL_TOPICS = {"topics": None, "allow_auto_topic_creation": False}
 EARLIEST = {
     "replica_id": -1,
     "isolation_level": 0,
     "timeout": 1000,
     "topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -2}]}],
 }
-SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 
 
-@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.fixture(params=list(LOOPS.values()), ids=list(LOOPS))
 def loops(request: pytest.FixtureRequest) -> LoopFactory:
     factory: LoopFactory = request.param
     return factory
-
-
-async def round_trip(client: RawClient) -> None:
-    """Whatever another client asked for before this has been read by the broker."""
-    answer = await client.ask(ApiKey.API_VERSIONS, 3, SOFTWARE)
-    assert answer["error_code"] == "NONE"
 
 
 # --- order ---------------------------------------------------------------------------------------
@@ -129,105 +121,6 @@ def test_an_error_of_an_unanswered_produce_ends_the_connection(
     run(main)
     (line,) = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert "acks=0 to absent-0 failed: UNKNOWN_TOPIC_OR_PARTITION" in line
-
-
-# --- back-pressure -------------------------------------------------------------------------------
-
-MANY = 2000
-
-
-def small_buffers(client: RawClient) -> None:
-    """The kernel keeps little for a client, so that what it does not read stays with the broker."""
-    sock: Any = client.transport.get_extra_info("socket")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
-
-
-def test_a_client_that_does_not_read_is_not_read_from_and_holds_up_nobody(
-    tmp_path: Path, loops: LoopFactory
-) -> None:
-    async def main() -> None:
-        async with broker(tmp_path) as running:
-            deaf, other = await running.client(), await running.client()
-            await other.create("orders", 100)
-            other.send(ApiKey.METADATA, 12, ALL_TOPICS, answered=False)
-            whole = await other.receive_frame()
-            small_buffers(deaf)
-            deaf.transport.pause_reading()
-            for _ in range(MANY):
-                deaf.send(ApiKey.METADATA, 12, ALL_TOPICS)
-            connection = next(iter(running.server._connections))
-            outbox: Any = connection._outbox
-            number = 0
-            while not outbox.is_blocked or number < 20:
-                assert (await other.produce("orders", batch(b"on")))["base_offset"] == number
-                number += 1
-            assert not connection._is_reading
-            held = sum(len(each) for each in outbox._queue)
-            assert held < 2 * MOST_IN_A_TURN * len(whole)
-            assert not connection.is_inside_frame, "the client has said all: it is we who wait"
-            deaf.transport.resume_reading()
-            frames = [await deaf.receive_frame() for _ in range(MANY)]
-            assert [each[:4] for each in frames] == [INT32.pack(1 + at) for at in range(MANY)]
-            assert {each[4:] for each in frames} == {whole[4:]}
-
-    run(main, loops)
-
-
-def test_one_read_of_many_requests_takes_many_turns(tmp_path: Path, loops: LoopFactory) -> None:
-    async def main() -> None:
-        async with broker(tmp_path) as running:
-            busy, other = await running.client(), await running.client()
-            await round_trip(other)
-            for _ in range(MANY):
-                busy.send(ApiKey.METADATA, 12, ALL_TOPICS)
-            other.send(ApiKey.API_VERSIONS, 3, SOFTWARE)
-            await other.receive(ApiKey.API_VERSIONS, 3)
-            assert len(busy.frames) < MANY, "its neighbour was served in between"
-            for _ in range(MANY):
-                await busy.receive_frame()
-
-    run(main, loops)
-
-
-def test_many_unanswered_requests_are_not_read_either(tmp_path: Path, loops: LoopFactory) -> None:
-    many = 500
-
-    async def main() -> None:
-        async with broker(tmp_path) as running:
-            client, other = await running.client(), await running.client()
-            await other.create("orders")
-            for _ in range(many):
-                fields = fetch_fields("orders", 0, max_wait=60_000, min_bytes=1)
-                client.send(ApiKey.FETCH, 12, fields)
-            await round_trip(other)
-            partition = running.server.node.topics.partition("orders", 0)
-            assert partition is not None
-            assert len(partition._waiting) == 64
-            await other.produce("orders", batch(b"one"))
-            for _ in range(many):
-                assert fetched(await client.receive(ApiKey.FETCH, 12))["high_watermark"] == 1
-
-    run(main, loops)
-
-
-def test_a_slow_journal_stops_the_reading_of_all_until_it_has_caught_up(tmp_path: Path) -> None:
-    value = bytes(900_000)
-
-    async def main() -> None:
-        async with broker(tmp_path) as running:
-            client = await running.client()
-            await client.create("orders")
-            for _ in range(60):
-                client.send(ApiKey.PRODUCE, 9, produce_fields("orders", batch(value)))
-            store = running.server.node.store
-            most = 0
-            for number in range(60):
-                answer = produced(await client.receive(ApiKey.PRODUCE, 9))
-                assert (answer["error_code"], answer["base_offset"]) == ("NONE", number)
-                most = max(most, store.waiting_bytes)
-            assert most < 20 << 20
-
-    run(main)
 
 
 # --- peers that go away --------------------------------------------------------------------------

@@ -17,9 +17,15 @@ from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
 from onceflow.wire.api import ApiKey
 from onceflow.wire.header import request_header
-from tests.unit.broker_helpers import RawClient, batch, broker, fetch_fields, run, simulated_broker
-
-SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
+from tests.unit.broker_helpers import (
+    SOFTWARE,
+    RawClient,
+    batch,
+    broker,
+    fetch_fields,
+    run,
+    simulated_broker,
+)
 
 
 def frame(data: bytes) -> bytes:

@@ -20,7 +20,7 @@ from onceflow.broker.router import SERVED, Route, route
 from onceflow.errors import FrameTooLarge, WireError
 from onceflow.runtime.outbox import Outbox, Part, outbox_for
 from onceflow.wire.api import ApiKey
-from onceflow.wire.frame import FrameReader
+from onceflow.wire.frame import SCRATCH_BYTES, FrameReader
 from onceflow.wire.header import RequestHeader, read_request_header, response_header
 from onceflow.wire.primitives import INT32
 
@@ -52,12 +52,14 @@ class Connection(asyncio.BufferedProtocol):
         self,
         node: Node,
         scratch: memoryview,
-        is_pressed: Callable[[], bool],
+        is_pressed: Callable[[Connection], bool],
+        on_shrunk: Callable[[], None],
         on_made: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._node = node
         self._is_pressed = is_pressed
+        self._on_shrunk = on_shrunk
         self._on_made = on_made
         self._on_lost = on_lost
         self._frames = FrameReader(scratch, node.config.request_max_bytes, self._on_frame)
@@ -67,6 +69,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self._is_resuming = False
         self._taken = 0
+        self._was_large = False
         self.peer = "?"
         self.last_heard = 0.0
         self.last_whole = 0.0
@@ -126,10 +129,16 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("internal error while serving %s; connection closed", self.peer)
             self.abort()
         else:
+            is_large = self.is_large
             if not wants_more:
                 self._stop_reading()
                 if self._may_read():  # it was only this turn's end
                     self._look_again()
+            elif is_large and not self._may_read():
+                self._stop_reading()
+            if self._was_large and not is_large:
+                self._on_shrunk()
+            self._was_large = is_large
 
     def _on_frame(self, frame: memoryview) -> bool:
         if self._transport is None:
@@ -211,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             len(self._slots) < MOST_UNANSWERED
             and self._outbox is not None
             and not self._outbox.is_blocked
-            and not self._is_pressed()
+            and not self._is_pressed(self)
         )
 
     def _stop_reading(self) -> None:
@@ -247,6 +256,16 @@ class Connection(asyncio.BufferedProtocol):
     def is_inside_frame(self) -> bool:
         """Whether a part of a frame has come, and the rest is awaited."""
         return self._is_reading and not self._frames.is_between_frames
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Memory that requests of this client take which have not come in whole."""
+        return self._frames.buffered_bytes
+
+    @property
+    def is_large(self) -> bool:
+        """Whether that is more than one read brings, and counts."""
+        return self._frames.buffered_bytes > SCRATCH_BYTES
 
     @property
     def is_waiting(self) -> bool:

@@ -56,6 +56,7 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._timers: dict[str, Timer] = {}
         self._is_relief_due = False
+        self._is_crowded = False
         self._store: LogStore | None = None
         self._node: Node | None = None
         self._listener: Listener | None = None
@@ -118,7 +119,12 @@ class Server:
 
     def _accept(self) -> Connection:
         return Connection(
-            self.node, self._scratch, self._is_pressed, self._connected, self._disconnected
+            self.node,
+            self._scratch,
+            self._is_pressed,
+            self._shrunk,
+            self._connected,
+            self._disconnected,
         )
 
     def _connected(self, connection: Connection) -> None:
@@ -128,15 +134,32 @@ class Server:
 
     def _disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
+        self._shrunk()
 
-    def _is_pressed(self) -> bool:
-        """Whether the journal cannot keep up, and nothing more should be read."""
+    def _is_pressed(self, connection: Connection) -> bool:
+        """Whether nothing more should be read: the journal cannot keep up, or requests that have
+        come in part take too much memory, unless this one is the first that is to be finished."""
+        if connection.is_large and self._exceeds_buffers(connection):
+            self._is_crowded = True
+            return True
         if self._store is None or self._store.waiting_bytes < _PRESSURE_BYTES:
             return False
         if not self._is_relief_due:
             self._is_relief_due = True
             self._store.flush().add_done_callback(self._relieved)
         return True
+
+    def _exceeds_buffers(self, connection: Connection) -> bool:
+        large = [each for each in self._connections if each.is_large]
+        buffered = sum(each.buffered_bytes for each in large)
+        return buffered > self._config.buffered_bytes and large[0] is not connection
+
+    def _shrunk(self) -> None:
+        """A large request is whole or will never be: others may go on."""
+        if self._is_crowded:
+            self._is_crowded = False
+            for connection in list(self._connections):
+                connection.look_again()
 
     def _relieved(self, error: Exception | None) -> None:
         self._is_relief_due = False

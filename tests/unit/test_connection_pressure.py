@@ -1,0 +1,178 @@
+"""Clients that send more than they take, or more than there is room for: they wait, nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceflow.broker.connection import MOST_IN_A_TURN
+from onceflow.runtime.sim_world import World
+from onceflow.runtime.sim_world import run as simulate
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import encode
+from onceflow.wire.header import request_header
+from onceflow.wire.primitives import INT32
+from tests.interop.raw_client import make_request
+from tests.unit.broker_helpers import (
+    ALL_TOPICS,
+    LOOPS,
+    SOFTWARE,
+    LoopFactory,
+    batch,
+    broker,
+    fetch_fields,
+    fetched,
+    produce_fields,
+    produced,
+    round_trip,
+    run,
+    simulated_broker,
+    small_buffers,
+)
+
+MANY = 2000
+
+
+@pytest.fixture(params=list(LOOPS.values()), ids=list(LOOPS))
+def loops(request: pytest.FixtureRequest) -> LoopFactory:
+    factory: LoopFactory = request.param
+    return factory
+
+
+def test_a_client_that_does_not_read_is_not_read_from_and_holds_up_nobody(
+    tmp_path: Path, loops: LoopFactory
+) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            deaf, other = await running.client(), await running.client()
+            await other.create("orders", 100)
+            other.send(ApiKey.METADATA, 12, ALL_TOPICS, answered=False)
+            whole = await other.receive_frame()
+            small_buffers(deaf)
+            deaf.transport.pause_reading()
+            for _ in range(MANY):
+                deaf.send(ApiKey.METADATA, 12, ALL_TOPICS)
+            connection = next(iter(running.server._connections))
+            outbox: Any = connection._outbox
+            number = 0
+            while not outbox.is_blocked or number < 20:
+                assert (await other.produce("orders", batch(b"on")))["base_offset"] == number
+                number += 1
+            assert not connection._is_reading
+            held = sum(len(each) for each in outbox._queue)
+            assert held < 2 * MOST_IN_A_TURN * len(whole)
+            assert not connection.is_inside_frame, "the client has said all: it is we who wait"
+            deaf.transport.resume_reading()
+            frames = [await deaf.receive_frame() for _ in range(MANY)]
+            assert [each[:4] for each in frames] == [INT32.pack(1 + at) for at in range(MANY)]
+            assert {each[4:] for each in frames} == {whole[4:]}
+
+    run(main, loops)
+
+
+def test_one_read_of_many_requests_takes_many_turns(tmp_path: Path, loops: LoopFactory) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            busy, other = await running.client(), await running.client()
+            await round_trip(other)
+            for _ in range(MANY):
+                busy.send(ApiKey.METADATA, 12, ALL_TOPICS)
+            other.send(ApiKey.API_VERSIONS, 3, SOFTWARE)
+            await other.receive(ApiKey.API_VERSIONS, 3)
+            assert len(busy.frames) < MANY, "its neighbour was served in between"
+            for _ in range(MANY):
+                await busy.receive_frame()
+
+    run(main, loops)
+
+
+def test_many_unanswered_requests_are_not_read_either(tmp_path: Path, loops: LoopFactory) -> None:
+    many = 500
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client, other = await running.client(), await running.client()
+            await other.create("orders")
+            for _ in range(many):
+                fields = fetch_fields("orders", 0, max_wait=60_000, min_bytes=1)
+                client.send(ApiKey.FETCH, 12, fields)
+            await round_trip(other)
+            partition = running.server.node.topics.partition("orders", 0)
+            assert partition is not None
+            assert len(partition._waiting) == 64
+            await other.produce("orders", batch(b"one"))
+            for _ in range(many):
+                assert fetched(await client.receive(ApiKey.FETCH, 12))["high_watermark"] == 1
+
+    run(main, loops)
+
+
+def test_a_slow_journal_stops_the_reading_of_all_until_it_has_caught_up(tmp_path: Path) -> None:
+    value = bytes(900_000)
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client = await running.client()
+            await client.create("orders")
+            for _ in range(60):
+                client.send(ApiKey.PRODUCE, 9, produce_fields("orders", batch(value)))
+            store = running.server.node.store
+            most = 0
+            for number in range(60):
+                answer = produced(await client.receive(ApiKey.PRODUCE, 9))
+                assert (answer["error_code"], answer["base_offset"]) == ("NONE", number)
+                most = max(most, store.waiting_bytes)
+            assert most < 20 << 20
+
+    run(main)
+
+
+def test_large_requests_that_come_at_once_are_finished_one_after_the_other(
+    tmp_path: Path, loops: LoopFactory
+) -> None:
+    many, most = 12, 3 << 20
+
+    async def main() -> None:
+        async with broker(tmp_path, buffered_bytes=most) as running:
+            other = await running.client()
+            await other.create("orders", 1, max_message_bytes="4000000")
+            clients = [await running.client() for _ in range(many)]
+            body = encode(make_request(0, 9, produce_fields("orders", batch(bytes(1_500_000)))))
+            frame = request_header(ApiKey.PRODUCE, 9, 1, "x") + body
+            frame = INT32.pack(len(frame)) + frame
+            for client in clients:
+                client.send_bytes(frame[:-1])
+            stopped = 0
+            while not stopped:
+                await round_trip(other)
+                stopped = sum(not each._is_reading for each in running.server._connections)
+            held = [each.buffered_bytes for each in running.server._connections]
+            assert sum(each for each in held if each > 1 << 20) <= most + (2 << 20)
+            for client in clients:
+                client.send_bytes(frame[-1:])
+            for client in clients:
+                await client.receive_frame()
+            assert (await other.list_offset("orders", -1))["offset"] == many
+
+    run(main, loops)
+
+
+def test_a_large_request_that_is_never_finished_holds_up_the_others_only_so_long() -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world, buffered_bytes=1 << 20) as running:
+            never, then, other = [await running.client() for _ in range(3)]
+            await other.create("orders")
+            for client in (never, then):
+                client.send_bytes(INT32.pack(3_000_000) + bytes(700_000))
+            await asyncio.sleep(5)
+            reading = [each._is_reading for each in running.server._connections]
+            assert reading == [True, False, True]
+            await asyncio.sleep(35)
+            assert never.is_lost
+            assert not then.is_lost
+            assert all(each._is_reading for each in running.server._connections)
+
+    simulate(1, main)

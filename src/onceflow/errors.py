@@ -137,3 +137,7 @@ class MessageMalformed(WireError):
 
 class FrameTooLarge(WireError):
     """A frame is announced that is larger than allowed, or of negative length."""
+
+
+class ListenFailed(OnceflowError):
+    """The address that a broker is to listen on cannot be had."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -174,6 +175,15 @@ def test_fetch_requests_are_read_as_the_library_writes_them(version: int) -> Non
         ]
 
     check()
+
+
+def test_what_follows_a_forgotten_topic_without_partitions_is_found() -> None:
+    top = struct.pack(">iiibii", 500, 1, 1 << 20, 0, 0, -1)
+    forgotten = b"\x02" + bytes(16) + b"\x00" + b"\x00"  # one topic, null partitions, no tags
+    state = struct.pack(">iq", 5, -1) + b"\x00"
+    tags = b"\x01" + b"\x01" + bytes([len(state)]) + state
+    body = top + b"\x01" + forgotten + b"\x01" + tags
+    assert fetch.read_request(memoryview(body), 0, 15).replica_id == 5
 
 
 def with_ids(request: Any) -> Any:

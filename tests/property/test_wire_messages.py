@@ -20,7 +20,7 @@ from onceflow.wire.header import read_request_header, request_header, response_h
 from onceflow.wire.primitives import uvarint
 from onceflow.wire.reader import read_message
 from onceflow.wire.recast import recast
-from onceflow.wire.schema import is_array, message_class_in
+from onceflow.wire.schema import is_array, is_optional, message_class_in
 from tests.property.wire_messages import TEXT, Kind, kinds, messages, their_bytes
 
 few = settings(deadline=None, max_examples=8)
@@ -54,20 +54,22 @@ def test_whether_a_version_is_flexible_is_known_without_its_class(kind: Kind) ->
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two versions agree on every field that both have; null may have become empty."""
+    """Whether two versions agree on every field that both have. Null stays null, and becomes
+    empty only where the other version knows no null."""
     if isinstance(old, tuple) and isinstance(new, tuple):
         return len(old) == len(new) and all(map(same, old, new))
-    shared = {each.name for each in fields(old)} & {each.name for each in fields(new)}
-    return all(same_field(getattr(old, name), getattr(new, name)) for name in shared)
-
-
-def same_field(old: Any, new: Any) -> bool:
-    if old is None:
-        return not new
-    if hasattr(type(old), "__flexible__") or isinstance(old, tuple):
-        is_plain = isinstance(old, tuple) and not any(hasattr(each, "__flexible__") for each in old)
-        return bool(old == new if is_plain else same(old, new))
-    return bool(old == new)
+    if not hasattr(type(old), "__flexible__"):
+        return bool(old == new)
+    names = {each.name for each in fields(old)}
+    for each in fields(new):
+        before, after = getattr(old, each.name, None), getattr(new, each.name)
+        if each.name not in names:
+            continue
+        if before is None and (after is not None if is_optional(each.type) else after):
+            return False
+        if before is not None and not same(before, after):
+            return False
+    return True
 
 
 @pytest.mark.parametrize("kind", BROUGHT_UP, ids=str)

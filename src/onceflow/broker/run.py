@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from onceflow.broker.config_settings import Address
 from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError
+from onceflow.records.validate import read_kernels
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.disk import RealDisk
@@ -44,8 +46,8 @@ def run(
     on_ready: Callable[[Address], None],
     until: Callable[[], Awaitable[object]],
 ) -> None:
-    """Serves from `on_ready` until `until()` returns. Raises `BrokerFailed` when the disk fails,
-    and whatever kept the broker from starting."""
+    """Serves from `on_ready` until what `until()` gave is done; it is called before anything else.
+    Raises `BrokerFailed` when the disk fails, and whatever kept the broker from starting."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config, on_ready, until))
 
@@ -57,32 +59,42 @@ async def serve(
 ) -> None:
     """As `run`, on the running loop."""
     loop = asyncio.get_running_loop()
+    stop = asyncio.ensure_future(until())
     background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon)
     doors = Doors(RealClock(), RealRand(), RealNet(), RealDisk(config.data_dir), background)
     server = Server(config, doors)
     try:
         on_ready(await server.start())
-        warm = loop.run_in_executor(None, _warm_up)
-        stop = asyncio.ensure_future(until())
+        warm_up = _WarmUp()
         either: set[asyncio.Future[Any]] = {stop, server.failed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        await warm
+        warm_up.stop()
     finally:
+        stop.cancel()
         await server.stop()
     if server.failed.done():
         raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")
 
 
-def _warm_up() -> None:
-    """Loads what the first requests need."""
-    try:
-        for key, version in _FIRST_ASKED_FOR:
-            route(key, version)
-        from onceflow.records import kernels
-        from onceflow.records.validate import validate_records
+class _WarmUp:
+    """Loads, on a thread, what the first requests need; can be stopped between two modules."""
 
-        _log.debug("loaded %s and %s", validate_records.__name__, kernels.__name__)
-    except Exception:
-        # The request that needs it will find out, and say so to its client.
-        _log.exception("loading ahead failed")
+    def __init__(self) -> None:
+        self._is_stopped = threading.Event()
+        self._thread = threading.Thread(target=self._load, name="onceflow-warm-up", daemon=True)
+        self._thread.start()
+
+    def _load(self) -> None:
+        try:
+            for key, version in _FIRST_ASKED_FOR:
+                if not self._is_stopped.is_set():
+                    route(key, version)
+            if not self._is_stopped.is_set():
+                read_kernels()
+        except Exception:
+            # The request that needs it will find out, and say so to its client.
+            _log.exception("loading ahead failed")
+
+    def stop(self) -> None:
+        self._is_stopped.set()
+        self._thread.join()

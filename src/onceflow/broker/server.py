@@ -19,7 +19,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
 from onceflow.broker.node import Node, Timer
-from onceflow.errors import DiskError, OnceflowError
+from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock
@@ -84,17 +84,27 @@ class Server:
             call_later = asyncio.get_running_loop().call_later
             self._node = Node(self._config, self._store, doors.clock, doors.rand, call_later)
             self._report_recovery(doors.clock.monotonic() - started)
-            host, port = self._config.listen
-            self._listener = await doors.net.listen(host, port, self._accept)
+            self._listener = await self._listen()
         except BaseException:
             self._store.close()
+            self._store = None
             raise
-        address = Address(host, self._listener.port)
+        address = Address(self._config.listen.host, self._listener.port)
         self._node.listens_on(address)
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
         self._every("retention", seconds, self._enforce_retention)
         return address
+
+    async def _listen(self) -> Listener:
+        address = self._config.listen
+        try:
+            return await self._doors.net.listen(address.host, address.port, self._accept)
+        except OSError as error:
+            raise ListenFailed(
+                f"cannot listen on {address}: {error.strerror or error}. Is another broker running "
+                "there? Stop it, or choose another address (--listen; port 0 is any free one)"
+            ) from error
 
     def _report_recovery(self, seconds: float) -> None:
         if self._store is None or self._node is None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
@@ -92,7 +93,8 @@ def _pairs(settings: list[str]) -> dict[str, str | None]:
     return pairs
 
 
-async def _until_signalled() -> None:
+def _until_signalled() -> Awaitable[object]:
+    """Done at the first signal; the signals are caught from now on."""
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
 
@@ -103,4 +105,4 @@ async def _until_signalled() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    await signalled.wait()
+    return signalled.wait()

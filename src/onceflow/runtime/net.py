@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+_BACKLOG = 1024
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
@@ -83,9 +85,19 @@ class RealNet:
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> RealListener:
         loop = asyncio.get_running_loop()
-        return RealListener(
-            await loop.create_server(protocol_factory, host, port, reuse_address=True)
-        )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        # Not left to the loop: uvloop looks names up on threads of its own, and a process that has
+        # such threads cannot fork off a child that ends in an orderly way.
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
+            sock.setblocking(False)
+            server = await loop.create_server(protocol_factory, sock=sock, backlog=_BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        return RealListener(server)
 
     async def connect(
         self, host: str, port: int, protocol_factory: Callable[[], P]

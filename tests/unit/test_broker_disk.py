@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.broker.config_settings import Address
 from onceflow.broker.server import Doors, Server
-from onceflow.errors import DiskFailed, PathInUse
+from onceflow.errors import DiskFailed, ListenFailed, PathInUse
 from onceflow.runtime.sim_disk import Op, SimDisk, SyncWrite, Write
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
@@ -57,6 +57,28 @@ def test_a_full_disk_refuses_what_it_cannot_hold_and_goes_on_when_there_is_room(
         fetched = await client.fetch("orders", 0)
         assert values_in(fetched["records"]) == [(0, b"before"), (1, b"after")]
         assert not running.server.failed.done()
+
+    play(script, **TIGHT)
+
+
+def test_what_waits_for_room_in_the_journal_goes_on_by_itself_when_there_is_some() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        records = batch(bytes(20_000))
+        for _ in range(5):
+            await client.produce("orders", records)
+        await asyncio.sleep(1)
+        world.disk.capacity = used(world.disk) + 100_000
+        for _ in range(30):
+            client.send(ApiKey.PRODUCE, 9, produce_fields("orders", records))
+        await asyncio.sleep(30)
+        assert not client.frames, "neither durable nor refused"
+        world.disk.capacity = None
+        await asyncio.sleep(10)
+        codes = [produced(await client.receive(ApiKey.PRODUCE, 9))["error_code"] for _ in range(30)]
+        assert codes[0] == "NONE"
+        assert set(codes) == {"NONE", "KAFKA_STORAGE_ERROR"}, "what did not fit was refused"
+        assert (await client.list_offset("orders", -1))["offset"] == 5 + codes.count("NONE")
 
     play(script, **TIGHT)
 
@@ -230,7 +252,7 @@ def test_a_port_in_use_gives_the_data_directory_back() -> None:
                 world.background,
             )
             second = Server(config(listen=Address("localhost", 9092)), doors)
-            with pytest.raises(OSError, match="in use"):
+            with pytest.raises(ListenFailed, match="in use"):
                 await second.start()
             third = Server(config(listen=Address("localhost", 9093)), doors)
             await third.start()

@@ -18,7 +18,7 @@ from onceflow.broker.promise import Promise
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
 from onceflow.broker.router import SERVED, Route, route
 from onceflow.errors import FrameTooLarge, WireError
-from onceflow.runtime.outbox import Outbox, Part, outbox_for
+from onceflow.runtime.outbox import BUFFERS, Outbox, Part, outbox_for
 from onceflow.wire.api import ApiKey
 from onceflow.wire.frame import SCRATCH_BYTES, FrameReader
 from onceflow.wire.header import RequestHeader, read_request_header, response_header
@@ -195,9 +195,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answer(self, slot: _Slot, head: bytes, body: Iterable[Part]) -> None:
         parts = list(body)
-        size = len(head) + sum(
-            len(each) if isinstance(each, bytes | memoryview) else each.length for each in parts
-        )
+        size = len(head)
+        for each in parts:
+            size += len(each) if isinstance(each, BUFFERS) else each.length
         first = parts[0]
         if isinstance(first, bytes):
             parts[0] = INT32.pack(size) + head + first

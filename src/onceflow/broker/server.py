@@ -199,6 +199,10 @@ class Server:
                 connection.close(f"half a request, and no more of it in {unfinished:.0f} s")
             elif silent > longest and not connection.is_waiting:
                 connection.close(f"idle for {silent:.0f} s")
+        if self.node.store.failure is None:
+            # What found no room on the disk and waits for it: there may be some now, and nobody
+            # else would say so unless a client sent more.
+            self.node.store.flush()
 
     def _enforce_retention(self) -> None:
         self.node.store.enforce_retention(self._doors.clock.wall_ms())

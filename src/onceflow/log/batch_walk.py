@@ -39,7 +39,8 @@ _READ_BYTES = 512 << 10  # stays in the cache between the read and the checksum
 
 
 def facts_of(header: BatchHeader) -> Facts:
-    return header.size, header.base_offset, header.last_offset, header.max_timestamp
+    base = header.base_offset
+    return LENGTH_PREFIX + header[1], base, base + header.last_offset_delta, header.max_timestamp
 
 
 def read_facts(batch: Buffer) -> Facts:

@@ -138,10 +138,11 @@ class PartitionLog:
                 f"offsets-are-contiguous: {header.base_offset} appended at {self.end_offset} "
                 f"of {self.topic}-{self.log_id.partition}"
             )
-        if self._must_roll(facts_of(header)):
+        facts = facts_of(header)
+        if self._must_roll(facts):
             self.roll()
         active = self.segments[-1]
-        active.append(header, data)
+        active.append(facts, data)
         self._dirty[active.base_offset] = active.file
         return Mark(active.end_offset, active.base_offset, active.size)
 

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from onceflow.errors import BatchTruncated, DiskFull, IndexInvalid, LogCorrupt, RecordError
-from onceflow.log.batch_walk import BatchWalk, Facts, facts_of
+from onceflow.log.batch_walk import BatchWalk, Facts
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.index import Indexes
@@ -165,9 +165,9 @@ class Segment:
             self._first_timestamp = read_header(head).max_timestamp if head else -1
         return self._first_timestamp
 
-    def append(self, header: BatchHeader, data: Buffer) -> None:
+    def append(self, batch: Facts, data: Buffer) -> None:
         """Puts the batch into the page cache. On any error the segment is as it was."""
-        self._append((facts_of(header),), data)
+        self._append((batch,), data)
 
     def append_run(self, batches: Sequence[Facts], data: Iterable[Buffer]) -> None:
         """`append` for each of many, in one write."""

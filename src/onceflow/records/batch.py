@@ -244,8 +244,10 @@ class NewBatch(NamedTuple):
         """Give the batch its place, in its own bytes; the CRC does not cover what changes."""
         _OFFSET.pack_into(self.buffer, 0, base_offset)
         _LENGTH.pack_into(self.buffer, _EPOCH_AT, leader_epoch)
-        header = self.header._replace(base_offset=base_offset, leader_epoch=leader_epoch)
-        return StoredBatch(header, self.buffer)
+        header = self.header
+        # `_replace` by hand, at a third of its price: this is done for every append.
+        placed = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
+        return StoredBatch(placed, self.buffer)
 
     def assign_log_append_time(
         self, base_offset: int, leader_epoch: int, timestamp_ms: int

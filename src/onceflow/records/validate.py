@@ -17,10 +17,13 @@ from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
 
 SMALLEST_RECORD = 7
-_NO_TOTALS = bytes(8 * len(Total))
-_HEADERS, _KEY_BYTES, _VALUE_BYTES = Total.HEADERS, Total.KEY_BYTES, Total.VALUE_BYTES
-_NULL_KEYS, _NULL_VALUES = Total.NULL_KEYS, Total.NULL_VALUES
-_MAX_TIMESTAMP = Total.MAX_TIMESTAMP
+_TABLE = 3  # of one batch: where it is, where its records are, how many bytes they take
+_ROOM = bytes(8 * (_TABLE + len(Total)))
+_HEADERS = _TABLE + Total.HEADERS
+_KEY_BYTES, _VALUE_BYTES = _TABLE + Total.KEY_BYTES, _TABLE + Total.VALUE_BYTES
+_NULL_KEYS, _NULL_VALUES = _TABLE + Total.NULL_KEYS, _TABLE + Total.NULL_VALUES
+_MAX_TIMESTAMP = _TABLE + Total.MAX_TIMESTAMP
+_BAD_POSITION, _BAD_RECORD = _TABLE + Total.BAD_POSITION, _TABLE + Total.BAD_RECORD
 
 
 @cache
@@ -61,19 +64,19 @@ def validate_records(
         raise BatchMalformed(
             f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
         )
-    table = array("q", (address, start, size))
-    totals = array("q", _NO_TOTALS)
-    where = totals.buffer_info()[0]
-    if not read_kernels().walk(table.buffer_info()[0], 1, where):
+    numbers = array("q", _ROOM)
+    numbers[0], numbers[1], numbers[2] = address, start, size
+    where = numbers.buffer_info()[0]
+    if not read_kernels().walk(where, 1, where + 8 * _TABLE):
         found = view[HEADER_SIZE:] if section is None else memoryview(section)
-        position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
+        position, record = numbers[_BAD_POSITION], numbers[_BAD_RECORD]
         raise explain(found, position, record, header.base_offset)
     return RecordsSummary(
         count,
-        totals[_KEY_BYTES],
-        totals[_VALUE_BYTES],
-        totals[_HEADERS],
-        totals[_NULL_KEYS],
-        totals[_NULL_VALUES],
-        totals[_MAX_TIMESTAMP],
+        numbers[_KEY_BYTES],
+        numbers[_VALUE_BYTES],
+        numbers[_HEADERS],
+        numbers[_NULL_KEYS],
+        numbers[_NULL_VALUES],
+        numbers[_MAX_TIMESTAMP],
     )

@@ -37,6 +37,8 @@ class FileSpan(Protocol):
 
 
 Part: TypeAlias = bytes | memoryview | FileSpan
+BUFFERS = (bytes, memoryview)
+"""A tuple, because `bytes | memoryview` would be put together anew for every part."""
 
 
 class Outbox(Protocol):
@@ -76,7 +78,7 @@ class TransportOutbox:
 
     def send(self, parts: Iterable[Part]) -> None:
         self._transport.writelines(
-            [each if isinstance(each, bytes | memoryview) else each.read() for each in parts]
+            [each if isinstance(each, BUFFERS) else each.read() for each in parts]
         )
 
     def writing_paused(self) -> None:
@@ -146,7 +148,7 @@ class SocketOutbox:
         queue = self._queue
         while queue:
             first = queue[0]
-            if isinstance(first, bytes | memoryview):
+            if isinstance(first, BUFFERS):
                 self._send_buffers()
             else:
                 self._send_span(first)
@@ -158,7 +160,7 @@ class SocketOutbox:
         for each in queue:
             if len(buffers) == _MOST_BUFFERS:
                 break
-            if not isinstance(each, bytes | memoryview):
+            if not isinstance(each, BUFFERS):
                 flags = socket.MSG_MORE  # the span that follows belongs to the same packet
                 break
             buffers.append(each)

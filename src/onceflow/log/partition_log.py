@@ -23,7 +23,7 @@ from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segment import Segment
 from onceflow.log.swap import SUFFIXES, CompactionState, Swap
 from onceflow.log.time_search import TimestampedOffset, latest_record, offset_for_time
-from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
+from onceflow.records.batch import BatchHeader, Buffer
 from onceflow.runtime.disk import Disk, File
 from onceflow.types import LogId
 
@@ -373,18 +373,7 @@ class PartitionLog:
         if found is not None:
             self._hint(found.header.base_offset, Mark(0, segment.base_offset, found.position))
             return found.position
-        return self._walk_to(segment, position, upto)
-
-    @staticmethod
-    def _walk_to(segment: Segment, position: int, upto: int) -> int:
-        """As `_cut`, where no batch in between is indexed: they are few, or the first is large."""
-        stop = position + read_header(segment.file.pread(position, HEADER_SIZE)).size
-        while stop + HEADER_SIZE <= upto:
-            end = stop + read_header(segment.file.pread(stop, HEADER_SIZE)).size
-            if end > upto:
-                break
-            stop = end
-        return stop
+        return segment.whole_batches(position, upto)
 
     def _hint(self, offset: int, mark: Mark) -> None:
         """Remembers where a reader goes on, so that its next read needs no search."""

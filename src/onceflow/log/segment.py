@@ -287,6 +287,17 @@ class Segment:
             lambda: self._follow(self.indexes.offsets.last_start_in(position, upto))
         )
 
+    def whole_batches(self, position: int, upto: int) -> int:
+        """Where the batches from `position` on end, at most `upto`, but for the first one: as
+        `cut`, where no batch in between is indexed, so they are few, or the first is large."""
+        stop = position + read_header(self.file.pread(position, HEADER_SIZE)).size
+        while stop + HEADER_SIZE <= upto:
+            end = stop + read_header(self.file.pread(stop, HEADER_SIZE)).size
+            if end > upto:
+                break
+            stop = end
+        return stop
+
     def _trying(self, search: Callable[[], Found | None]) -> Found | None:
         """A search that follows an index which does not fit the log is done again without it."""
         try:

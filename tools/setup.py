@@ -23,6 +23,9 @@ PYTHON: Final = VENV / "bin" / "python"
 STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
+KERNELS: Final = (
+    "import onceflow.records.kernels, onceflow.records.write_kernels, onceflow.log.retain_kernel"
+)
 SPARK_LOCK: Final = ROOT / "requirements-spark.lock"
 SPARK_STAMP: Final = VENV / "onceflow-setup-spark"
 
@@ -89,7 +92,7 @@ def install_packages() -> None:
     say("installing onceflow from src/")
     run(*pip, "--no-build-isolation", "--no-deps", "-e", ROOT)
     say("compiling the record kernels")
-    run(PYTHON, "-c", "import onceflow.records.kernels, onceflow.records.write_kernels")
+    run(PYTHON, "-c", KERNELS)
 
 
 def bring_java() -> None:

@@ -259,3 +259,50 @@ def test_a_port_in_use_gives_the_data_directory_back() -> None:
             await third.stop()
 
     simulate(1, main)
+
+
+def test_a_topic_can_be_deleted_from_a_full_disk() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        await client.produce("orders", batch(bytes(100_000)))
+        await asyncio.sleep(1)
+        world.disk.capacity = used(world.disk) + 500_000
+        refused = await client.produce("orders", batch(bytes(60_000)))
+        for _ in range(200):
+            if refused["error_code"] != "NONE":
+                break
+            world.disk.capacity = used(world.disk) + 500_000
+            refused = await client.produce("orders", batch(bytes(60_000)))
+        assert refused["error_code"] == "KAFKA_STORAGE_ERROR"
+        gone = await client.ask(
+            ApiKey.DELETE_TOPICS,
+            6,
+            {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1000},
+        )
+        assert gone["responses"][0]["error_code"] == "NONE"
+        world.disk.capacity = None
+
+    play(script, reserve_bytes=1 << 20)
+
+
+def test_a_broker_whose_journal_finds_no_room_can_be_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(world: World) -> int:
+        async with simulated_broker(world, **TIGHT) as running:
+            client = await running.client()
+            await client.create("orders")
+            for _ in range(5):
+                await client.produce("orders", batch(bytes(20_000)))
+            await asyncio.sleep(1)
+            world.disk.capacity = used(world.disk) + 100_000
+            for _ in range(30):
+                fields = produce_fields("orders", batch(bytes(20_000)))
+                client.send(ApiKey.PRODUCE, 9, fields)
+            await asyncio.sleep(3)
+            return len(client.frames)
+
+    with caplog.at_level(logging.WARNING):
+        answered, _ = simulate(0, main, max_virtual_seconds=1000)
+    assert answered == 0  # nothing is acknowledged that found no room
+    assert "not a clean stop" in caplog.text

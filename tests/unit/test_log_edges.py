@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -340,8 +341,9 @@ def test_a_failed_creation_leaves_nothing_behind() -> None:
     ("setting", "value"), [("segment_bytes", 2**31), ("retention_ms", -2), ("segment_ms", 0)]
 )
 def test_a_setting_outside_its_range_is_named(setting: str, value: int) -> None:
+    wrong: Any = {setting: value}
     with pytest.raises(InvalidSetting, match=f"{setting} is {value}; allowed is"):
-        LogConfig(**{setting: value})
+        LogConfig(**wrong)
 
 
 def test_all_who_wait_are_told_even_when_one_of_them_fails() -> None:

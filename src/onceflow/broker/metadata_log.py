@@ -35,7 +35,7 @@ class TopicRecord:
     partitions: int
     configs: dict[str, str]
     epochs: dict[int, tuple[EpochStart, ...]] = field(default_factory=dict)
-    """Of partitions that have lost records, and so have had more than one epoch."""
+    """Of partitions that may have lost records, and so have had more than one epoch."""
 
     def to_record(self) -> PlainRecord:
         value = {

@@ -42,6 +42,8 @@ class Node:
         self.call_later = call_later
         self.address = config.advertise or config.listen
         self.topics = Topics(store, clock, rand, config.topic_defaults)
+        if store.report.may_have_lost:
+            self.topics.begin_epochs()
         self._offsets = OffsetsTopic(self.topics, clock, config.offsets_topic_num_partitions)
         self.groups = GroupService(
             config.to_group_config(), clock, rand, call_later, self._offsets, self._topic_exists

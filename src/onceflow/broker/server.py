@@ -93,7 +93,7 @@ class Server:
         self._node.listens_on(address)
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
-        self._every("retention", seconds, self._enforce_retention)
+        self._every("cleaning up", seconds, self._clean_up)
         return address
 
     async def _listen(self) -> Listener:
@@ -204,8 +204,10 @@ class Server:
             # else would say so unless a client sent more.
             self.node.store.flush()
 
-    def _enforce_retention(self) -> None:
-        self.node.store.enforce_retention(self._doors.clock.wall_ms())
+    def _clean_up(self) -> None:
+        now_ms = self._doors.clock.wall_ms()
+        self.node.store.enforce_retention(now_ms)
+        self.node.store.compact(now_ms)
 
     def _store_failed(self, error: Exception) -> None:
         _log.critical("the disk failed, the broker stops: %s", error)
@@ -222,17 +224,13 @@ class Server:
             await self._listener.close()
         if self._node is not None:
             self._node.groups.close()
-        if self._store is not None and self._store.failure is None:
-            durable = asyncio.get_running_loop().create_future()
-            self._store.flush().add_done_callback(lambda _: durable.set_result(None))
-            await durable
-        await asyncio.sleep(0)  # answers that have become ready leave in this turn of the loop
-        for connection in list(self._connections):
-            connection.abort()
         try:
             if self._store is not None:
-                self._store.close()
+                self._store.close()  # makes durable what waits, and so answers it
         except DiskError as error:
             _log.warning("not a clean stop, so the next start has to recover: %s", error)
         finally:
+            await asyncio.sleep(0)  # what has become ready leaves in this turn of the loop
+            for connection in list(self._connections):
+                connection.abort()
             self._doors.background.close()

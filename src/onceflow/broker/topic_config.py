@@ -133,6 +133,12 @@ class TopicConfig:
             retention_ms=self.retention_ms,
             # Kafka takes any negative number for "without limit".
             retention_bytes=max(self.retention_bytes, -1),
+            delete="delete" in self.cleanup_policy,
+            compact="compact" in self.cleanup_policy,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
         )
 
     def describe(self, names: Collection[str] | None = None) -> Iterator[ConfigEntry]:

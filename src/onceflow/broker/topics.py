@@ -221,12 +221,19 @@ class Topics:
         self._configure(topic)
         return ticket
 
-    def begin_epoch(self, topic: Topic, partition: Partition) -> Ticket:
-        """Says that records of this partition may have been lost: what readers remember of its
-        end may not be so any more."""
-        start = EpochStart(partition.leader_epoch + 1, partition.log.end_offset)
-        partition.epochs = (*partition.epochs, start)
-        topic.record = replace(
-            topic.record, epochs={**topic.record.epochs, partition.index: partition.epochs}
-        )
-        return self._write(topic.record.to_record())
+    def begin_epochs(self) -> None:
+        """Says that the end of any partition may have been lost: what readers remember of it may
+        not be so any more. By the epoch they find out (OffsetForLeaderEpoch)."""
+        changed = []
+        for topic in self.by_name.values():
+            epochs = dict(topic.record.epochs)
+            for partition in topic.partitions:
+                start = EpochStart(partition.leader_epoch + 1, partition.log.end_offset)
+                epochs[partition.index] = (*partition.epochs, start)
+            changed.append((topic, replace(topic.record, epochs=epochs)))
+        if changed:
+            self._write(*(record.to_record() for _, record in changed))
+        for topic, record in changed:
+            topic.record = record
+            for partition in topic.partitions:
+                partition.epochs = record.epochs[partition.index]

@@ -134,6 +134,8 @@ class Journal:
         self._in_flight: _Group | None = None
         self._kick_due = False
         self.failure: Exception | None = None
+        self.lacks_room = False
+        """A group waits for room in the files of the ring, and nothing has changed there since."""
 
     @property
     def start(self) -> JournalStart:
@@ -213,6 +215,7 @@ class Journal:
         """Writes what waits. Not at once: what arrives in the same step of the owner joins it."""
         if self._in_flight is None and not self._kick_due:
             self._kick_due = True
+            self.lacks_room = False
             self._jobs.soon(self._kick)
 
     def _kick(self) -> None:
@@ -223,6 +226,7 @@ class Journal:
         before = self._ring.current
         place = self._ring.place(group.length)
         if place is None:
+            self.lacks_room = True
             self._on_file_full()
             return
         file, position = place

@@ -42,6 +42,8 @@ class RecoveryReport:
     groups: int = 0
     entries: int = 0
     replayed_bytes: int = 0
+    may_have_lost: bool = False
+    """The last run did not stop cleanly and did not sync: the end of each log may be gone."""
     dropped_bytes: int = 0
     """Only with `durability="os"`: bytes behind the last sound batch."""
     strays: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
         log.durable_start = log.start_offset
     report = RecoveryReport(
         clean=checkpoint.clean,
+        may_have_lost=checkpoint.durability is Durability.OS and not checkpoint.clean,
         groups=replay.groups,
         entries=replay.entries,
         replayed_bytes=replay.bytes,

@@ -158,7 +158,8 @@ class LogStore:
         `StoreFailed` leave no trace."""
         header, data = batch.header, batch.buffer
         self._check_running(log)
-        self._take_space(len(data))
+        if purpose is not Purpose.METADATA:  # a few bytes, and deleting a topic makes room
+            self._take_space(len(data))
         self._make_room(len(data))
         try:
             mark = log.append(header, data)
@@ -326,9 +327,16 @@ class LogStore:
         self.flush()
         self._jobs.wait_for_all(also=self._is_settled)
         self._check_running()
+        if self._journal is not None and not self._journal.is_idle:
+            raise DiskFull(
+                f"{self.waiting_bytes} bytes wait for room in the journal, none of them "
+                "acknowledged; make room on the data disk"
+            )
 
     def _is_settled(self) -> bool:
-        return self.failure is not None or self._journal is None or self._journal.is_idle
+        """Whether waiting on would change anything."""
+        journal = self._journal
+        return self.failure is not None or journal is None or journal.is_idle or journal.lacks_room
 
     def _take_space(self, size: int) -> None:
         self._space -= size

@@ -1,7 +1,7 @@
 """OffsetForLeaderEpoch, versions 2-4: where an epoch ended, so that a reader sees what it lost.
 
-A new epoch begins only where a start found records missing behind what was durable
-(`durability="os"` after a power cut); else there is one epoch, which ends at the high watermark.
+A new epoch begins with a start that may have found records missing (`durability="os"` without a
+clean stop); else there is one epoch, which ends at the high watermark.
 """
 
 from __future__ import annotations

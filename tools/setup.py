@@ -20,6 +20,7 @@ from tools.java import BROUGHT_HOME, OLDEST_USABLE, find_java
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
 PYTHON: Final = VENV / "bin" / "python"
+PIP: Final = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
@@ -86,11 +87,10 @@ def install_debian_package(name: str, reason: str) -> None:
 
 
 def install_packages() -> None:
-    pip = (PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     say("installing the packages of requirements.lock (about half a minute)")
-    run(*pip, "--require-hashes", "-r", LOCK)
+    run(*PIP, "--require-hashes", "-r", LOCK)
     say("installing onceflow from src/")
-    run(*pip, "--no-build-isolation", "--no-deps", "-e", ROOT)
+    run(*PIP, "--no-build-isolation", "--no-deps", "-e", ROOT)
     say("compiling the record kernels")
     run(PYTHON, "-c", KERNELS)
 
@@ -138,9 +138,8 @@ def add_spark() -> None:
     wanted = hashlib.sha256(SPARK_LOCK.read_bytes()).hexdigest()
     if SPARK_STAMP.exists() and SPARK_STAMP.read_text() == wanted:
         return
-    say("installing Spark for the tests (half a gigabyte, about half a minute)")
-    uv = (VENV / "bin" / "uv", "pip", "install", "--quiet", "--python", PYTHON)
-    run(*uv, "--require-hashes", "-r", SPARK_LOCK)
+    say("installing Spark for the tests (half a gigabyte, about a minute)")
+    run(*PIP, "--require-hashes", "-r", SPARK_LOCK)
     SPARK_STAMP.write_text(wanted)
 
 

@@ -303,9 +303,8 @@ def test_an_error_is_told_at_once() -> None:
 def test_a_client_that_knows_an_older_epoch_is_fenced() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("orders")
-        topic = topic_of(running, "orders")
         await client.produce("orders", batch(b"a", b"b"))
-        running.server.node.topics.begin_epoch(topic, topic.partitions[0])
+        running.server.node.topics.begin_epochs()
         assert (await client.fetch("orders", 0, epoch=0))["error_code"] == "FENCED_LEADER_EPOCH"
         assert (await client.fetch("orders", 0, epoch=1))["error_code"] == "NONE"
         stale = await client.list_offset("orders", -1, current_leader_epoch=0)

@@ -36,6 +36,7 @@ from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.recovery import Recovered, recover, remove_directory
+from onceflow.log.space import Space
 from onceflow.log.urgency import Purpose, is_urgent
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Background
@@ -44,7 +45,6 @@ from onceflow.runtime.rand import Rand
 from onceflow.types import LogId
 
 _LOCK = "lock"
-_SPACE_CHECK_BYTES = 8 << 20
 _NOTHING = memoryview(b"")
 
 
@@ -84,7 +84,7 @@ class LogStore:
         self._is_stopping = False
         self._is_closed = False
         self._lock = lock
-        self._space = 0
+        self._space = Space(disk, config.reserve_bytes)
         self._unsynced = 0
         self._durable = dict(recovered.catalog.logs)
         self._journal: Journal | None = None
@@ -94,13 +94,13 @@ class LogStore:
                 jobs,
                 config.journal,
                 incarnation,
-                may_take=lambda size: self._free_bytes() >= size,
+                may_take=lambda size: self._space.free_bytes() >= size,
                 on_failure=self._fail,
                 on_file_full=self._request_checkpoint,
                 after_group=self._after_group,
             )
         self._compactor = Compactor(
-            disk, jobs, self._free_bytes, self._request_checkpoint, self._fail
+            disk, jobs, self._space.free_bytes, self._request_checkpoint, self._fail
         )
         self._checkpointer = Checkpointer(
             disk,
@@ -159,7 +159,7 @@ class LogStore:
         header, data = batch.header, batch.buffer
         self._check_running(log)
         if purpose is not Purpose.METADATA:  # a few bytes, and deleting a topic makes room
-            self._take_space(len(data))
+            self._space.take(len(data))
         self._make_room(len(data))
         try:
             mark = log.append(header, data)
@@ -174,7 +174,7 @@ class LogStore:
     def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:
         """Makes empty logs for partitions of a topic: all of them, or none and an error."""
         self._check_running()
-        self._take_space(0)
+        self._space.take(0)
         wanted, name = list(log_ids), memoryview(topic.encode())
         self._make_room(len(wanted) * (ENTRY_OVERHEAD + len(name)))
         made: list[PartitionLog] = []
@@ -337,22 +337,6 @@ class LogStore:
         """Whether waiting on would change anything."""
         journal = self._journal
         return self.failure is not None or journal is None or journal.is_idle or journal.lacks_room
-
-    def _take_space(self, size: int) -> None:
-        self._space -= size
-        if self._space >= 0:
-            return
-        free = self._free_bytes()
-        if free < size:
-            raise DiskFull(
-                f"{free + self._config.reserve_bytes} bytes are free on the data disk and "
-                f"{self._config.reserve_bytes} are kept in reserve; make room, then go on"
-            )
-        # Others use the disk too: look again before half of what is left has been taken.
-        self._space = min((free - size) // 2, _SPACE_CHECK_BYTES)
-
-    def _free_bytes(self) -> int:
-        return self._disk.free_bytes() - self._config.reserve_bytes
 
     def _check_running(self, log: PartitionLog | None = None) -> None:
         if self._is_closed:

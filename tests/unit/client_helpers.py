@@ -15,7 +15,7 @@ from onceflow.client.versions import SPOKEN, Versions
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.frame import SCRATCH_BYTES, FrameReader
+from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.header import read_request_header, response_header
 from onceflow.wire.primitives import INT32
 from onceflow.wire.recast import recast
@@ -57,7 +57,7 @@ class FakeBroker(asyncio.BufferedProtocol):
         self._answers = {ApiKey.API_VERSIONS: lambda *_: api_versions(SPOKEN), **answers}
         self._seen = seen
         self.transport: Any = None
-        self._frames = FrameReader(memoryview(bytearray(SCRATCH_BYTES)), 1 << 24, self._on_frame)
+        self._frames = FrameReader(Scratch(), 1 << 24, self._on_frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport

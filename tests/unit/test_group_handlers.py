@@ -31,6 +31,7 @@ def ask(bench: Bench, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
     """Sends a request as bytes; what the client reads of the answer."""
     sent = encode(build(message_class(key, version, "request"), fields))
     way = route(key, version)
+    assert way is not None
     client = Client(version, "client", "127.0.0.1")
     answer = way.handle(Host(bench), client, way.read(memoryview(sent), 0))
     read = message_class(key, version, "response")

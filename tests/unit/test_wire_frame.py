@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.errors import FrameTooLarge
-from onceflow.wire.frame import FrameReader
+from onceflow.wire.frame import FrameReader, Scratch
 
 MOST = 4 << 20
 
@@ -21,7 +21,7 @@ class Taker:
     def __init__(self, stops: frozenset[int] = frozenset(), scratch: int = 4096) -> None:
         self.frames: list[bytes] = []
         self.stops = stops
-        self.reader = FrameReader(memoryview(bytearray(scratch)), MOST, self.take)
+        self.reader = FrameReader(Scratch(scratch), MOST, self.take)
         self.is_paused = False
 
     def take(self, frame: memoryview) -> bool:
@@ -102,7 +102,7 @@ def test_one_byte_at_a_time() -> None:
 
 
 def test_scratch_is_shared_and_what_one_holds_is_its_own() -> None:
-    scratch = memoryview(bytearray(64))
+    scratch = Scratch(64)
     first, second = Taker(), Taker()
     for taker in (first, second):
         taker.reader = FrameReader(scratch, MOST, taker.take)
@@ -113,7 +113,7 @@ def test_scratch_is_shared_and_what_one_holds_is_its_own() -> None:
 
 
 def test_frames_in_the_scratch_buffer_are_not_copied() -> None:
-    scratch = memoryview(bytearray(1000))
+    scratch = Scratch(1000)
     seen: list[memoryview] = []
 
     def take(frame: memoryview) -> bool:
@@ -124,8 +124,8 @@ def test_frames_in_the_scratch_buffer_are_not_copied() -> None:
     data = framed([b"one", b"two"])
     reader.get_buffer()[: len(data)] = data
     reader.received(len(data))
-    assert [each.obj for each in seen] == [scratch.obj, scratch.obj]
-    scratch[4:7] = b"ONE"
+    assert [each.obj for each in seen] == [scratch.view.obj, scratch.view.obj]
+    scratch.view[4:7] = b"ONE"
     assert bytes(seen[0]) == b"ONE"
 
 
@@ -156,7 +156,7 @@ def test_a_refusal_says_what_else_it_looks_like() -> None:
 
 def test_announced_bytes_take_no_memory_before_they_come() -> None:
     """A thousand connections that each announce the largest frame and send a little of it."""
-    scratch = memoryview(bytearray(4096))
+    scratch = Scratch(4096)
     readers = [FrameReader(scratch, 1 << 30, lambda _: True) for _ in range(20)]
     tracemalloc.start()
     try:

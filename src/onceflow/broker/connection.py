@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, cast
 
 from onceflow.broker.promise import Promise
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
-from onceflow.broker.router import SERVED, Route, route
-from onceflow.errors import FrameTooLarge, WireError
+from onceflow.broker.router import API_KEYS, Route, route
+from onceflow.errors import FrameTooLarge, InvariantViolated, WireError
 from onceflow.runtime.outbox import BUFFERS, Outbox, Part, outbox_for
 from onceflow.wire.api import ApiKey
-from onceflow.wire.frame import SCRATCH_BYTES, FrameReader
-from onceflow.wire.header import RequestHeader, read_request_header, response_header
+from onceflow.wire.frame import FrameReader, Scratch
+from onceflow.wire.header import RequestHeader, read_request_header
 from onceflow.wire.primitives import INT32
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MOST_UNANSWERED = 64
 MOST_IN_A_TURN = 64
 """One read can bring thousands of small requests: others are not to wait for all of them."""
-_API_KEYS = {int(key): key for key in SERVED}
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         node: Node,
-        scratch: memoryview,
+        scratch: Scratch,
         is_pressed: Callable[[Connection], bool],
         on_shrunk: Callable[[], None],
         on_made: Callable[[Connection], None],
@@ -104,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_heard = self._node.clock.monotonic()
         if self._frames.is_between_frames:
             self.last_whole = self.last_heard
-        self._feed(lambda: self._frames.received(size))
+        self._feed(self._frames.received, size)
 
     def pause_writing(self) -> None:
         if self._outbox is not None:
@@ -116,10 +115,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests -----------------------------------------------------------------------------
 
-    def _feed(self, take: Callable[[], bool]) -> None:
+    def _feed(self, take: Callable[..., bool], *size: int) -> None:
         self._taken = 0
         try:
-            wants_more = take()
+            wants_more = take(*size)
         except (FrameTooLarge, WireError) as error:
             self.close(f"{error}")
         except Hangup as reason:
@@ -129,7 +128,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("internal error while serving %s; connection closed", self.peer)
             self.abort()
         else:
-            is_large = self.is_large
+            is_large = self._frames.is_large
             if not wants_more:
                 self._stop_reading()
                 if self._may_read():  # it was only this turn's end
@@ -145,23 +144,22 @@ class Connection(asyncio.BufferedProtocol):
             return True
         self.last_whole = self.last_heard
         header = read_request_header(frame)
-        key = _API_KEYS.get(header.api_key)
-        if key is None or header.version not in SERVED[key]:
-            self._refuse_version(header, key)
+        way = route(header.api_key, header.version)
+        if way is None:
+            self._refuse_version(header)
         else:
-            client = Client(header.version, header.client_id, self._host)
-            self._serve(key, header, client, frame)
+            self._serve(way, header, frame)
         self._taken += 1
         return self._taken < MOST_IN_A_TURN and self._may_read()
 
-    def _serve(self, key: ApiKey, header: RequestHeader, client: Client, frame: memoryview) -> None:
-        way = route(key, header.version)
+    def _serve(self, way: Route, header: RequestHeader, frame: memoryview) -> None:
+        client = Client(header.version, header.client_id, self._host)
         answer = way.handle(self._node, client, way.read(frame, header.body_at))
         if answer is NO_ANSWER:
             return
         slot = _Slot()
         self._slots.append(slot)
-        head = response_header(key, header.version, header.correlation_id)
+        head = INT32.pack(header.correlation_id) + way.tags
         if isinstance(answer, Promise):
             slot.promise = answer
             answer.then(lambda value: self._answer_later(slot, head, way, value))
@@ -177,19 +175,22 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("internal error while answering %s; connection closed", self.peer)
             self.abort()
 
-    def _refuse_version(self, header: RequestHeader, key: ApiKey | None) -> None:
+    def _refuse_version(self, header: RequestHeader) -> None:
+        key = API_KEYS.get(header.api_key)
         if key is not ApiKey.API_VERSIONS:
             what = f"API {header.api_key}"
             if key is not None:  # and not "if key": Produce is number 0
                 what = f"version {header.version} of {key.name}"
             raise Hangup(f"{what} is not served (client id {header.client_id!r})")
         # Every client can read version 0, and learns from it what to ask for.
-        slot = _Slot()
-        self._slots.append(slot)
-        head = response_header(key, 0, header.correlation_id)
         from onceflow.broker.handlers.api_versions import unsupported
 
-        self._answer(slot, head, route(key, 0).write(unsupported()))
+        way = route(key, 0)
+        if way is None:
+            raise InvariantViolated("version-0-of-api-versions-is-served")
+        slot = _Slot()
+        self._slots.append(slot)
+        self._answer(slot, INT32.pack(header.correlation_id), way.write(unsupported()))
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -265,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_large(self) -> bool:
         """Whether that is more than one read brings, and counts."""
-        return self._frames.buffered_bytes > SCRATCH_BYTES
+        return self._frames.is_large
 
     @property
     def is_waiting(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from onceflow.broker.promise import Answer, Promise
@@ -12,8 +12,12 @@ from onceflow.log.journal import Ticket
 T = TypeVar("T")
 
 
-def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
+def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
     """What `answer` makes of the outcome, when all tickets are done or the first has failed."""
+    if len(tickets) == 1 and not tickets[0].done:  # as for most requests
+        only: Promise[T] = Promise()
+        tickets[0].add_done_callback(lambda error: only.resolve(answer(error)))
+        return only
     # Requests that touch many partitions share few groups of the journal.
     distinct = dict.fromkeys(tickets)
     for ticket in distinct:
@@ -22,10 +26,7 @@ def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None],
     open_tickets = [ticket for ticket in distinct if not ticket.done]
     if not open_tickets:
         return answer(None)
-    promise: Promise[T] = Promise()  # `Promise[T]()` costs two microseconds more
-    if len(open_tickets) == 1:
-        open_tickets[0].add_done_callback(lambda error: promise.resolve(answer(error)))
-        return promise
+    promise: Promise[T] = Promise()
 
     def done(error: Exception | None) -> None:
         if promise.is_resolved:
@@ -38,7 +39,7 @@ def once_durable(tickets: Iterable[Ticket], answer: Callable[[Exception | None],
     return promise
 
 
-def or_hang_up(tickets: Iterable[Ticket], response: T) -> Answer[T]:
+def or_hang_up(tickets: Sequence[Ticket], response: T) -> Answer[T]:
     """The response, once it is true. If the disk fails before, nobody knows whether it ever will
     be, and no code of the protocol says that: the connection ends without an answer."""
     outcome = once_durable(tickets, lambda error: error)

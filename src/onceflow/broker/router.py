@@ -8,7 +8,7 @@ version; the two hot ones read and write their own bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from onceflow.broker.request import Client
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.header import response_header
 from onceflow.wire.primitives import MOST_ELEMENTS
 from onceflow.wire.recast import recast
 
@@ -61,25 +62,46 @@ SERVED: dict[ApiKey, Versions] = {
 _HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 
 
+API_KEYS = {int(key): key for key in SERVED}
+
+
 class Route(NamedTuple):
     """The way of one API's requests in one version."""
 
     read: Callable[[memoryview, int], Any]
     handle: Callable[[Any, Client, Any], Answer[Any]]
     write: Callable[[Any], Iterable[Part]]
+    tags: bytes
+    """What stands between an answer's correlation id and its body."""
 
 
-@cache
-def route(key: ApiKey, version: int) -> Route:
-    """Loaded when first asked for."""
+_LOADED: dict[int, Route] = {}
+
+
+def route(api_key: int, version: int) -> Route | None:
+    """Loaded when first asked for; None for what is not served."""
+    # By plain numbers: the hash of an enum's member is a function call.
+    found = _LOADED.get(api_key << 16 | version)
+    if found is None:
+        key = API_KEYS.get(api_key)
+        if key is not None and version in SERVED[key]:
+            found = _LOADED[api_key << 16 | version] = _load(key, version)
+    return found
+
+
+def _load(key: ApiKey, version: int) -> Route:
     module = import_module(f"onceflow.broker.handlers.{key.schema}")
+    tags = response_header(key, version, 0)[4:]
     if key in _HOT:
         return Route(
             lambda buffer, at: module.read(buffer, at, version),
             module.handle,
             lambda answer: module.write(answer, version),
+            tags,
         )
-    return Route(_reading(module, key, version), module.handle, _writing(module, key, version))
+    return Route(
+        _reading(module, key, version), module.handle, _writing(module, key, version), tags
+    )
 
 
 def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, int], Any]:

@@ -26,7 +26,7 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.disk import Disk
 from onceflow.runtime.net import Listener, Net
 from onceflow.runtime.rand import Rand
-from onceflow.wire.frame import SCRATCH_BYTES
+from onceflow.wire.frame import Scratch
 
 _PRESSURE_BYTES = 16 << 20
 _SWEEP_SECONDS = 5.0
@@ -52,7 +52,7 @@ class Server:
     def __init__(self, config: BrokerConfig, doors: Doors) -> None:
         self._config = config
         self._doors = doors
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._scratch = Scratch()
         self._connections: dict[Connection, None] = {}
         self._timers: dict[str, Timer] = {}
         self._is_relief_due = False

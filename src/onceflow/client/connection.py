@@ -32,7 +32,7 @@ from onceflow.errors import FrameTooLarge, MessageMalformed
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.frame import SCRATCH_BYTES, FrameReader
+from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.header import request_header
 from onceflow.wire.primitives import INT16, INT32, read_int, skip_tags
 from onceflow.wire.recast import recast
@@ -54,7 +54,7 @@ class _Stream(asyncio.BufferedProtocol):
         self.has_answered = False
         self._waiters: deque[tuple[int, asyncio.Future[bytes]]] = deque()
         self._correlation_id = 0
-        self._scratch = memoryview(bytearray(SCRATCH_BYTES))
+        self._scratch = Scratch()
         self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,7 +69,7 @@ class _Stream(asyncio.BufferedProtocol):
             self._frames.received(nbytes)
         except FrameTooLarge:
             kind = AnswerMalformed if self.has_answered else NotKafka
-            self.fail(kind, f"{self.address} {_what_it_speaks(bytes(self._scratch[:4]))}")
+            self.fail(kind, f"{self.address} {_what_it_speaks(bytes(self._scratch.view[:4]))}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc is not None else ""

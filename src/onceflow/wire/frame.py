@@ -17,23 +17,50 @@ PREFIX = 4
 SCRATCH_BYTES = 256 << 10
 _FIRST_ROOM = 1 << 20
 
+_LARGEST_SPARE = 2 << 20
+_MOST_SPARE = 4
+
 OnFrame = Callable[[memoryview], bool]
 """Takes a frame; False means that no further one can be taken now."""
+
+
+class Scratch:
+    """Memory that all connections of one thread share."""
+
+    __slots__ = ("spare", "view")
+
+    def __init__(self, size: int = SCRATCH_BYTES) -> None:
+        self.view = memoryview(bytearray(size))
+        self.spare: list[bytearray] = []
+        """Of frames that are done with."""
 
 
 class FrameReader:
     """Frames of one connection. `scratch` may be shared by all that run on one thread."""
 
-    __slots__ = ("_filled", "_frame", "_held", "_max_bytes", "_needed", "_on_frame", "_scratch")
+    __slots__ = (
+        "_filled",
+        "_frame",
+        "_held",
+        "_max_bytes",
+        "_needed",
+        "_on_frame",
+        "_scratch",
+        "_spare",
+        "is_large",
+    )
 
-    def __init__(self, scratch: memoryview, max_bytes: int, on_frame: OnFrame) -> None:
-        self._scratch = scratch
+    def __init__(self, scratch: Scratch, max_bytes: int, on_frame: OnFrame) -> None:
+        self._scratch = scratch.view
+        self._spare = scratch.spare
         self._max_bytes = max_bytes
         self._on_frame = on_frame
         self._held = b""  # bytes that have come and are not part of a frame in the making
         self._frame: bytearray | None = None
         self._filled = 0
         self._needed = 0
+        self.is_large = False
+        """Whether a frame is in the making for which the scratch buffer would be too small."""
 
     @property
     def is_between_frames(self) -> bool:
@@ -47,7 +74,7 @@ class FrameReader:
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received; `received` must follow before anything else."""
         if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
+            return memoryview(self._frame)[self._filled : self._needed]
         return self._scratch[len(self._held) :]
 
     def received(self, size: int) -> bool:
@@ -84,8 +111,12 @@ class FrameReader:
     def _begin(self, length: int, part: memoryview) -> None:
         self._needed = length
         self._filled = len(part)
-        self._frame = bytearray(min(length, max(_FIRST_ROOM, 2 * len(part))))
+        room = min(length, max(_FIRST_ROOM, 2 * len(part)))
+        # Memory that is used again need not be cleared and mapped anew for every frame.
+        frame = self._spare.pop() if self._spare else None
+        self._frame = frame if frame is not None and len(frame) >= room else bytearray(room)
         self._frame[: len(part)] = part
+        self.is_large = len(self._frame) > SCRATCH_BYTES
 
     def _fill(self, size: int) -> bool:
         frame = self._frame
@@ -95,9 +126,14 @@ class FrameReader:
                 # Not resized in place: whoever received into it may still hold a view of it.
                 self._frame = bytearray(min(self._needed, 2 * len(frame)))
                 self._frame[: len(frame)] = frame
+                self.is_large = True
             return True
         self._frame = None
-        return self._on_frame(memoryview(frame))
+        self.is_large = False
+        wants_more = self._on_frame(memoryview(frame)[: self._needed])
+        if len(frame) <= _LARGEST_SPARE and len(self._spare) < _MOST_SPARE:
+            self._spare.append(frame)
+        return wants_more
 
     def _refusal(self, length: int, start: bytes) -> str:
         if start[:4] in (b"GET ", b"POST", b"HEAD", b"PUT "):

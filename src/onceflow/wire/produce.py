@@ -14,7 +14,6 @@ from onceflow.wire.primitives import (
     INT32,
     Budget,
     count,
-    read_int,
     read_text,
     read_uvarint,
     skip_tags,
@@ -78,14 +77,19 @@ def read_request(buffer: memoryview, at: int, version: int) -> ProduceRequest:
 
 
 def _read_fixed(buffer: memoryview, at: int) -> ProduceRequest:
-    transactional_id, at = read_text(False, buffer, at)
+    transactional_id = None
+    if buffer[at] < 0x80:  # else a negative length: there is none, as in most requests
+        transactional_id, at = read_text(False, buffer, at)
+    else:
+        at += 2
     acks, timeout_ms, topic_count = _TOP.unpack_from(buffer, at)
     at += _TOP.size
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
     budget = Budget()
     for _ in range(_plausible(topic_count, buffer, at, budget)):
         name, at = read_topic(False, False, buffer, at)
-        partition_count, at = read_int(INT32, buffer, at)
+        (partition_count,) = INT32.unpack_from(buffer, at)
+        at += 4
         partitions = []
         for _ in range(_plausible(partition_count, buffer, at, budget)):
             partition, length = _PARTITION.unpack_from(buffer, at)
@@ -97,7 +101,11 @@ def _read_fixed(buffer: memoryview, at: int) -> ProduceRequest:
 
 
 def _read_flexible(buffer: memoryview, at: int, by_id: bool) -> ProduceRequest:
-    transactional_id, at = read_text(True, buffer, at)
+    transactional_id = None
+    if buffer[at]:
+        transactional_id, at = read_text(True, buffer, at)
+    else:
+        at += 1
     acks, timeout_ms = _FLEXIBLE_TOP.unpack_from(buffer, at)
     topic_count, at = read_uvarint(buffer, at + _FLEXIBLE_TOP.size)
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []

@@ -20,6 +20,7 @@ from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError
 from onceflow.records.validate import read_kernels
+from onceflow.runtime.aio import Aio
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.disk import RealDisk
@@ -60,7 +61,10 @@ async def serve(
     """As `run`, on the running loop."""
     loop = asyncio.get_running_loop()
     stop = asyncio.ensure_future(until())
-    background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon)
+    aio = Aio.open()
+    background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon, aio=aio)
+    if aio is not None:
+        loop.add_reader(aio.fileno(), background.serve)
     doors = Doors(RealClock(), RealRand(), RealNet(), RealDisk(config.data_dir), background)
     server = Server(config, doors)
     try:
@@ -71,6 +75,8 @@ async def serve(
         warm_up.stop()
     finally:
         stop.cancel()
+        if aio is not None:
+            loop.remove_reader(aio.fileno())  # `stop` collects what is under way itself
         await server.stop()
     if server.failed.done():
         raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")

@@ -23,8 +23,8 @@ from onceflow.log.journal_format import (
     write_entry,
 )
 from onceflow.log.journal_ring import JournalConfig, Ring
-from onceflow.runtime.background import Job, Lane
-from onceflow.runtime.disk import Disk, File
+from onceflow.runtime.background import Lane
+from onceflow.runtime.disk import Disk, DurableWrite
 
 _FIRST_ARENA = 1 << 16
 
@@ -99,11 +99,6 @@ class _Group:
         self.urgent = False
         self.effects: list[Callable[[], None]] = []
         self.ticket = Ticket()
-
-
-def _write(file: File, position: int, data: memoryview) -> Job:
-    file.pwrite_durable(position, data)
-    yield
 
 
 class Journal:
@@ -244,7 +239,7 @@ class Journal:
         file.last_sequence = self._sequence
         self._sequence += 1
         data = group.arena.view[: padded(group.length)]
-        self._jobs.submit(Lane.JOURNAL, _write(file.file, position, data), self._written)
+        self._jobs.submit(Lane.JOURNAL, DurableWrite(file.file, position, data), self._written)
         if self._ring.current is not before:
             self._on_file_full()
 

@@ -17,6 +17,9 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
+from onceflow.runtime.aio import Aio
+from onceflow.runtime.disk import DurableWrite
+
 Job = Iterator[None]
 Done = Callable[[Exception | None], None]
 Post = Callable[[Callable[[], None]], object]
@@ -98,7 +101,11 @@ class Threads:
     wants done soon needs no thread-safe way: `soon` may be `loop.call_soon`, which wakes nobody.
     """
 
-    def __init__(self, post: Post | None = None, soon: Post | None = None) -> None:
+    def __init__(
+        self, post: Post | None = None, soon: Post | None = None, aio: Aio | None = None
+    ) -> None:
+        """With `aio` direct writes need no thread; the owner calls `serve` when it is readable."""
+        self._aio = aio
         self._post = post
         self._post_soon = soon or post
         self._due: deque[Callable[[], None]] = deque()
@@ -128,6 +135,8 @@ class Threads:
 
     def serve(self) -> None:
         """Calls what is due and what has completed; on the owner's thread only."""
+        if self._aio is not None:
+            self._aio.collect()
         while self._due or not self._completions.empty():
             self._call_next()
 
@@ -135,7 +144,10 @@ class Threads:
         (self._due.popleft() if self._due else self._completions.get())()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        self._lanes[lane].put((job, done))
+        if self._aio is not None and isinstance(job, DurableWrite) and self._aio.takes(job):
+            self._aio.submit(job, done)
+        else:
+            self._lanes[lane].put((job, done))
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._due.append(callback)
@@ -145,7 +157,11 @@ class Threads:
 
     def wait(self, until: Callable[[], bool]) -> None:
         while not until():
-            self._call_next()
+            is_idle = not self._due and self._completions.empty()
+            if is_idle and self._aio is not None and self._aio.is_busy:
+                self._aio.collect(wait=True)
+            else:
+                self._call_next()
 
     def close(self) -> None:
         for lane in Lane:
@@ -153,3 +169,5 @@ class Threads:
         for thread in self._threads:
             thread.join()
         self.serve()
+        if self._aio is not None:
+            self._aio.close()

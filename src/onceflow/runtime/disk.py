@@ -97,7 +97,7 @@ class Disk(Protocol):
         """Takes the lock file `path` for as long as the returned file lives."""
 
 
-def _named(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
+def named_disk_error(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) and what != "sync"
     kind = DiskFull if full else DiskFailed  # after a failed sync more room does not help
     return kind(f"{what} of {path!r} failed: {error.strerror}")
@@ -109,7 +109,29 @@ def _named_errors(what: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _named(error, what, path) from error
+        raise named_disk_error(error, what, path) from error
+
+
+class DurableWrite:
+    """A job for a background: one `pwrite_durable`. A background that knows a better way than a
+    thread may take it apart."""
+
+    __slots__ = ("_is_done", "data", "file", "position")
+
+    def __init__(self, file: File, position: int, data: memoryview) -> None:
+        self.file = file
+        self.position = position
+        self.data = data
+        self._is_done = False
+
+    def __iter__(self) -> DurableWrite:
+        return self
+
+    def __next__(self) -> None:
+        if self._is_done:
+            raise StopIteration
+        self.file.pwrite_durable(self.position, self.data)
+        self._is_done = True
 
 
 class RealFile:
@@ -129,6 +151,11 @@ class RealFile:
     def fileno(self) -> int:
         return self._fd
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether writes go past the page cache and are durable when they end."""
+        return self._direct
+
     def pread(self, position: int, size: int) -> bytes:
         try:
             data = os.pread(self._fd, size, position)
@@ -141,7 +168,7 @@ class RealFile:
                 got += len(data)
             return b"".join(parts)
         except OSError as error:
-            raise _named(error, "read", self._path) from error
+            raise named_disk_error(error, "read", self._path) from error
 
     def pwrite(self, position: int, data: Bytes) -> None:
         try:
@@ -152,7 +179,7 @@ class RealFile:
             while written < len(view):
                 written += os.pwrite(self._fd, view[written:], position + written)
         except OSError as error:
-            raise _named(error, "write", self._path) from error
+            raise named_disk_error(error, "write", self._path) from error
 
     def pwrite_durable(self, position: int, data: Bytes) -> None:
         self.pwrite(position, data)
@@ -209,7 +236,7 @@ class RealDisk:
                 return RealFile(path, fd, direct=True)
             except OSError as error:
                 if error.errno != errno.EINVAL:  # EINVAL: this file system has no direct I/O
-                    raise _named(error, "open", path) from error
+                    raise named_disk_error(error, "open", path) from error
         with _named_errors("open", path):
             return RealFile(path, os.open(self._path(path), flags, 0o600), direct=False)
 

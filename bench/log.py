@@ -36,6 +36,7 @@ from onceflow.runtime.disk import RealDisk
 from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
 
+SCRATCH = Path(__file__).resolve().parents[1] / ".cache"
 ROUNDS = 5
 BATCH_BYTES = 64 << 10
 PARTITIONS = 4
@@ -233,7 +234,8 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=10)
     arguments = parser.parse_args()
     results: dict[str, Samples] = {}
-    with tempfile.TemporaryDirectory(prefix="onceflow-bench-", dir=Path.cwd()) as scratch:
+    SCRATCH.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=SCRATCH) as scratch:
         place = Path(scratch)
         results["sync"] = against_plain_sync(place)
         show(f"{APPENDS} appends to {PARTITIONS} partitions, each durable", results["sync"], "s", 2)

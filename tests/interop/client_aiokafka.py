@@ -23,6 +23,7 @@ from tests.interop.clients import (
     Place,
     Received,
     Refused,
+    all_received,
 )
 
 SECONDS = 15.0
@@ -76,18 +77,7 @@ class AiokafkaReader:
 
     def poll(self, seconds: float) -> list[Received]:
         batches = self._loop.run(self._consumer.getmany(timeout_ms=int(seconds * 1000)))
-        return [
-            Received(
-                record.partition,
-                record.offset,
-                record.key,
-                record.value,
-                tuple((key, value) for key, value in record.headers),
-                record.timestamp,
-            )
-            for records in batches.values()
-            for record in records
-        ]
+        return all_received(batches)
 
     def seek(self, partition: int, offset: int) -> None:
         self._consumer.seek(TopicPartition(self._topic, partition), offset)

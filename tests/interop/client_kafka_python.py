@@ -13,6 +13,7 @@ from tests.interop.clients import (
     Place,
     Received,
     Refused,
+    all_received,
 )
 from tests.interop.harness import eventually
 
@@ -65,18 +66,7 @@ class KafkaPythonReader:
 
     def poll(self, seconds: float) -> list[Received]:
         batches = translated(self._consumer.poll, timeout_ms=int(seconds * 1000))
-        return [
-            Received(
-                record.partition,
-                record.offset,
-                record.key,
-                record.value,
-                tuple((key, value) for key, value in record.headers),
-                record.timestamp,
-            )
-            for records in batches.values()
-            for record in records
-        ]
+        return all_received(batches)
 
     def seek(self, partition: int, offset: int) -> None:
         self._consumer.seek(TopicPartition(self._topic, partition), offset)

@@ -7,7 +7,7 @@ errors by Kafka's names. What a client cannot do, its adapter says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tests.interop.raw_client import error_name
 
@@ -38,6 +38,22 @@ class Received(NamedTuple):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+
+
+def all_received(batches: Mapping[Any, Sequence[Any]]) -> list[Received]:
+    """What one poll of aiokafka or kafka-python gives, by partition."""
+    return [
+        Received(
+            record.partition,
+            record.offset,
+            record.key,
+            record.value,
+            tuple((key, value) for key, value in record.headers),
+            record.timestamp,
+        )
+        for records in batches.values()
+        for record in records
+    ]
 
 
 class Refused(Exception):

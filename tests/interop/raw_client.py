@@ -15,7 +15,7 @@ import struct
 import typing
 import uuid
 from collections.abc import Mapping
-from enum import Enum, IntEnum
+from enum import Enum
 from types import TracebackType, UnionType
 from typing import Any, Final, Self
 
@@ -23,40 +23,12 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from onceflow.wire.api import ApiKey
+
 SOCKET_SECONDS: Final = 20.0
 UNIX_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 Fields = Mapping[str, Any]
-
-
-class Api(IntEnum):
-    """The API keys that Onceflow serves, by Kafka's names."""
-
-    PRODUCE = 0
-    FETCH = 1
-    LIST_OFFSETS = 2
-    METADATA = 3
-    OFFSET_COMMIT = 8
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    JOIN_GROUP = 11
-    HEARTBEAT = 12
-    LEAVE_GROUP = 13
-    SYNC_GROUP = 14
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    API_VERSIONS = 18
-    CREATE_TOPICS = 19
-    DELETE_TOPICS = 20
-    DELETE_RECORDS = 21
-    OFFSET_FOR_LEADER_EPOCH = 23
-    DESCRIBE_CONFIGS = 32
-    CREATE_PARTITIONS = 37
-    DELETE_GROUPS = 42
-    INCREMENTAL_ALTER_CONFIGS = 44
-    OFFSET_DELETE = 47
-    DESCRIBE_CLUSTER = 60
-    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 class ConnectionClosed(ConnectionError):
@@ -169,7 +141,7 @@ class RawConnection:
     def receive(self, api: int, version: int) -> Any:
         body = self.receive_bytes()
         kind = load_response_schema(api, version)
-        if kind.__flexible__ and api != Api.API_VERSIONS:
+        if kind.__flexible__ and api != ApiKey.API_VERSIONS:
             assert body[0] == 0, "tagged fields in a response header"
             body = body[1:]
         answer, size = entity_reader(kind)(body, 0)

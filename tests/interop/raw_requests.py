@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.interop.raw_client import Api
+from onceflow.wire.api import ApiKey
 from tests.interop.raw_steps import RANGE, batch, commit_fields, join_alone, produce_fields
 from tests.interop.raw_world import World
 
@@ -169,30 +169,30 @@ def describe_topic_partitions(world: World, version: int) -> Fields:
     return {"topics": topics, "response_partition_limit": 10, "cursor": None}
 
 
-BENIGN: Final[dict[Api, Callable[[World, int], Fields]]] = {
-    Api.PRODUCE: produce,
-    Api.FETCH: fetch,
-    Api.LIST_OFFSETS: list_offsets,
-    Api.METADATA: metadata,
-    Api.OFFSET_COMMIT: offset_commit,
-    Api.OFFSET_FETCH: offset_fetch,
-    Api.FIND_COORDINATOR: find_coordinator,
-    Api.JOIN_GROUP: join_group,
-    Api.HEARTBEAT: member,
-    Api.LEAVE_GROUP: leave_group,
-    Api.SYNC_GROUP: sync_group,
-    Api.DESCRIBE_GROUPS: describe_groups,
-    Api.LIST_GROUPS: lambda world, version: {"states_filter": [], "types_filter": []},
-    Api.API_VERSIONS: api_versions,
-    Api.CREATE_TOPICS: create_topics,
-    Api.DELETE_TOPICS: delete_topics,
-    Api.DELETE_RECORDS: delete_records,
-    Api.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
-    Api.DESCRIBE_CONFIGS: describe_configs,
-    Api.CREATE_PARTITIONS: create_partitions,
-    Api.DELETE_GROUPS: delete_groups,
-    Api.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
-    Api.OFFSET_DELETE: offset_delete,
-    Api.DESCRIBE_CLUSTER: describe_cluster,
-    Api.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+BENIGN: Final[dict[ApiKey, Callable[[World, int], Fields]]] = {
+    ApiKey.PRODUCE: produce,
+    ApiKey.FETCH: fetch,
+    ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.METADATA: metadata,
+    ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.OFFSET_FETCH: offset_fetch,
+    ApiKey.FIND_COORDINATOR: find_coordinator,
+    ApiKey.JOIN_GROUP: join_group,
+    ApiKey.HEARTBEAT: member,
+    ApiKey.LEAVE_GROUP: leave_group,
+    ApiKey.SYNC_GROUP: sync_group,
+    ApiKey.DESCRIBE_GROUPS: describe_groups,
+    ApiKey.LIST_GROUPS: lambda world, version: {"states_filter": [], "types_filter": []},
+    ApiKey.API_VERSIONS: api_versions,
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.DELETE_RECORDS: delete_records,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
+    ApiKey.DELETE_GROUPS: delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs,
+    ApiKey.OFFSET_DELETE: offset_delete,
+    ApiKey.DESCRIBE_CLUSTER: describe_cluster,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
 }

@@ -12,8 +12,9 @@ import crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
+from onceflow.wire.api import ApiKey
 from tests.interop.harness import eventually
-from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_client import RawConnection
 
 # Recent enough to be out of reach of retention, which looks at the times of records; the same
 # for all brokers in a run.
@@ -75,7 +76,7 @@ def create_topic(
         "assignments": [],
         "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
     }
-    answer = connection.ask(Api.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 10_000})
+    answer = connection.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 10_000})
     assert answer["topics"][0]["error_code"] == "NONE", answer
     eventually(
         lambda: [list_offset(connection, name, -1, partition=p) for p in range(partitions)],
@@ -84,7 +85,7 @@ def create_topic(
 
 
 def topic_id(connection: RawConnection, name: str) -> Any:
-    answer = connection.ask(Api.METADATA, 12, {"topics": [{"name": name, "topic_id": None}]})
+    answer = connection.ask(ApiKey.METADATA, 12, {"topics": [{"name": name, "topic_id": None}]})
     return uuid.UUID(answer["topics"][0]["topic_id"])
 
 
@@ -94,7 +95,7 @@ def list_offset(
     asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": -1}
     fields = {"replica_id": -1, "topics": [{"name": topic, "partitions": [asked]}]}
     answer = connection.ask(
-        Api.LIST_OFFSETS, version, fields | {"isolation_level": 0, "timeout": 5000}
+        ApiKey.LIST_OFFSETS, version, fields | {"isolation_level": 0, "timeout": 5000}
     )
     return answer["topics"][0]["partitions"][0]
 
@@ -107,7 +108,7 @@ def produce_fields(topic: str, records: bytes | None, *, acks: int = -1) -> dict
 
 def produce(connection: RawConnection, topic: str, records: bytes | None, *, acks: int = -1) -> Any:
     """What Produce v9 answers for the one partition."""
-    answer = connection.ask(Api.PRODUCE, 9, produce_fields(topic, records, acks=acks))
+    answer = connection.ask(ApiKey.PRODUCE, 9, produce_fields(topic, records, acks=acks))
     return answer["responses"][0]["partition_responses"][0]
 
 
@@ -126,7 +127,7 @@ def fetch_fields(
 
 def fetch(connection: RawConnection, topic: str, offset: int, **more: Any) -> Any:
     """What Fetch v12 answers for the one partition."""
-    answer = connection.ask(Api.FETCH, 12, fetch_fields(topic, offset, **more))
+    answer = connection.ask(ApiKey.FETCH, 12, fetch_fields(topic, offset, **more))
     return answer["responses"][0]["partitions"][0]
 
 
@@ -134,12 +135,12 @@ def wait_for_coordinator(connection: RawConnection, group: str) -> None:
     """Returns when the coordinator of the group answers for it. Asking who it is makes it."""
     asked = {"key": group, "key_type": 0}
     eventually(
-        lambda: connection.ask(Api.FIND_COORDINATOR, 3, asked)["error_code"],
+        lambda: connection.ask(ApiKey.FIND_COORDINATOR, 3, asked)["error_code"],
         lambda error: error not in NOT_YET,
     )
     fields = {"group_id": group, "topics": None, "require_stable": False}
     eventually(
-        lambda: connection.ask(Api.OFFSET_FETCH, 7, fields)["error_code"],
+        lambda: connection.ask(ApiKey.OFFSET_FETCH, 7, fields)["error_code"],
         lambda error: error not in NOT_YET,
     )
 
@@ -160,11 +161,13 @@ def join_alone(connection: RawConnection, group: str, *, instance: str | None = 
     """Joins as the only member and syncs; the answer to the join."""
     wait_for_coordinator(connection, group)
     more: dict[str, Any] = {"group_instance_id": instance}
-    joined = connection.ask(Api.JOIN_GROUP, 5, join_fields(group, **more))
+    joined = connection.ask(ApiKey.JOIN_GROUP, 5, join_fields(group, **more))
     if joined["error_code"] == "MEMBER_ID_REQUIRED":
-        joined = connection.ask(Api.JOIN_GROUP, 5, join_fields(group, joined["member_id"], **more))
+        joined = connection.ask(
+            ApiKey.JOIN_GROUP, 5, join_fields(group, joined["member_id"], **more)
+        )
     assert joined["error_code"] == "NONE", joined
-    synced = connection.ask(Api.SYNC_GROUP, 3, sync_fields(group, joined, instance=instance))
+    synced = connection.ask(ApiKey.SYNC_GROUP, 3, sync_fields(group, joined, instance=instance))
     assert synced["error_code"] == "NONE", synced
     return joined
 
@@ -181,7 +184,7 @@ def sync_fields(group: str, joined: Any, *, instance: str | None = None) -> dict
 
 
 def leave(connection: RawConnection, group: str, member: str) -> Any:
-    return connection.ask(Api.LEAVE_GROUP, 2, {"group_id": group, "member_id": member})
+    return connection.ask(ApiKey.LEAVE_GROUP, 2, {"group_id": group, "member_id": member})
 
 
 def commit_fields(
@@ -206,7 +209,7 @@ def commit_fields(
 
 def commit(connection: RawConnection, group: str, topic: str, offset: int, **more: Any) -> Any:
     """The error that OffsetCommit v8 answers for the one partition."""
-    answer = connection.ask(Api.OFFSET_COMMIT, 8, commit_fields(group, topic, offset, **more))
+    answer = connection.ask(ApiKey.OFFSET_COMMIT, 8, commit_fields(group, topic, offset, **more))
     return answer["topics"][0]["partitions"][0]["error_code"]
 
 

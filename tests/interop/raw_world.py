@@ -8,8 +8,9 @@ import dataclasses
 import uuid
 from typing import Any, Final
 
+from onceflow.wire.api import ApiKey
 from tests.interop.harness import Names
-from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_client import RawConnection
 from tests.interop.raw_steps import (
     batch,
     commit,
@@ -19,32 +20,32 @@ from tests.interop.raw_steps import (
     topic_id,
 )
 
-VERSIONS: Final[dict[Api, tuple[int, int]]] = {
-    Api.PRODUCE: (3, 13),
-    Api.FETCH: (4, 18),
-    Api.LIST_OFFSETS: (1, 11),
-    Api.METADATA: (0, 13),
-    Api.OFFSET_COMMIT: (2, 9),
-    Api.OFFSET_FETCH: (1, 9),
-    Api.FIND_COORDINATOR: (0, 6),
-    Api.JOIN_GROUP: (0, 9),
-    Api.HEARTBEAT: (0, 4),
-    Api.LEAVE_GROUP: (0, 5),
-    Api.SYNC_GROUP: (0, 5),
-    Api.DESCRIBE_GROUPS: (0, 6),
-    Api.LIST_GROUPS: (0, 5),
-    Api.API_VERSIONS: (0, 4),
-    Api.CREATE_TOPICS: (2, 7),
-    Api.DELETE_TOPICS: (1, 6),
-    Api.DELETE_RECORDS: (0, 2),
-    Api.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    Api.DESCRIBE_CONFIGS: (1, 4),
-    Api.CREATE_PARTITIONS: (0, 3),
-    Api.DELETE_GROUPS: (0, 2),
-    Api.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    Api.OFFSET_DELETE: (0, 0),
-    Api.DESCRIBE_CLUSTER: (0, 2),
-    Api.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
+    ApiKey.PRODUCE: (3, 13),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.LIST_OFFSETS: (1, 11),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.OFFSET_FETCH: (1, 9),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.DELETE_RECORDS: (0, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
 """What both brokers serve: Apache Kafka 4.3.1's ranges, but for two that end earlier with us."""
 

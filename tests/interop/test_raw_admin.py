@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript, eventually
-from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_client import RawConnection
 from tests.interop.raw_steps import (
     batch,
     commit,
@@ -71,10 +72,10 @@ def create_refusals(bootstrap: str, names: Names, transcript: Transcript) -> Non
         create_topic(connection, old)
         for label, row in rows.items():
             fields = {"topics": [row], "timeout": 10_000, "validate_only": False}
-            answer = connection.ask(Api.CREATE_TOPICS, 7, fields)["topics"][0]
+            answer = connection.ask(ApiKey.CREATE_TOPICS, 7, fields)["topics"][0]
             transcript.note(label, stable(answer | {"configs": None}, bootstrap))
         twice = [new_topic(names("twice")), new_topic(names("twice"), 2)]
-        answer = connection.ask(Api.CREATE_TOPICS, 7, {"topics": twice, "timeout": 10_000})
+        answer = connection.ask(ApiKey.CREATE_TOPICS, 7, {"topics": twice, "timeout": 10_000})
         transcript.note("twice in one request", stable(answer, bootstrap))
 
 
@@ -84,12 +85,12 @@ def deletion(bootstrap: str, names: Names, transcript: Transcript) -> None:
         create_topic(connection, topic)
         old_id = topic_id(connection, topic)
         rows = [{"name": topic, "topic_id": None}, {"name": names("absent"), "topic_id": None}]
-        answer = connection.ask(Api.DELETE_TOPICS, 6, {"topics": rows, "timeout": 10_000})
+        answer = connection.ask(ApiKey.DELETE_TOPICS, 6, {"topics": rows, "timeout": 10_000})
         transcript.note("by name", stable(answer, bootstrap))
         asked: dict[str, Any] = {"allow_auto_topic_creation": False}
         asked["topics"] = [{"name": topic, "topic_id": None}]
         error = eventually(
-            lambda: connection.ask(Api.METADATA, 12, asked)["topics"][0]["error_code"],
+            lambda: connection.ask(ApiKey.METADATA, 12, asked)["topics"][0]["error_code"],
             lambda error: error != "NONE",
         )
         transcript.note("gone", error)
@@ -98,10 +99,10 @@ def deletion(bootstrap: str, names: Names, transcript: Transcript) -> None:
         assert new_id != old_id
         for label, identity in (("old id", old_id), ("new id", new_id), ("again", new_id)):
             asked = {"topics": [{"name": None, "topic_id": identity}]}
-            answer = connection.ask(Api.METADATA, 12, asked)
+            answer = connection.ask(ApiKey.METADATA, 12, asked)
             transcript.note(f"metadata by {label}", stable(answer["topics"], bootstrap))
             row = {"name": None, "topic_id": identity}
-            answer = connection.ask(Api.DELETE_TOPICS, 6, {"topics": [row], "timeout": 10_000})
+            answer = connection.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [row], "timeout": 10_000})
             transcript.note(f"delete by {label}", stable(answer, bootstrap))
 
 
@@ -114,19 +115,19 @@ def more_partitions(bootstrap: str, names: Names, transcript: Transcript) -> Non
             if count == 4:
                 row["assignments"] = [{"broker_ids": [1]}, {"broker_ids": [1]}]
             fields = {"topics": [row], "timeout": 10_000, "validate_only": False}
-            answer = connection.ask(Api.CREATE_PARTITIONS, 3, fields)
+            answer = connection.ask(ApiKey.CREATE_PARTITIONS, 3, fields)
             transcript.note(f"to {count}", stable(answer, bootstrap))
         asked = {"topics": [{"name": topic, "topic_id": None}]}
         grown = eventually(
-            lambda: connection.ask(Api.METADATA, 12, asked)["topics"][0],
+            lambda: connection.ask(ApiKey.METADATA, 12, asked)["topics"][0],
             lambda seen: len(seen["partitions"]) == 3,
         )
         transcript.note("metadata", stable(grown, bootstrap))
         parts = {"topics": [{"name": topic}], "response_partition_limit": 2, "cursor": None}
-        answer = connection.ask(Api.DESCRIBE_TOPIC_PARTITIONS, 0, parts)
+        answer = connection.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, parts)
         transcript.note("first two", stable(answer, bootstrap))
         answer = connection.ask(
-            Api.DESCRIBE_TOPIC_PARTITIONS, 0, parts | {"cursor": answer["next_cursor"]}
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, parts | {"cursor": answer["next_cursor"]}
         )
         transcript.note("the rest", stable(answer, bootstrap))
 
@@ -134,14 +135,14 @@ def more_partitions(bootstrap: str, names: Names, transcript: Transcript) -> Non
 def describe(connection: RawConnection, topic: str, keys: list[str] | None) -> Any:
     row = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": keys}
     fields = {"resources": [row], "include_synonyms": True}
-    return connection.ask(Api.DESCRIBE_CONFIGS, 4, fields)["results"][0]
+    return connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, fields)["results"][0]
 
 
 def alter(connection: RawConnection, topic: str, *changes: tuple[str, int, str | None]) -> Any:
     configs = [{"name": n, "config_operation": op, "value": value} for n, op, value in changes]
     row = {"resource_type": TOPIC, "resource_name": topic, "configs": configs}
     fields = {"resources": [row], "validate_only": False}
-    return connection.ask(Api.INCREMENTAL_ALTER_CONFIGS, 1, fields)["responses"][0]
+    return connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)["responses"][0]
 
 
 def configs(bootstrap: str, names: Names, transcript: Transcript) -> None:
@@ -217,11 +218,11 @@ def odd_resources(bootstrap: str, names: Names, transcript: Transcript) -> None:
             (BROKER, "x"),
         ):
             row = {"resource_type": kind, "resource_name": name, "configuration_keys": ["a"]}
-            answer = connection.ask(Api.DESCRIBE_CONFIGS, 4, {"resources": [row]})
+            answer = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [row]})
             transcript.note(f"describe {kind} {names.hide(name)!r}", stable(answer, bootstrap))
             change = {"name": "retention.ms", "config_operation": SET, "value": "1"}
             row = {"resource_type": kind, "resource_name": name, "configs": [change]}
-            answer = connection.ask(Api.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row]})
+            answer = connection.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row]})
             transcript.note(f"alter {kind} {names.hide(name)!r}", stable(answer, bootstrap))
 
 
@@ -231,12 +232,12 @@ def auto_creation(bootstrap: str, names: Names, transcript: Transcript) -> None:
         for label, allow in (("wanted", True), ("unwanted", False), ("not/valid", True)):
             asked = [{"name": names(label), "topic_id": None}]
             fields = {"topics": asked, "allow_auto_topic_creation": allow}
-            answer = connection.ask(Api.METADATA, 12, fields)["topics"]
+            answer = connection.ask(ApiKey.METADATA, 12, fields)["topics"]
             transcript.note(f"{label}: first", sorted({row["error_code"] for row in answer}))
             if label != "wanted":
                 continue
             made = eventually(
-                partial(connection.ask, Api.METADATA, 12, fields),
+                partial(connection.ask, ApiKey.METADATA, 12, fields),
                 lambda answer: answer["topics"][0]["error_code"] == "NONE",
             )
             transcript.note(f"{label}: then", stable(made["topics"], bootstrap))
@@ -254,12 +255,12 @@ def group_lists(bootstrap: str, names: Names, transcript: Transcript) -> None:
         for states in ([], ["Stable"], ["Empty"], ["stable"], ["Nonsense"]):
             for types in ([], ["classic"], ["consumer"], ["Nonsense"]):
                 fields = {"states_filter": states, "types_filter": types}
-                answer = connection.ask(Api.LIST_GROUPS, 5, fields)
+                answer = connection.ask(ApiKey.LIST_GROUPS, 5, fields)
                 rows = [row for row in answer["groups"] if names.mine([row["group_id"]])]
                 label = f"states {states} types {types}"
                 transcript.note(label, stable(answer | {"groups": rows}, bootstrap))
         asked = {"groups": [full, empty, simple], "include_authorized_operations": False}
-        answer = connection.ask(Api.DESCRIBE_GROUPS, 5, asked)
+        answer = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, asked)
         transcript.note("described", stable(answer, bootstrap))
 
 

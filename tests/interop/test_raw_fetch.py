@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript
-from tests.interop.raw_client import Api, ConnectionClosed, RawConnection
+from tests.interop.raw_client import ConnectionClosed, RawConnection
 from tests.interop.raw_steps import (
     START_MS,
     batch,
@@ -47,12 +48,12 @@ def fetch_at_the_edges(bootstrap: str, names: Names, transcript: Transcript) -> 
             transcript.note(f"partition_max_bytes {limit}, size", len(answer["records"]))
         for limit in (0, 1, 600):
             fields = fetch_fields(topic, 2) | {"max_bytes": limit}
-            answer = connection.ask(Api.FETCH, 12, fields)
+            answer = connection.ask(ApiKey.FETCH, 12, fields)
             transcript.note(f"max_bytes {limit}", stable(answer, bootstrap))
         transcript.note("absent topic", stable(fetch(connection, names("absent"), 0), bootstrap))
         fields = fetch_fields(topic, 0)
         fields["topics"][0]["partitions"][0]["partition"] = 7
-        answer = connection.ask(Api.FETCH, 12, fields)
+        answer = connection.ask(ApiKey.FETCH, 12, fields)
         transcript.note("absent partition", stable(answer, bootstrap))
         answer = fetch(connection, topic, 0, isolation_level=1)
         transcript.note("read_committed", stable(answer, bootstrap))
@@ -69,7 +70,7 @@ def fetch_by_id(bootstrap: str, names: Names, transcript: Transcript) -> None:
             for version in (13, 18):
                 fields = fetch_fields(topic, 0)
                 fields["topics"][0]["topic_id"] = identity
-                answer = connection.ask(Api.FETCH, version, fields)
+                answer = connection.ask(ApiKey.FETCH, version, fields)
                 transcript.note(f"{label} v{version}", stable(answer, bootstrap))
 
 
@@ -82,13 +83,13 @@ def fetch_shares_the_limit(bootstrap: str, names: Names, transcript: Transcript)
             part = {"index": index, "records": batch(b"x" * 500)}
             topics = [{"name": topic, "partition_data": [part]}]
             fields: dict[str, Any] = {"transactional_id": None, "acks": -1, "timeout": 5000}
-            connection.ask(Api.PRODUCE, 9, {**fields, "topic_data": topics})
+            connection.ask(ApiKey.PRODUCE, 9, {**fields, "topic_data": topics})
         limit = {"fetch_offset": 0, "partition_max_bytes": 1 << 20}
         parts = [{"partition": index, **limit} for index in range(3)]
         fields = fetch_fields(topic, 0, max_bytes=400)
         fields["topics"][0]["partitions"] = parts
         for limit_bytes in (10, 700, 5000):
-            answer = connection.ask(Api.FETCH, 12, fields | {"max_bytes": limit_bytes})
+            answer = connection.ask(ApiKey.FETCH, 12, fields | {"max_bytes": limit_bytes})
             rows = answer["responses"][0]["partitions"]
             found = {row["partition_index"]: len(values_in(row["records"])) for row in rows}
             transcript.note(f"{limit_bytes} bytes", found)
@@ -129,10 +130,10 @@ def fetch_sessions(bootstrap: str, names: Names, transcript: Transcript) -> None
         produce(connection, topic, batch(b"a"))
         for session, epoch in ((0, -1), (12345, -1), (12345, 5), (0, 7)):
             more = {"session_id": session, "session_epoch": epoch}
-            answer = connection.ask(Api.FETCH, 12, fetch_fields(topic, 0, **more))
+            answer = connection.ask(ApiKey.FETCH, 12, fetch_fields(topic, 0, **more))
             transcript.note(f"session {session} epoch {epoch}", stable(answer, bootstrap))
         more = {"session_id": 0, "session_epoch": 0}
-        answer = connection.ask(Api.FETCH, 12, fetch_fields(topic, 0, **more))
+        answer = connection.ask(ApiKey.FETCH, 12, fetch_fields(topic, 0, **more))
         transcript.note("a new session is granted", answer["session_id"] != 0)
         transcript.note("its data", stable(answer["responses"], bootstrap))
 
@@ -150,13 +151,13 @@ def leader_epochs(bootstrap: str, names: Names, transcript: Transcript) -> None:
             asked = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": epoch}
             fields: dict[str, Any] = {"replica_id": -1, "isolation_level": 0}
             fields["topics"] = [{"name": topic, "partitions": [asked]}]
-            answer = connection.ask(Api.LIST_OFFSETS, 7, fields)
+            answer = connection.ask(ApiKey.LIST_OFFSETS, 7, fields)
             transcript.note(f"list offsets, epoch {epoch}", answer["topics"])
         assert errors[1:] == ["NONE", "NONE", "UNKNOWN_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
         fields = fetch_fields(topic, 2)
         for epoch in (0, 1, 3):
             fields["topics"][0]["partitions"][0]["last_fetched_epoch"] = epoch
-            answer = connection.ask(Api.FETCH, 12, fields)
+            answer = connection.ask(ApiKey.FETCH, 12, fields)
             transcript.note(f"last fetched epoch {epoch}", stable(answer, bootstrap))
 
 
@@ -170,7 +171,7 @@ def offset_for_leader_epoch(bootstrap: str, names: Names, transcript: Transcript
                 topics = [{"topic": topic, "partitions": [part, {**part, "partition": 4}]}]
                 topics.append({"topic": names("absent"), "partitions": [part]})
                 fields = {"replica_id": -1, "topics": topics}
-                answer = connection.ask(Api.OFFSET_FOR_LEADER_EPOCH, 4, fields)
+                answer = connection.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, fields)
                 transcript.note(f"{label}, {current} {epoch}", stable(answer, bootstrap))
             produce(connection, topic, batch(b"a", b"b"))
 
@@ -193,7 +194,7 @@ def list_offsets_by_time(bootstrap: str, names: Names, transcript: Transcript) -
                 assert answer["offset"] == -1
                 assert list_offset(connection, topic, -3)["offset"] == 3
                 cut = {"name": topic, "partitions": [{"partition_index": 0, "offset": 4}]}
-                connection.ask(Api.DELETE_RECORDS, 2, {"topics": [cut], "timeout": 5000})
+                connection.ask(ApiKey.DELETE_RECORDS, 2, {"topics": [cut], "timeout": 5000})
         for version, timestamp in ((1, -3), (6, -3), (7, -4), (8, -5), (10, -6), (11, -7)):
             answer = list_offset(connection, topic, timestamp, version=version)
             transcript.note(f"v{version} {timestamp}", answer)
@@ -209,7 +210,7 @@ def delete_records(bootstrap: str, names: Names, transcript: Transcript) -> None
         produce(connection, topic, batch(b"a", b"b", b"c", b"d"))
         for offset in (2, 1, 5, -2, 3, -1):
             row = {"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}
-            answer = connection.ask(Api.DELETE_RECORDS, 2, {"topics": [row], "timeout": 5000})
+            answer = connection.ask(ApiKey.DELETE_RECORDS, 2, {"topics": [row], "timeout": 5000})
             transcript.note(f"before {offset}", answer)
             transcript.note(f"then {offset}", list_offset(connection, topic, -2))
         assert list_offset(connection, topic, -2)["offset"] == 4
@@ -218,19 +219,19 @@ def delete_records(bootstrap: str, names: Names, transcript: Transcript) -> None
         create_topic(connection, compacted, configs={"cleanup.policy": "compact"})
         produce(connection, compacted, batch(b"a"))
         row = {"name": compacted, "partitions": [{"partition_index": 0, "offset": 1}]}
-        answer = connection.ask(Api.DELETE_RECORDS, 2, {"topics": [row], "timeout": 5000})
+        answer = connection.ask(ApiKey.DELETE_RECORDS, 2, {"topics": [row], "timeout": 5000})
         transcript.note("compacted", answer)
 
 
 def odd_requests(bootstrap: str, names: Names, transcript: Transcript) -> None:
     with RawConnection(bootstrap) as connection:
-        connection.send_bytes(Api.API_VERSIONS, 99, b"\x00" * 8, flexible=True)
-        answer = connection.receive(Api.API_VERSIONS, 0)
+        connection.send_bytes(ApiKey.API_VERSIONS, 99, b"\x00" * 8, flexible=True)
+        answer = connection.receive(ApiKey.API_VERSIONS, 0)
         assert answer["error_code"] == "UNSUPPORTED_VERSION"
         transcript.note("ApiVersions v99", answer)
         for name in ("", "-x", "fine-1.0", "no spaces"):
             fields = {"client_software_name": name, "client_software_version": "1"}
-            answer = connection.ask(Api.API_VERSIONS, 3, fields)
+            answer = connection.ask(ApiKey.API_VERSIONS, 3, fields)
             transcript.note(f"software name {name!r}", answer["error_code"])
     odd = {
         "Produce v2": (0, 2, b"\x00" * 10),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript, eventually
-from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_client import RawConnection
 from tests.interop.raw_steps import (
     NO_TOPICS,
     RANGE,
@@ -29,18 +30,18 @@ pytestmark = pytest.mark.interop
 
 
 def describe(connection: RawConnection, group: str) -> Any:
-    answer = connection.ask(Api.DESCRIBE_GROUPS, 5, {"groups": [group]})
+    answer = connection.ask(ApiKey.DESCRIBE_GROUPS, 5, {"groups": [group]})
     return answer["groups"][0]
 
 
 def heartbeat(connection: RawConnection, group: str, generation: int, member: str) -> Any:
     fields = {"group_id": group, "generation_id": generation, "member_id": member}
-    return connection.ask(Api.HEARTBEAT, 2, fields)["error_code"]
+    return connection.ask(ApiKey.HEARTBEAT, 2, fields)["error_code"]
 
 
 def offsets(connection: RawConnection, group: str, version: int = 7) -> Any:
     fields = {"group_id": group, "topics": None, "require_stable": True}
-    return connection.ask(Api.OFFSET_FETCH, version, fields)
+    return connection.ask(ApiKey.OFFSET_FETCH, version, fields)
 
 
 def a_life(bootstrap: str, names: Names, transcript: Transcript) -> None:
@@ -50,16 +51,16 @@ def a_life(bootstrap: str, names: Names, transcript: Transcript) -> None:
         create_topic(connection, topic)
         wait_for_coordinator(connection, group)
         transcript.note("before", stable(describe(connection, group), bootstrap))
-        joined = connection.ask(Api.JOIN_GROUP, 4, join_fields(group))
+        joined = connection.ask(ApiKey.JOIN_GROUP, 4, join_fields(group))
         transcript.note("join without a name", joined)
-        joined = connection.ask(Api.JOIN_GROUP, 4, join_fields(group, joined["member_id"]))
+        joined = connection.ask(ApiKey.JOIN_GROUP, 4, join_fields(group, joined["member_id"]))
         transcript.note("join with the name", joined)
         generation, member = joined["generation_id"], joined["member_id"]
         transcript.note("joined", stable(describe(connection, group), bootstrap))
         early = commit(connection, group, topic, 1, generation=generation, member=member)
         transcript.note("commit before sync", early)
         transcript.note("heartbeat before sync", heartbeat(connection, group, generation, member))
-        transcript.note("sync", connection.ask(Api.SYNC_GROUP, 3, sync_fields(group, joined)))
+        transcript.note("sync", connection.ask(ApiKey.SYNC_GROUP, 3, sync_fields(group, joined)))
         transcript.note("stable", stable(describe(connection, group), bootstrap))
         transcript.note("heartbeat", heartbeat(connection, group, generation, member))
         error = commit(connection, group, topic, 5, generation=generation, member=member)
@@ -71,8 +72,8 @@ def a_life(bootstrap: str, names: Names, transcript: Transcript) -> None:
         transcript.note("offsets", offsets(connection, group))
         assert offsets(connection, group)["topics"][0]["partitions"][0]["committed_offset"] == 5
         deletion = {"groups_names": [group]}
-        transcript.note("delete", connection.ask(Api.DELETE_GROUPS, 2, deletion))
-        transcript.note("delete again", connection.ask(Api.DELETE_GROUPS, 2, deletion))
+        transcript.note("delete", connection.ask(ApiKey.DELETE_GROUPS, 2, deletion))
+        transcript.note("delete again", connection.ask(ApiKey.DELETE_GROUPS, 2, deletion))
         transcript.note("offsets after it", offsets(connection, group))
         transcript.note("after", stable(describe(connection, group), bootstrap))
 
@@ -94,10 +95,10 @@ def join_refusals(bootstrap: str, names: Names, transcript: Transcript) -> None:
         for label, change in odd.items():
             for version in (2, 5, 9):
                 fields = join_fields(group, group_instance_id=None) | change
-                answer = connection.ask(Api.JOIN_GROUP, version, fields)
+                answer = connection.ask(ApiKey.JOIN_GROUP, version, fields)
                 transcript.note(f"{label} v{version}", answer)
         absent = join_fields(names("absent"), "nobody")
-        transcript.note("into an absent group", connection.ask(Api.JOIN_GROUP, 5, absent))
+        transcript.note("into an absent group", connection.ask(ApiKey.JOIN_GROUP, 5, absent))
 
 
 def member_refusals(bootstrap: str, names: Names, transcript: Transcript) -> None:
@@ -121,12 +122,12 @@ def member_refusals(bootstrap: str, names: Names, transcript: Transcript) -> Non
             label = f"{names.hide(name)!r} {'member' if who == member else who!r} {generation}"
             transcript.note(f"heartbeat {label}", heartbeat(connection, name, generation, who))
             fields = sync_fields(name, {"member_id": who, "generation_id": generation})
-            answer = connection.ask(Api.SYNC_GROUP, 3, fields)
+            answer = connection.ask(ApiKey.SYNC_GROUP, 3, fields)
             transcript.note(f"sync {label}", answer["error_code"])
             more: dict[str, Any] = {"generation": generation, "member": who}
             for version in (2, 8, 9):
                 fields = commit_fields(name, topic, 3, **more)
-                answer = connection.ask(Api.OFFSET_COMMIT, version, fields)
+                answer = connection.ask(ApiKey.OFFSET_COMMIT, version, fields)
                 transcript.note(f"commit v{version} {label}", answer["topics"])
         for who in ("nobody", ""):
             transcript.note(f"leave {who!r}", leave(connection, group, who))
@@ -135,7 +136,7 @@ def member_refusals(bootstrap: str, names: Names, transcript: Transcript) -> Non
         rows = [("nobody", None), ("", "no-instance"), (member, "no-instance"), (member, None)]
         identities = [{"member_id": who, "group_instance_id": what} for who, what in rows]
         fields = {"group_id": group, "members": identities}
-        transcript.note("leave v3", connection.ask(Api.LEAVE_GROUP, 3, fields))
+        transcript.note("leave v3", connection.ask(ApiKey.LEAVE_GROUP, 3, fields))
 
 
 def offsets_of_groups(bootstrap: str, names: Names, transcript: Transcript) -> None:
@@ -166,19 +167,19 @@ def offsets_of_groups(bootstrap: str, names: Names, transcript: Transcript) -> N
         rows = [{"name": names("absent"), "partition_indexes": [0]}]
         rows.append({"name": topic, "partition_indexes": [0, 1, 2]})
         fields = {"group_id": group, "topics": rows, "require_stable": False}
-        answer = connection.ask(Api.OFFSET_FETCH, 6, fields)
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 6, fields)
         transcript.note("some of them", stable(answer, bootstrap))
         some = {"group_id": group, "member_id": None, "member_epoch": -1, "topics": rows}
         every = {**some, "group_id": names("absent"), "topics": None}
-        answer = connection.ask(Api.OFFSET_FETCH, 9, {"groups": [some, every]})
+        answer = connection.ask(ApiKey.OFFSET_FETCH, 9, {"groups": [some, every]})
         transcript.note("of two groups", stable(answer, bootstrap))
         parts = [{"partition_index": 0}, {"partition_index": 7}]
         deletion: dict[str, Any] = {"group_id": group}
         deletion["topics"] = [{"name": name, "partitions": parts} for name in (topic, "nothing")]
-        answer = connection.ask(Api.OFFSET_DELETE, 0, deletion)
+        answer = connection.ask(ApiKey.OFFSET_DELETE, 0, deletion)
         transcript.note("delete", stable(answer, bootstrap))
         deletion["group_id"] = names("absent")
-        transcript.note("delete of no group", connection.ask(Api.OFFSET_DELETE, 0, deletion))
+        transcript.note("delete of no group", connection.ask(ApiKey.OFFSET_DELETE, 0, deletion))
         transcript.note("what is left", stable(offsets(connection, group), bootstrap))
 
 
@@ -196,17 +197,17 @@ def offsets_in_use(bootstrap: str, names: Names, transcript: Transcript) -> None
             create_topic(connection, topic)
         wait_for_coordinator(connection, group)
         protocols = [{"name": "range", "metadata": subscription(mine)}]
-        joined = connection.ask(Api.JOIN_GROUP, 3, join_fields(group, protocols=protocols))
-        connection.ask(Api.SYNC_GROUP, 3, sync_fields(group, joined))
+        joined = connection.ask(ApiKey.JOIN_GROUP, 3, join_fields(group, protocols=protocols))
+        connection.ask(ApiKey.SYNC_GROUP, 3, sync_fields(group, joined))
         who = {"generation": joined["generation_id"], "member": joined["member_id"]}
         for topic in (mine, other):
             assert commit(connection, group, topic, 4, **who) == "NONE"
         parts = [{"partition_index": 0}]
         topics = [{"name": name, "partitions": parts} for name in (mine, other)]
-        answer = connection.ask(Api.OFFSET_DELETE, 0, {"group_id": group, "topics": topics})
+        answer = connection.ask(ApiKey.OFFSET_DELETE, 0, {"group_id": group, "topics": topics})
         transcript.note("delete", stable(answer, bootstrap))
         transcript.note("what is left", stable(offsets(connection, group), bootstrap))
-        answer = connection.ask(Api.DELETE_GROUPS, 2, {"groups_names": [group]})
+        answer = connection.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": [group]})
         assert answer["results"][0]["error_code"] == "NON_EMPTY_GROUP"
         transcript.note("delete the group", answer)
 
@@ -218,17 +219,17 @@ def static_member(bootstrap: str, names: Names, transcript: Transcript) -> None:
         first = join_alone(connection, group, instance=instance)
         transcript.note("first", first)
         fields = join_fields(group, group_instance_id=instance)
-        second = connection.ask(Api.JOIN_GROUP, 9, fields)
+        second = connection.ask(ApiKey.JOIN_GROUP, 9, fields)
         transcript.note("came back", second)
         old = {"generation_id": 1, "group_instance_id": instance, "member_id": first["member_id"]}
-        answer = connection.ask(Api.HEARTBEAT, 4, {"group_id": group, **old})
+        answer = connection.ask(ApiKey.HEARTBEAT, 4, {"group_id": group, **old})
         assert answer["error_code"] == "FENCED_INSTANCE_ID"
         transcript.note("heartbeat of the old self", answer)
-        answer = connection.ask(Api.JOIN_GROUP, 9, fields | {"member_id": first["member_id"]})
+        answer = connection.ask(ApiKey.JOIN_GROUP, 9, fields | {"member_id": first["member_id"]})
         transcript.note("join of the old self", answer)
         transcript.note("described", stable(describe(connection, group), bootstrap))
         identity = {"member_id": "", "group_instance_id": instance, "reason": "admin"}
-        answer = connection.ask(Api.LEAVE_GROUP, 5, {"group_id": group, "members": [identity]})
+        answer = connection.ask(ApiKey.LEAVE_GROUP, 5, {"group_id": group, "members": [identity]})
         transcript.note("removed by its instance", answer)
         transcript.note("at the end", describe(connection, group)["group_state"])
 
@@ -244,7 +245,9 @@ def two_members(bootstrap: str, names: Names, transcript: Transcript) -> None:
         first = join_alone(one, group)
         member = first["member_id"]
         protocols = [*RANGE, {"name": "other", "metadata": NO_TOPICS}]
-        joining = pool.submit(two.ask, Api.JOIN_GROUP, 3, join_fields(group, protocols=protocols))
+        joining = pool.submit(
+            two.ask, ApiKey.JOIN_GROUP, 3, join_fields(group, protocols=protocols)
+        )
         error = eventually(
             lambda: heartbeat(one, group, first["generation_id"], member),
             lambda error: error != "NONE",
@@ -254,17 +257,17 @@ def two_members(bootstrap: str, names: Names, transcript: Transcript) -> None:
         transcript.note("preparing", describe(one, group)["group_state"])
         late = commit(one, group, names("topic"), 1, generation=1, member=member)
         transcript.note("commit while preparing", late)
-        answer = one.ask(Api.SYNC_GROUP, 3, sync_fields(group, first))
+        answer = one.ask(ApiKey.SYNC_GROUP, 3, sync_fields(group, first))
         transcript.note("sync while preparing", answer)
-        again = one.ask(Api.JOIN_GROUP, 3, join_fields(group, member))
+        again = one.ask(ApiKey.JOIN_GROUP, 3, join_fields(group, member))
         other = joining.result()
         transcript.note("leader", again | {"members": len(again["members"])})
         transcript.note("follower", other)
-        waiting = pool.submit(two.ask, Api.SYNC_GROUP, 3, sync_fields(group, other))
+        waiting = pool.submit(two.ask, ApiKey.SYNC_GROUP, 3, sync_fields(group, other))
         fields = sync_fields(group, again)
         row = {"member_id": other["member_id"], "assignment": b"for the second"}
         fields["assignments"].append(row)
-        transcript.note("leader's part", one.ask(Api.SYNC_GROUP, 3, fields))
+        transcript.note("leader's part", one.ask(ApiKey.SYNC_GROUP, 3, fields))
         transcript.note("follower's part", waiting.result())
         transcript.note("one leaves", leave(one, group, member))
         error = heartbeat(two, group, other["generation_id"], other["member_id"])

@@ -10,9 +10,10 @@ import cramjam
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
+from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript
-from tests.interop.raw_client import Api, ConnectionClosed, RawConnection
+from tests.interop.raw_client import ConnectionClosed, RawConnection
 from tests.interop.raw_steps import (
     START_MS,
     batch,
@@ -112,17 +113,17 @@ def refuses_wrong_addresses_and_acks(bootstrap: str, names: Names, transcript: T
         transcript.note("absent topic", stable(produce(connection, absent, data), bootstrap))
         fields = produce_fields(topic, data)
         fields["topic_data"][0]["partition_data"][0]["index"] = 7
-        answer = connection.ask(Api.PRODUCE, 9, fields)
+        answer = connection.ask(ApiKey.PRODUCE, 9, fields)
         transcript.note("absent partition", stable(answer, bootstrap))
         fields = produce_fields(topic, data)
         fields["topic_data"][0]["topic_id"] = topic_id(connection, topic)
-        transcript.note("by id", stable(connection.ask(Api.PRODUCE, 13, fields), bootstrap))
+        transcript.note("by id", stable(connection.ask(ApiKey.PRODUCE, 13, fields), bootstrap))
         for label, version in (("an id that is no random one", 1), ("a random id", 4)):
             fields["topic_data"][0]["topic_id"] = uuid.UUID(int=0x5EED << 64, version=version)
-            answer = stable(connection.ask(Api.PRODUCE, 13, fields), bootstrap)
+            answer = stable(connection.ask(ApiKey.PRODUCE, 13, fields), bootstrap)
             transcript.note(label, answer)
         fields["topic_data"] = []
-        transcript.note("no topic", stable(connection.ask(Api.PRODUCE, 9, fields), bootstrap))
+        transcript.note("no topic", stable(connection.ask(ApiKey.PRODUCE, 9, fields), bootstrap))
         assert list_offset(connection, topic, -1)["offset"] == 3
 
 
@@ -135,7 +136,7 @@ def one_answer_for_each_partition(bootstrap: str, names: Names, transcript: Tran
         good = fields["topic_data"][0]["partition_data"][0]
         bad = {"index": 1, "records": zeroed(batch(b"bad"), 70)}
         fields["topic_data"][0]["partition_data"] = [good, bad, {**good, "index": 2}]
-        transcript.note("mixed", stable(connection.ask(Api.PRODUCE, 9, fields), bootstrap))
+        transcript.note("mixed", stable(connection.ask(ApiKey.PRODUCE, 9, fields), bootstrap))
         assert values_in(fetch(connection, topic, 0)["records"]) == [(0, b"good")]
         transcript.note("end of the bad one", list_offset(connection, topic, -1, partition=1))
 
@@ -151,14 +152,14 @@ def zstd_needs_version_7(bootstrap: str, names: Names, transcript: Transcript) -
         for version in (3, 6, 7, 13):
             fields = produce_fields(topic, packed)
             fields["topic_data"][0]["topic_id"] = topic_id(connection, topic)
-            answer = connection.ask(Api.PRODUCE, version, fields)
+            answer = connection.ask(ApiKey.PRODUCE, version, fields)
             transcript.note(f"produce v{version}", stable(answer, bootstrap))
         assert [offset for offset, _ in values_in(fetch(connection, topic, 0)["records"])] == [0, 1]
         for version in (9, 10):
             fetched = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
             asked = {"topics": [{"topic": topic, "partitions": [fetched]}], "replica_id": -1}
             waits = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20}
-            answer = connection.ask(Api.FETCH, version, {**asked, **waits})
+            answer = connection.ask(ApiKey.FETCH, version, {**asked, **waits})
             transcript.note(f"fetch v{version}", stable(answer, bootstrap))
 
 
@@ -167,7 +168,7 @@ def acks_0_is_silent(bootstrap: str, names: Names, transcript: Transcript) -> No
     topic = names("topic")
     with RawConnection(bootstrap) as connection:
         create_topic(connection, topic)
-        connection.send(Api.PRODUCE, 9, produce_fields(topic, batch(b"a"), acks=0))
+        connection.send(ApiKey.PRODUCE, 9, produce_fields(topic, batch(b"a"), acks=0))
         transcript.note(
             "the next answer", stable(produce(connection, topic, batch(b"b")), bootstrap)
         )
@@ -175,7 +176,7 @@ def acks_0_is_silent(bootstrap: str, names: Names, transcript: Transcript) -> No
             b"a",
             b"b",
         ]
-        connection.send(Api.PRODUCE, 9, produce_fields(names("absent"), batch(b"a"), acks=0))
+        connection.send(ApiKey.PRODUCE, 9, produce_fields(names("absent"), batch(b"a"), acks=0))
         with pytest.raises(ConnectionClosed):
             list_offset(connection, topic, -1)
         transcript.note("after an error", "closed")

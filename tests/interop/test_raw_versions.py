@@ -6,21 +6,22 @@ from typing import Any
 
 import pytest
 
+from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript
-from tests.interop.raw_client import Api, RawConnection
+from tests.interop.raw_client import RawConnection
 from tests.interop.raw_requests import BENIGN
 from tests.interop.raw_world import VERSIONS, World, stable
 
 pytestmark = pytest.mark.interop
 
 
-def only_mine(api: Api, answer: dict[str, Any], names: Names) -> dict[str, Any]:
+def only_mine(api: ApiKey, answer: dict[str, Any], names: Names) -> dict[str, Any]:
     """The answer without what other scripts made on the broker, and what is the broker's own."""
-    if api is Api.LIST_GROUPS:
+    if api is ApiKey.LIST_GROUPS:
         mine = [row for row in answer["groups"] if names.mine([row["group_id"]])]
         return answer | {"groups": mine}
-    if api is Api.API_VERSIONS:
+    if api is ApiKey.API_VERSIONS:
         served = {row["api_key"] for row in answer["api_keys"]}
         assert served >= set(VERSIONS)
         return {"error_code": answer["error_code"], "fields": sorted(answer)}
@@ -31,9 +32,9 @@ def served_versions(bootstrap: str, names: Names, transcript: Transcript) -> Non
     """The range that a broker says it serves, for each API that Onceflow has."""
     software = {"client_software_name": "raw-probe", "client_software_version": "1.0"}
     with RawConnection(bootstrap) as connection:
-        rows = connection.ask(Api.API_VERSIONS, 4, software)["api_keys"]
+        rows = connection.ask(ApiKey.API_VERSIONS, 4, software)["api_keys"]
     ranges = {row["api_key"]: [row["min_version"], row["max_version"]] for row in rows}
-    for api in Api:
+    for api in ApiKey:
         lowest, highest = VERSIONS[api]
         assert ranges[api][0] <= lowest
         assert ranges[api][1] >= highest
@@ -44,8 +45,10 @@ def test_what_is_said_to_be_served_is_what_apache_kafka_serves(compare: Compare)
     compare(served_versions)
 
 
-@pytest.mark.parametrize("api", list(Api), ids=lambda api: api.name.lower())
-def test_every_version_is_answered_as_apache_kafka_answers_it(api: Api, compare: Compare) -> None:
+@pytest.mark.parametrize("api", list(ApiKey), ids=lambda api: api.name.lower())
+def test_every_version_is_answered_as_apache_kafka_answers_it(
+    api: ApiKey, compare: Compare
+) -> None:
     def every_version(bootstrap: str, names: Names, transcript: Transcript) -> None:
         lowest, highest = VERSIONS[api]
         with RawConnection(bootstrap) as connection:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.group_service import GroupService, then
+from onceflow.broker.group_service import GroupService
+from onceflow.broker.promise import then
 from onceflow.broker.request import Client
 from onceflow.broker.router import SERVED, route
 from onceflow.group.state import State

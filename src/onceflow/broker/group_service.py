@@ -358,15 +358,6 @@ class GroupService:
         return ErrorCode.NONE if group.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
-def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
-    """What is made of an answer: now, or when it comes."""
-    if not isinstance(answer, Promise):
-        return change(answer)
-    changed: Promise[R] = Promise()
-    answer.then(lambda value: changed.resolve(change(value)))
-    return changed
-
-
 def _with_error(errors: Sequence[ErrorCode], code: ErrorCode) -> tuple[ErrorCode, ...]:
     """The codes of entries after something went wrong with all that reached the group."""
     return tuple([each if each is _UNKNOWN or not code else code for each in errors])

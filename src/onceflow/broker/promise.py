@@ -7,11 +7,12 @@ asyncio's futures would do, at the price of a turn of the loop for every request
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from onceflow.errors import InvariantViolated
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _UNRESOLVED = object()
 
@@ -50,8 +51,17 @@ class Promise(Generic[T]):
             raise InvariantViolated("a-promise-has-one-asker: a second one came")
         self._callback = callback
         if self._value is not _UNRESOLVED:
-            callback(self._value)  # type: ignore[arg-type]  # a T, once it is not the sentinel
+            callback(cast(T, self._value))  # a T, once it is not the sentinel
 
 
 Answer: TypeAlias = T | Promise[T]
 """What a handler returns: the answer, or the promise of one."""
+
+
+def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
+    """What is made of an answer: now, or when it comes."""
+    if not isinstance(answer, Promise):
+        return change(answer)
+    changed: Promise[R] = Promise()
+    answer.then(lambda value: changed.resolve(change(value)))
+    return changed

@@ -17,7 +17,7 @@ from onceflow.broker.request import Client
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.header import response_header
+from onceflow.wire.header import response_tags
 from onceflow.wire.primitives import MOST_ELEMENTS
 from onceflow.wire.recast import recast
 
@@ -91,7 +91,7 @@ def route(api_key: int, version: int) -> Route | None:
 
 def _load(key: ApiKey, version: int) -> Route:
     module = import_module(f"onceflow.broker.handlers.{key.schema}")
-    tags = response_header(key, version, 0)[4:]
+    tags = response_tags(key, version)
     if key in _HOT:
         return Route(
             lambda buffer, at: module.read(buffer, at, version),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from onceflow.cli.deletion import Kind, delete_each
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
 from onceflow.cli.output import counted, print_json, print_table, print_text, warn
@@ -125,18 +125,10 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete groups and their offsets. Asks first when a person is at the terminal."""
-    from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    if sys.stdin.isatty() and not yes and not as_json:
-        typer.confirm(f"Delete {', '.join(groups)} with all offsets?", abort=True, err=True)
-    with connected(bootstrap) as session:
-        for name in groups:
-            session.run(admin.delete_group(session.cluster, name))
-            if not as_json:
-                print_text(f"deleted group {name}")
-    if as_json:
-        print_json({"deleted": groups})
+    kind = Kind("group", "offsets", admin.delete_group)
+    delete_each(kind, groups, bootstrap=bootstrap, yes=yes, as_json=as_json)
 
 
 def _parse_topic(text: str) -> tuple[str, list[int]]:

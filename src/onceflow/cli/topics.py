@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onceflow.cli.deletion import Kind, delete_each
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, Yes
 from onceflow.cli.output import counted, print_json, print_table, print_text
@@ -183,18 +183,10 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all their records. Asks first when a person is at the terminal."""
-    from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    if sys.stdin.isatty() and not yes and not as_json:
-        typer.confirm(f"Delete {', '.join(topics)} with all records?", abort=True, err=True)
-    with connected(bootstrap) as session:
-        for name in topics:
-            session.run(admin.delete_topic(session.cluster, name))
-            if not as_json:
-                print_text(f"deleted topic {name}")
-    if as_json:
-        print_json({"deleted": topics})
+    kind = Kind("topic", "records", admin.delete_topic)
+    delete_each(kind, topics, bootstrap=bootstrap, yes=yes, as_json=as_json)
 
 
 def _partition_count(topic: Topic) -> str:

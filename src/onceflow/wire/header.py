@@ -53,10 +53,12 @@ _KNOWN = frozenset(map(int, ApiKey))
 
 def response_header(key: ApiKey, version: int, correlation_id: int) -> bytes:
     """The bytes in front of a response's body."""
-    correlation = _CORRELATION.pack(correlation_id)
-    if is_flexible(key, version) and key is not ApiKey.API_VERSIONS:
-        return correlation + b"\x00"
-    return correlation
+    return _CORRELATION.pack(correlation_id) + response_tags(key, version)
+
+
+def response_tags(key: ApiKey, version: int) -> bytes:
+    """What stands behind the correlation id there: no tagged fields, or not even that."""
+    return b"\x00" if is_flexible(key, version) and key is not ApiKey.API_VERSIONS else b""
 
 
 def request_header(key: ApiKey, version: int, correlation_id: int, client_id: str) -> bytes:

@@ -8,7 +8,6 @@ from onceflow.errors import MessageMalformed
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
-INT64 = struct.Struct(">q")
 
 
 MOST_ELEMENTS = 100_000

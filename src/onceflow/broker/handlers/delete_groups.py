@@ -10,8 +10,8 @@ from datetime import timedelta
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
-from onceflow.broker.group_service import GroupHost, then
-from onceflow.broker.promise import Answer
+from onceflow.broker.group_service import GroupHost
+from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.wire.error_code import ErrorCode
 

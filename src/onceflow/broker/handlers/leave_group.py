@@ -13,8 +13,8 @@ from typing import Any
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from onceflow.broker.group_service import GroupHost, Outcome, then
-from onceflow.broker.promise import Answer
+from onceflow.broker.group_service import GroupHost, Outcome
+from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.group.events import Identity
 from onceflow.wire.api import ApiKey

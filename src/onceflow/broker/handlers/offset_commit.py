@@ -16,8 +16,8 @@ from kio.schema.offset_commit.v9.response import (
     OffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group_service import GroupHost, then
-from onceflow.broker.promise import Answer
+from onceflow.broker.group_service import GroupHost
+from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.group.events import CommitRequest, Identity, OffsetEntry
 from onceflow.wire.error_code import ErrorCode

@@ -15,8 +15,8 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from onceflow.broker.group_service import GroupHost, Outcome, then
-from onceflow.broker.promise import Answer
+from onceflow.broker.group_service import GroupHost, Outcome
+from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.group.offsets import TopicPartition
 

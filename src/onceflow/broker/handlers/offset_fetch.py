@@ -23,8 +23,8 @@ from kio.schema.offset_fetch.v9.response import (
     OffsetFetchResponseTopics,
 )
 
-from onceflow.broker.group_service import FoundOffsets, GroupHost, then
-from onceflow.broker.promise import Answer
+from onceflow.broker.group_service import FoundOffsets, GroupHost
+from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.group.events import OffsetQuery
 from onceflow.group.records import OffsetValue

@@ -39,6 +39,9 @@ __all__ = (
     "ConfigResource",
     "ConfigResourceType",
     "KafkaAdminClient",
+    "KafkaConsumer",
+    "KafkaProducer",
+    "OffsetAndMetadata",
     "OffsetSpec",
     "TopicPartition",
 )
@@ -154,9 +157,13 @@ class KafkaPython:
             session_timeout_ms=SESSION_MS,
             partition_assignment_strategy=(ASSIGNORS[strategy],),
         )
-        # A leader that does not know the topic's partitions yet hands out none, for good.
-        eventually(lambda: consumer.partitions_for_topic(topic), bool)
+        # A leader must know the topic's partitions before it joins: one that does not hands out
+        # none, and one that learns of them afterwards joins again, for that reason alone. That
+        # reason is gone once it has assigned them; where poll gave up waiting just then, the
+        # client takes itself for joined, leaves the answer, sends no heartbeat and is lost. What
+        # is known from before the subscription does not count, so the subscription comes first.
         consumer.subscribe([topic])
+        eventually(lambda: consumer.partitions_for_topic(topic), bool)
         return KafkaPythonReader(consumer, topic)
 
     def offsets(self, topic: str, *, partition: int = 0) -> tuple[int, int]:

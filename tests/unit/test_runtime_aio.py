@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def direct_file(directory: Path) -> RealFile:
     return file
 
 
-def open_files() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def open_files() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
 
 
 def block(letter: bytes) -> memoryview:
@@ -139,4 +140,5 @@ def test_no_descriptor_is_left_over(tmp_path: Path) -> None:
         opened = Aio.open()
         if opened is not None:
             opened.close()
-    assert open_files() == before
+    # What other tests left to the garbage collector may close meanwhile, so no number is compared.
+    assert open_files() <= before

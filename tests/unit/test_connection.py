@@ -93,6 +93,39 @@ def test_pipelined_produce_requests_are_appended_and_answered_in_order(
     run(main, loops)
 
 
+def test_what_a_client_says_of_itself_is_taken_from_each_of_its_requests(
+    tmp_path: Path, loops: LoopFactory
+) -> None:
+    """Clients nearly always say the same, which the broker relies on for speed alone."""
+    names = ["first", "first", "other", "much-longer", "x", "n" * 30_000, "", "first"]
+    joining = {
+        "group_id": "g",
+        "session_timeout": 10_000,
+        "rebalance_timeout": 60_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client = await running.client()
+            for name in names:
+                client.name = name
+                for version in (4, 5, 6):
+                    client.send(ApiKey.JOIN_GROUP, version, joining)
+                    answer = await client.receive(ApiKey.JOIN_GROUP, version)
+                    assert answer["error_code"] == "MEMBER_ID_REQUIRED"
+                    assert answer["member_id"].startswith(f"{name}-")
+                (connection,) = running.server._connections
+                assert (connection._usual is None) == (len(name) > 512), "nobody fills our memory"
+                client.send(ApiKey.API_VERSIONS, 0, {})  # shorter than a usual header may be
+                assert (await client.receive(ApiKey.API_VERSIONS, 0))["error_code"] == "NONE"
+
+    run(main, loops)
+
+
 def test_a_produce_that_wants_no_answer_gets_none(tmp_path: Path, loops: LoopFactory) -> None:
     async def main() -> None:
         async with broker(tmp_path) as running:

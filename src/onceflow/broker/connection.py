@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.promise import Promise
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
@@ -20,9 +22,8 @@ from onceflow.broker.router import API_KEYS, Route, route
 from onceflow.errors import FrameTooLarge, InvariantViolated, WireError
 from onceflow.runtime.outbox import BUFFERS, Outbox, Part, outbox_for
 from onceflow.wire.api import ApiKey
-from onceflow.wire.frame import FrameReader, Scratch
+from onceflow.wire.frame import PREFIX, FrameReader, Scratch
 from onceflow.wire.header import RequestHeader, read_request_header
-from onceflow.wire.primitives import INT32
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -31,15 +32,41 @@ MOST_UNANSWERED = 64
 MOST_IN_A_TURN = 64
 """One read can bring thousands of small requests: others are not to wait for all of them."""
 
+_ANSWER_START = struct.Struct(">ii")
+"""The size of what follows, and the correlation id."""
+_CORRELATION_ID_AT, _CORRELATION_ID_END = 4, 8
+_LONGEST_USUAL = 512
+"""Headers that are longer, which a client may make as long as a frame, are not kept."""
+
 _log = logging.getLogger(__name__)
+
+
+class _Usual(NamedTuple):
+    """How the requests of a client begin: all of the last one's header but its correlation id.
+    A client says the same of itself in every request, so it is read once and then compared."""
+
+    start: struct.Struct
+    asked: bytes
+    said: bytes
+    way: Route
+    client: Client
+    body_at: int
+
+    @classmethod
+    def of(cls, frame: memoryview, way: Route, client: Client, body_at: int) -> _Usual:
+        start = struct.Struct(f">{_CORRELATION_ID_AT}si{body_at - _CORRELATION_ID_END}s")
+        asked, _, said = start.unpack_from(frame)
+        return cls(start, asked, said, way, client, body_at)
 
 
 class _Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("parts", "promise")
+    __slots__ = ("correlation_id", "parts", "promise", "way")
 
-    def __init__(self) -> None:
+    def __init__(self, correlation_id: int, way: Route) -> None:
+        self.correlation_id = correlation_id
+        self.way = way
         self.parts: list[Part] | None = None
         self.promise: Promise[object] | None = None
 
@@ -69,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_resuming = False
         self._taken = 0
         self._was_large = False
+        self._usual: _Usual | None = None
         self.peer = "?"
         self.last_heard = 0.0
         self.last_whole = 0.0
@@ -103,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self.last_heard = self._node.clock.monotonic()
         if self._frames.is_between_frames:
             self.last_whole = self.last_heard
-        self._feed(self._frames.received, size)
+        self._feed(size)
 
     def pause_writing(self) -> None:
         if self._outbox is not None:
@@ -115,10 +143,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- requests -----------------------------------------------------------------------------
 
-    def _feed(self, take: Callable[..., bool], *size: int) -> None:
+    def _feed(self, size: int) -> None:
+        """Takes the frames in what has come; size 0 goes on with what had come before."""
         self._taken = 0
+        frames = self._frames
         try:
-            wants_more = take(*size)
+            wants_more = frames.received(size) if size else frames.resume()
         except (FrameTooLarge, WireError) as error:
             self.close(f"{error}")
         except Hangup as reason:
@@ -128,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("internal error while serving %s; connection closed", self.peer)
             self.abort()
         else:
-            is_large = self._frames.is_large
+            is_large = frames.is_large
             if not wants_more:
                 self._stop_reading()
                 if self._may_read():  # it was only this turn's end
@@ -143,33 +173,47 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return True
         self.last_whole = self.last_heard
+        usual = self._usual
+        if usual is not None and len(frame) >= usual.body_at:
+            asked, correlation_id, said = usual.start.unpack_from(frame)
+            if asked == usual.asked and said == usual.said:
+                self._serve(usual, correlation_id, frame)
+            else:
+                self._serve_unusual(frame)
+        else:
+            self._serve_unusual(frame)
+        self._taken += 1
+        return self._taken < MOST_IN_A_TURN and self._may_read()
+
+    def _serve_unusual(self, frame: memoryview) -> None:
         header = read_request_header(frame)
         way = route(header.api_key, header.version)
         if way is None:
             self._refuse_version(header)
-        else:
-            self._serve(way, header, frame)
-        self._taken += 1
-        return self._taken < MOST_IN_A_TURN and self._may_read()
-
-    def _serve(self, way: Route, header: RequestHeader, frame: memoryview) -> None:
+            return
         client = Client(header.version, header.client_id, self._host)
-        answer = way.handle(self._node, client, way.read(frame, header.body_at))
+        usual = _Usual.of(frame, way, client, header.body_at)
+        self._usual = usual if header.body_at <= _LONGEST_USUAL else None
+        self._serve(usual, header.correlation_id, frame)
+
+    def _serve(self, usual: _Usual, correlation_id: int, frame: memoryview) -> None:
+        way = usual.way
+        self._node.served[way.api_key] += 1
+        answer = way.handle(self._node, usual.client, way.read(frame, usual.body_at))
         if answer is NO_ANSWER:
             return
-        slot = _Slot()
+        slot = _Slot(correlation_id, way)
         self._slots.append(slot)
-        head = INT32.pack(header.correlation_id) + way.tags
         if isinstance(answer, Promise):
             slot.promise = answer
-            answer.then(lambda value: self._answer_later(slot, head, way, value))
+            answer.then(partial(self._answer_later, slot))
         else:
-            self._answer(slot, head, way.write(answer))
+            self._answer(slot, answer)
 
-    def _answer_later(self, slot: _Slot, head: bytes, way: Route, value: object) -> None:
+    def _answer_later(self, slot: _Slot, value: object) -> None:
         self.last_heard = self._node.clock.monotonic()  # it was silent because it waited for us
         try:
-            self._answer(slot, head, way.write(value))
+            self._answer(slot, value)
         except Exception:
             # Whoever resolved the promise has others to tell.
             _log.exception("internal error while answering %s; connection closed", self.peer)
@@ -188,23 +232,14 @@ class Connection(asyncio.BufferedProtocol):
         way = route(key, 0)
         if way is None:
             raise InvariantViolated("version-0-of-api-versions-is-served")
-        slot = _Slot()
+        slot = _Slot(header.correlation_id, way)
         self._slots.append(slot)
-        self._answer(slot, INT32.pack(header.correlation_id), way.write(unsupported()))
+        self._answer(slot, unsupported())
 
     # --- answers ------------------------------------------------------------------------------
 
-    def _answer(self, slot: _Slot, head: bytes, body: Iterable[Part]) -> None:
-        parts = list(body)
-        size = len(head)
-        for each in parts:
-            size += len(each) if isinstance(each, BUFFERS) else each.length
-        first = parts[0]
-        if isinstance(first, bytes):
-            parts[0] = INT32.pack(size) + head + first
-        else:
-            parts.insert(0, INT32.pack(size) + head)
-        slot.parts = parts
+    def _answer(self, slot: _Slot, value: object) -> None:
+        slot.parts = _framed(slot.correlation_id, slot.way, value)
         slots = self._slots
         if self._outbox is None or not slots or slots[0] is not slot:
             return  # its turn has not come, or nobody is there any more
@@ -247,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_reading = True
         self.last_heard = self._node.clock.monotonic()  # its silence was our doing
         self.last_whole = self.last_heard
-        self._feed(self._frames.resume)
+        self._feed(0)
         if self._is_reading and self._transport is not None:
             self._transport.resume_reading()
 
@@ -283,3 +318,19 @@ class Connection(asyncio.BufferedProtocol):
         """Ends the connection now; answers that wait are dropped."""
         if self._transport is not None:
             self._transport.abort()
+
+
+def _framed(correlation_id: int, way: Route, value: object) -> list[Part]:
+    """An answer as it is sent: its size, its header and its body."""
+    tags = way.tags
+    parts = list(way.write(value))
+    size = _ANSWER_START.size - PREFIX + len(tags)
+    for each in parts:
+        size += len(each) if isinstance(each, BUFFERS) else each.length
+    start = _ANSWER_START.pack(size, correlation_id) + tags
+    first = parts[0]
+    if isinstance(first, bytes):
+        parts[0] = start + first
+    else:
+        parts.insert(0, start)
+    return parts

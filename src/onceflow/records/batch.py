@@ -53,12 +53,13 @@ _UNCHECKED = struct.Struct(">qiibI")
 """The header up to the CRC."""
 _CHECKED = struct.Struct(">hiqqqhii")
 """The header behind the CRC, which covers it."""
+_PLACE = struct.Struct(">qii")
+"""What assigning writes: base offset, batch length (as it is) and leader epoch."""
 _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _LENGTH_AT = 8
-_EPOCH_AT = 12
 _MAGIC_AT = 16
 _CRC_AT = 17
 _CHECKED_FROM = 21
@@ -83,6 +84,7 @@ class TimestampType(IntEnum):
 
 
 _LAST_CODEC = int(max(Codec))
+_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
 class BatchHeader(NamedTuple):
@@ -148,7 +150,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise BatchTruncated(
             f"a batch header takes {HEADER_SIZE} bytes, {available} are left at byte {position}"
         )
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = _made(BatchHeader, _HEADER.unpack_from(buffer, position))
     base_offset, length, _, magic, _, attributes, last_offset_delta, _, _, _, _, _, count = header
     # One test for the common case; what exactly is wrong is found out only when something is.
     if (
@@ -224,30 +226,31 @@ class NewBatch(NamedTuple):
     @classmethod
     def parse(cls, buffer: Buffer) -> NewBatch:
         """The one batch a client sent, checked as far as that needs no topic configuration."""
-        view = memoryview(buffer)
+        view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         header = read_header(view)
-        if len(view) != LENGTH_PREFIX + header.batch_length:
+        base_offset, length, _, _, crc, attributes, delta, _, _, producer, _, sequence, n = header
+        if len(view) != LENGTH_PREFIX + length:
             _check_exact_size(view, header)
-        if crc32c(view[_CHECKED_FROM:]) != header.crc:
+        if crc32c(view[_CHECKED_FROM:]) != crc:
             verify_crc(view, header)
         # One test for the common case, as in `read_header`.
         if (
-            header.base_offset != 0
-            or header.record_count != header.last_offset_delta + 1
-            or header.attributes & _NOT_FROM_CLIENTS
-            or (header.producer_id >= 0) != (header.base_sequence >= 0)
+            base_offset != 0
+            or n != delta + 1
+            or attributes & _NOT_FROM_CLIENTS
+            or (producer >= 0) != (sequence >= 0)
         ):
             _check_from_client(header)
-        return cls(header, view)
+        return _made(cls, (header, view))
 
     def assign(self, base_offset: int, leader_epoch: int) -> StoredBatch:
         """Give the batch its place, in its own bytes; the CRC does not cover what changes."""
-        _OFFSET.pack_into(self.buffer, 0, base_offset)
-        _LENGTH.pack_into(self.buffer, _EPOCH_AT, leader_epoch)
-        header = self.header
+        header, buffer = self
+        length = header[1]
+        _PLACE.pack_into(buffer, 0, base_offset, length, leader_epoch)
         # `_replace` by hand, at a third of its price: this is done for every append.
-        placed = BatchHeader._make((base_offset, header[1], leader_epoch, *header[3:]))
-        return StoredBatch(placed, self.buffer)
+        placed = _made(BatchHeader, (base_offset, length, leader_epoch, *header[3:]))
+        return _made(StoredBatch, (placed, buffer))
 
     def assign_log_append_time(
         self, base_offset: int, leader_epoch: int, timestamp_ms: int

@@ -18,7 +18,7 @@ from onceflow.records.scalar import explain
 
 SMALLEST_RECORD = 7
 _TABLE = 3  # of one batch: where it is, where its records are, how many bytes they take
-_ROOM = bytes(8 * (_TABLE + len(Total)))
+_BLANK = array("q", bytes(8 * (_TABLE + len(Total))))
 _HEADERS = _TABLE + Total.HEADERS
 _KEY_BYTES, _VALUE_BYTES = _TABLE + Total.KEY_BYTES, _TABLE + Total.VALUE_BYTES
 _NULL_KEYS, _NULL_VALUES = _TABLE + Total.NULL_KEYS, _TABLE + Total.NULL_VALUES
@@ -64,7 +64,7 @@ def validate_records(
         raise BatchMalformed(
             f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
         )
-    numbers = array("q", _ROOM)
+    numbers = _BLANK[:]
     numbers[0], numbers[1], numbers[2] = address, start, size
     where = numbers.buffer_info()[0]
     if not read_kernels().walk(where, 1, where + 8 * _TABLE):

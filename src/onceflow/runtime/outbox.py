@@ -148,10 +148,12 @@ class SocketOutbox:
         queue = self._queue
         while queue:
             first = queue[0]
-            if isinstance(first, BUFFERS):
-                self._send_buffers()
-            else:
+            if not isinstance(first, BUFFERS):
                 self._send_span(first)
+            elif len(queue) == 1:  # one answer, as most often: without what gathering costs
+                self._sent(first, self._sock.send(first))
+            else:
+                self._send_buffers()
 
     def _send_buffers(self) -> None:
         queue = self._queue
@@ -166,11 +168,17 @@ class SocketOutbox:
             buffers.append(each)
         sent = self._sock.sendmsg(buffers, (), flags)
         for each in buffers:
-            if sent < len(each):
-                queue[0] = memoryview(each)[sent:]
+            if not self._sent(each, sent):
                 return
             sent -= len(each)
-            queue.popleft()
+
+    def _sent(self, first: bytes | memoryview, sent: int) -> bool:
+        """Takes what was sent of the first buffer off the queue; whether that was all of it."""
+        if sent < len(first):
+            self._queue[0] = memoryview(first)[sent:]
+            return False
+        self._queue.popleft()
+        return True
 
     def _send_span(self, span: FileSpan) -> None:
         file = span.file

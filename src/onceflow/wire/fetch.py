@@ -48,6 +48,7 @@ _PARTITION_FORMS = {
 _HEAD = struct.Struct(">ihqq")
 _HEAD_WITH_START = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
+_NO_REPLICA = b"\xff\xff\xff\xff"
 
 
 class Bytes(Protocol):
@@ -228,19 +229,20 @@ def write_response(response: FetchResponse, version: int) -> list[Part]:
 
 def _result_head(result: FetchResult, version: int, flexible: bool) -> bytes:
     """All of a partition's answer in front of the records, their length included."""
+    index, error, high_watermark, stable, log_start, aborted, records, _ = result
     if version >= _LOG_START_FROM:
-        start = _HEAD_WITH_START.pack(*result[:5])
+        start = _HEAD_WITH_START.pack(index, error, high_watermark, stable, log_start)
     else:
-        start = _HEAD.pack(*result[:4])
-    if result.aborted is None:
-        aborted = b"\x00" if flexible else b"\xff\xff\xff\xff"
+        start = _HEAD.pack(index, error, high_watermark, stable)
+    if aborted is None:
+        start += b"\x00" if flexible else b"\xff\xff\xff\xff"
     else:
         tags = b"\x00" if flexible else b""
-        pairs = [_ABORTED.pack(*pair) + tags for pair in result.aborted]
-        aborted = count(flexible, len(pairs)) + b"".join(pairs)
-    replica = b"\xff\xff\xff\xff" if version >= _RACK_FROM else b""
-    length = result.records.length if result.records is not None else 0
-    return start + aborted + replica + count(flexible, length)
+        pairs = [_ABORTED.pack(*pair) + tags for pair in aborted]
+        start += count(flexible, len(pairs)) + b"".join(pairs)
+    if version >= _RACK_FROM:
+        start += _NO_REPLICA
+    return start + count(flexible, records.length if records is not None else 0)
 
 
 def _result_tags(result: FetchResult, flexible: bool) -> bytes:

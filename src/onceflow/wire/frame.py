@@ -75,24 +75,27 @@ class FrameReader:
         """Where the next bytes are to be received; `received` must follow before anything else."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled : self._needed]
-        return self._scratch[len(self._held) :]
+        return self._scratch[len(self._held) :] if self._held else self._scratch
 
     def received(self, size: int) -> bool:
         """Bytes have come. False when the receiver of frames wants no more: call `resume` later.
         Raises `FrameTooLarge` for a length that is not allowed."""
         if self._frame is not None:
             return self._fill(size)
-        held, self._held = self._held, b""
-        self._scratch[: len(held)] = held
-        return self._cut(self._scratch[: len(held) + size])
+        if self._held:
+            held, self._held = self._held, b""
+            self._scratch[: len(held)] = held
+            size += len(held)
+        return self._cut(self._scratch, size)
 
     def resume(self) -> bool:
         """Goes on with what had come when no more frames were wanted."""
         held, self._held = self._held, b""
-        return self._cut(memoryview(bytearray(held))) if held else True
+        return self._cut(memoryview(bytearray(held)), len(held)) if held else True
 
-    def _cut(self, data: memoryview) -> bool:
-        at, end = 0, len(data)
+    def _cut(self, data: memoryview, end: int) -> bool:
+        """Hands on the frames in the first `end` bytes; nothing is held when this is called."""
+        at = 0
         while end - at >= PREFIX:
             (length,) = INT32.unpack_from(data, at)
             if not 0 < length <= self._max_bytes:
@@ -105,7 +108,8 @@ class FrameReader:
             if not self._on_frame(data[start:at]):
                 self._held = bytes(data[at:end])
                 return False
-        self._held = bytes(data[at:end])
+        if at < end:
+            self._held = bytes(data[at:end])
         return True
 
     def _begin(self, length: int, part: memoryview) -> None:

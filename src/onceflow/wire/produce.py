@@ -6,14 +6,17 @@ Versions 3 to 13. Version 9 is flexible; version 13 names topics by id alone.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from onceflow.errors import MessageMalformed
 from onceflow.wire.primitives import (
+    INT16,
     INT32,
-    Budget,
+    MOST_ELEMENTS,
     count,
+    read_int,
     read_text,
     read_uvarint,
     skip_tags,
@@ -25,11 +28,16 @@ TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
 _ERROR_TEXT_FROM = 8
 _NO_TIME = -1
+_KNOWN_TOPICS = 4096
+"""Of so many the name or id is kept in both forms: nearly all requests are about a few."""
 _TOP = struct.Struct(">hii")
 _FLEXIBLE_TOP = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ii")
 _RESULT = struct.Struct(">ihqqq")
 _RESULT_WITHOUT_START = struct.Struct(">ihqq")
+
+_ONE = count(False, 1), count(True, 1)
+"""The number of elements of most arrays, in both forms."""
 
 TopicRef: TypeAlias = str | UUID
 """A topic as the request names it: by name, or by id in the newest versions."""
@@ -85,16 +93,18 @@ def _read_fixed(buffer: memoryview, at: int) -> ProduceRequest:
     acks, timeout_ms, topic_count = _TOP.unpack_from(buffer, at)
     at += _TOP.size
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
-    budget = Budget()
-    for _ in range(_plausible(topic_count, buffer, at, budget)):
-        name, at = read_topic(False, False, buffer, at)
+    elements = _counted(topic_count, buffer, at, 0)
+    for _ in range(topic_count):
+        (name_length,) = INT16.unpack_from(buffer, at)
+        name, at = _read_name(name_length, buffer, at + 2)
         (partition_count,) = INT32.unpack_from(buffer, at)
         at += 4
+        elements = _counted(partition_count, buffer, at, elements)
         partitions = []
-        for _ in range(_plausible(partition_count, buffer, at, budget)):
+        for _ in range(partition_count):
             partition, length = _PARTITION.unpack_from(buffer, at)
             start = at + _PARTITION.size
-            at = start + max(length, 0)
+            at = start + length if length > 0 else start
             partitions.append(_records(partition, length, buffer, start, at))
         topics.append((name, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
@@ -109,12 +119,13 @@ def _read_flexible(buffer: memoryview, at: int, by_id: bool) -> ProduceRequest:
     acks, timeout_ms = _FLEXIBLE_TOP.unpack_from(buffer, at)
     topic_count, at = read_uvarint(buffer, at + _FLEXIBLE_TOP.size)
     topics: list[tuple[TopicRef, list[PartitionRecords]]] = []
-    budget = Budget()
-    for _ in range(_plausible(topic_count - 1, buffer, at, budget)):
+    elements = _counted(topic_count - 1, buffer, at, 0)
+    for _ in range(topic_count - 1):
         topic, at = read_topic(by_id, True, buffer, at)
         partition_count, at = read_uvarint(buffer, at)
+        elements = _counted(partition_count - 1, buffer, at, elements)
         partitions = []
-        for _ in range(_plausible(partition_count - 1, buffer, at, budget)):
+        for _ in range(partition_count - 1):
             (partition,) = INT32.unpack_from(buffer, at)
             length, start = read_uvarint(buffer, at + 4)
             at = start + max(length - 1, 0)
@@ -133,12 +144,13 @@ def _records(
     return PartitionRecords(partition, buffer[start:end] if length >= 0 else None)
 
 
-def _plausible(count: int, buffer: memoryview, at: int, budget: Budget) -> int:
-    """An element takes a byte at least."""
+def _counted(count: int, buffer: memoryview, at: int, before: int) -> int:
+    """The elements of all arrays so far. One takes a byte at least."""
     if count > len(buffer) - at:
         raise MessageMalformed(f"{count} elements where {len(buffer) - at} bytes are left")
-    budget.spend(count)
-    return count
+    if count > MOST_ELEMENTS - before:
+        raise MessageMalformed("more elements in one message than anybody needs")
+    return before + count if count > 0 else before
 
 
 def read_topic(by_id: bool, flexible: bool, buffer: memoryview, at: int) -> tuple[TopicRef, int]:
@@ -146,13 +158,32 @@ def read_topic(by_id: bool, flexible: bool, buffer: memoryview, at: int) -> tupl
     if by_id:
         if at + 16 > len(buffer):
             raise MessageMalformed(f"a topic id is cut off at byte {at}")
-        return UUID(bytes=bytes(buffer[at : at + 16])), at + 16
-    name, at = read_text(flexible, buffer, at)
-    if name is None:
+        return _topic_id(bytes(buffer[at : at + 16])), at + 16
+    if flexible:
+        length, at = read_uvarint(buffer, at)
+        return _read_name(length - 1, buffer, at)
+    length, at = read_int(INT16, buffer, at)
+    return _read_name(length, buffer, at)
+
+
+def _read_name(length: int, buffer: memoryview, at: int) -> tuple[str, int]:
+    end = at + length
+    if length < 0:
         raise MessageMalformed(f"a topic without a name at byte {at}")
-    return name, at
+    if end > len(buffer):
+        raise MessageMalformed(f"{length} bytes at byte {at}, {len(buffer) - at} are left")
+    try:
+        return str(buffer[at:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise MessageMalformed(f"a topic's name at byte {at} is not UTF-8") from error
 
 
+@lru_cache(_KNOWN_TOPICS)
+def _topic_id(data: bytes) -> UUID:
+    return UUID(bytes=data)
+
+
+@lru_cache(_KNOWN_TOPICS)
 def topic_bytes(flexible: bool, topic: TopicRef) -> bytes:
     """A topic in the form in which the request named it."""
     return topic.bytes if isinstance(topic, UUID) else text(flexible, topic)
@@ -162,28 +193,31 @@ def write_response(response: ProduceResponse, version: int) -> bytes:
     """The body of the answer."""
     flexible = version >= FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
-    parts = [count(flexible, len(response))]
+    one = _ONE[flexible]
+    parts = [one if len(response) == 1 else count(flexible, len(response))]
     for topic, results in response:
-        parts += (topic_bytes(flexible, topic), count(flexible, len(results)))
+        parts.append(topic_bytes(flexible, topic))
+        parts.append(one if len(results) == 1 else count(flexible, len(results)))
         for result in results:
             parts.append(_result(result, version, flexible))
         parts.append(tags)
-    parts += (b"\x00\x00\x00\x00", tags)  # never throttled
+    parts.append(b"\x00\x00\x00\x00")  # never throttled
+    parts.append(tags)
     return b"".join(parts)
 
 
 def _result(result: ProduceResult, version: int, flexible: bool) -> bytes:
+    partition, error, base_offset, append_time, start_offset, said, record_errors = result
     if version < _LOG_START_FROM:
-        return _RESULT_WITHOUT_START.pack(*result[:4])
-    start = _RESULT.pack(*result[:5])
+        return _RESULT_WITHOUT_START.pack(partition, error, base_offset, append_time)
+    start = _RESULT.pack(partition, error, base_offset, append_time, start_offset)
     if version < _ERROR_TEXT_FROM:
         return start
-    if result.message is None and not result.record_errors:  # all went well
+    if said is None and not record_errors:  # all went well
         return start + (b"\x01\x00\x00" if flexible else b"\x00\x00\x00\x00\xff\xff")
     tags = b"\x00" if flexible else b""
     errors = [
-        INT32.pack(index) + text(flexible, message) + tags
-        for index, message in result.record_errors
+        INT32.pack(index) + text(flexible, message) + tags for index, message in record_errors
     ]
-    message = text(flexible, result.message)
+    message = text(flexible, said)
     return b"".join((start, count(flexible, len(errors)), *errors, message, tags))

@@ -1,0 +1,41 @@
+"""What a broker has done between its start and an orderly stop, in one line of its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from onceflow.log.journal import JournalTotals
+from onceflow.wire.api import ApiKey
+
+_MB = 1e6
+
+
+class Totals(NamedTuple):
+    """Requests served, by the number of their API; the journal's part is None without one."""
+
+    served: Mapping[int, int]
+    journal: JournalTotals | None
+
+    def __str__(self) -> str:
+        """`served 12 requests (Produce 10, Metadata 2), wrote 11 journal groups, 0.1 MB`"""
+        requests = ", ".join(f"{name} {count}" for name, count in self._by_name().items())
+        said = f"served {sum(self.served.values())} requests"
+        if requests:
+            said += f" ({requests})"
+        if self.journal is not None:
+            said += f", wrote {self.journal.groups} journal groups, "
+            said += f"{self.journal.bytes / _MB:.1f} MB"
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        """The same, exact, for machines."""
+        return {
+            "requests": self._by_name(),
+            "journal": None if self.journal is None else self.journal._asdict(),
+        }
+
+    def _by_name(self) -> dict[str, int]:
+        """The most frequent first."""
+        ordered = sorted(self.served.items(), key=lambda each: (-each[1], each[0]))
+        return {ApiKey(key).title: count for key, count in ordered}

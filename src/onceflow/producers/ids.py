@@ -1,0 +1,95 @@
+"""Producer ids: never the same one twice, whatever is lost.
+
+Ids are claimed in blocks. The truth is one number, the lowest id that nobody has claimed: a fold
+over the log of claims. A claim says which number it expects to find there (compare and set), and
+its record is durable before an id of the block is handed out; what was left of a block when the
+broker stopped is skipped.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from onceflow.errors import InvariantViolated, OnceflowError
+
+BLOCK_SIZE = 1000
+LAST_PRODUCER_ID = 2**63 - 1
+
+
+class ProducerIdsExhausted(OnceflowError):
+    """Every producer id there is has been claimed."""
+
+
+class ClaimConflict(OnceflowError):
+    """Another claim came first: look at the number again."""
+
+
+class Block(NamedTuple):
+    """The ids from `start` on, `size` of them."""
+
+    start: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """The id behind the last."""
+        return self.start + self.size
+
+
+class IdBlocks:
+    """The fold over all claims."""
+
+    __slots__ = ("_next_unclaimed",)
+
+    def __init__(self) -> None:
+        self._next_unclaimed = 0
+
+    @property
+    def next_unclaimed(self) -> int:
+        return self._next_unclaimed
+
+    def claim(self, expected: int) -> Block:
+        """The block to write into the log, if `expected` is still the lowest id nobody claimed.
+        Changes nothing: `apply` does, once the claim has its place in the log."""
+        if expected != self._next_unclaimed:
+            raise ClaimConflict(
+                f"the claim expects {expected} to be the next producer id, "
+                f"but that is {self._next_unclaimed}"
+            )
+        left = LAST_PRODUCER_ID + 1 - expected
+        if left <= 0:
+            raise ProducerIdsExhausted(
+                f"all producer ids up to {LAST_PRODUCER_ID} have been claimed; "
+                "producers need a new cluster"
+            )
+        return Block(expected, min(BLOCK_SIZE, left))
+
+    def apply(self, block: Block) -> None:
+        """Take in a claim from the log. There may be a gap before it (see `raise_to`)."""
+        if block.size < 1 or block.start < self._next_unclaimed:
+            raise InvariantViolated(
+                f"a producer id is claimed once: {block} in the log of claims, "
+                f"where {self._next_unclaimed} is the lowest that may be"
+            )
+        self._next_unclaimed = block.end
+
+    def raise_to(self, at_least: int) -> None:
+        """Claim nothing below `at_least` again: ids below it were found in use, but the log of
+        claims, which was not synced, ends before theirs."""
+        self._next_unclaimed = max(self._next_unclaimed, at_least)
+
+
+class OpenBlock:
+    """Hands out the ids of a block whose claim is durable."""
+
+    __slots__ = ("_end", "_next")
+
+    def __init__(self, block: Block) -> None:
+        self._next, self._end = block.start, block.end
+
+    def take(self) -> int | None:
+        """The next id; None if the block is used up and another must be claimed."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1

@@ -1,0 +1,113 @@
+"""A log's bytes folded into a table: what a start does with the part behind the newest snapshot.
+
+Two ways through the same bytes, with the same result. The plain one hands every batch to
+`ProducerTable.apply`. For a long log a compiled loop first finds the batches that can make a
+difference: only a producer's latest few do, where its transactions begin, and markers. Compiling is
+numba's, and loading numba takes longer than most logs do, so only a long log has it loaded.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable
+
+from onceflow.producers.table import ProducerTable
+from onceflow.records.batch import (
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LENGTH_PREFIX,
+    StoredBatch,
+    read_header,
+)
+from onceflow.records.control import parse_marker
+
+_LENGTH = struct.Struct(">i")
+_LENGTH_AT = 8
+_SAMPLE = 32
+_WORTH_COMPILED = 100_000
+"""Batches from which on it pays to load numba."""
+
+
+def replay(table: ProducerTable, data: bytes | memoryview, remaining: int = 0) -> int:
+    """Apply all whole batches at the start of `data`; the number of bytes they take.
+
+    `data` is part of a log that was found sound, and all of it is durable: a transaction that ended
+    in it is stable. `remaining` is how many bytes are still to come after these, which helps to
+    choose the way. Raises a `RecordError` where a header or a marker is not sound.
+    """
+    view = memoryview(data)
+    if _batches(view, remaining) < _WORTH_COMPILED:
+        return replay_plain(table, view)
+    return replay_compiled(table, view)
+
+
+def replay_plain(table: ProducerTable, view: memoryview) -> int:
+    """Batch by batch."""
+    position, size = 0, len(view)
+    end = 0
+    while size - position >= HEADER_SIZE:
+        (length,) = _LENGTH.unpack_from(view, position + _LENGTH_AT)
+        after = position + LENGTH_PREFIX + length
+        if after > size:
+            break
+        end = _apply(table, view, position)
+        position = after
+    table.settle(end)
+    return position
+
+
+def replay_compiled(table: ProducerTable, view: memoryview) -> int:
+    """Only the batches that matter, found by a compiled loop."""
+    import numpy
+
+    from onceflow.producers import replay_kernel as kernel
+
+    address = numpy.frombuffer(view, numpy.uint8).ctypes.data
+    found = array("q", bytes(8 * kernel.FOUND))
+    slots = bytes(8 * kernel.SLOTS)
+    result = array("q", bytes(8 * kernel.RESULT))
+    position, consumed = 0, 1
+    while consumed and position < len(view):
+        room = array("q", slots)
+        kernel.find(
+            address + position,
+            len(view) - position,
+            room.buffer_info()[0],
+            found.buffer_info()[0],
+            result.buffer_info()[0],
+        )
+        consumed, count, _ = result
+        _apply_all(table, view, (position + at for at in sorted(set(found[:count]))))
+        position += consumed
+    # A batch that is not whole, or one that the loop does not like: the plain way finds out which.
+    return position + replay_plain(table, view[position:])
+
+
+def _apply_all(table: ProducerTable, view: memoryview, positions: Iterable[int]) -> None:
+    end = 0
+    for position in positions:
+        end = _apply(table, view, position)
+    table.settle(end)
+
+
+def _apply(table: ProducerTable, view: memoryview, position: int) -> int:
+    """The offset behind the batch."""
+    header = read_header(view, position)
+    marker = None
+    if header.attributes & CONTROL_BIT and header.record_count:
+        marker = parse_marker(StoredBatch(header, view[position : position + header.size]))
+    table.apply(header, marker)
+    return header.next_offset
+
+
+def _batches(view: memoryview, remaining: int) -> int:
+    """About how many batches there are, going by the first few."""
+    position, seen = 0, 0
+    while seen < _SAMPLE and len(view) - position >= HEADER_SIZE:
+        (length,) = _LENGTH.unpack_from(view, position + _LENGTH_AT)
+        if length < HEADER_SIZE - LENGTH_PREFIX:
+            break
+        position += LENGTH_PREFIX + length
+        seen += 1
+    return (len(view) + remaining) * seen // position if position else 0

@@ -1,0 +1,119 @@
+"""What a partition remembers of one producer, and the judgement of what it wants to append.
+
+Judging changes nothing: a batch that is accepted is written first and folded into the table then.
+The order of the questions is part of the protocol: a repeat is a repeat even if everything else
+about it is wrong, and a producer that is fenced hears of that before it hears of sequences.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from onceflow.records.batch import TRANSACTIONAL_BIT, BatchHeader
+from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
+from onceflow.wire.error_code import ErrorCode
+
+WINDOW = 5
+"""Batches remembered of each producer: as many as a client may have in flight."""
+NO_COORDINATOR_EPOCH = -1
+LAST_EPOCH = 32767
+"""Never given to a client: only the marker that ends a producer id's last transaction has it."""
+_STRICT_MARKERS = 2  # the transaction version from which on every transaction has its own epoch
+
+
+class Written(NamedTuple):
+    """One batch in the log, as far as a repeat of it has to be known and answered."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+    """The largest of the batch, as stored."""
+
+
+def _empty_window() -> deque[Written]:
+    return deque(maxlen=WINDOW)
+
+
+@dataclass(slots=True)
+class Producer:
+    """One producer id in one partition. Only the table that owns it changes it."""
+
+    epoch: int
+    last_timestamp: int
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    transaction_start: int | None = None
+    """The first offset of the transaction that is open here."""
+    window: deque[Written] = field(default_factory=_empty_window)
+    """Its latest batches of this epoch, the newest last."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.window[-1].last_sequence if self.window else NO_SEQUENCE
+
+
+def judge(
+    producer: Producer | None, header: BatchHeader, *, from_zero: bool
+) -> Written | ErrorCode:
+    """May a client's batch be appended? NONE if so; `Written` if it is a repeat of that batch.
+
+    `from_zero`: it starts a transaction of the kind that always starts at sequence 0, so that a
+    producer nobody knows is a new one. Otherwise an unknown producer may be one that was forgotten,
+    and any sequence will do.
+    """
+    first = header.base_sequence
+    if producer is None:
+        if from_zero and first != 0:
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return ErrorCode.NONE
+    epoch = header.producer_epoch
+    if epoch == producer.epoch:
+        window = producer.window
+        last = last_sequence(first, header.last_offset_delta)
+        for written in window:
+            if written[0] == first and written[1] == last:
+                return written
+        expected = next_sequence(window[-1][1], 1) if window else 0
+    elif epoch < producer.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    else:
+        expected = 0
+    if first != expected:
+        return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    if producer.transaction_start is not None and not header.attributes & TRANSACTIONAL_BIT:
+        return ErrorCode.INVALID_TXN_STATE
+    return ErrorCode.NONE
+
+
+def judge_offsets(producer: Producer | None, epoch: int) -> ErrorCode:
+    """May offsets be committed in a transaction of `epoch`? They carry no sequence of their own."""
+    if producer is not None and epoch < producer.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return ErrorCode.NONE
+
+
+def judge_marker(
+    producer: Producer | None, epoch: int, coordinator_epoch: int, *, transaction_version: int
+) -> ErrorCode:
+    """May a marker be appended? One for a producer that is not known here always may.
+
+    Where every transaction has its own epoch, a marker's is higher than that of the records it
+    ends. An equal one is the repeat of a marker if nothing is open, or there was no higher one.
+    """
+    if producer is None:
+        return ErrorCode.NONE
+    if epoch < producer.epoch:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if (
+        epoch == producer.epoch
+        and transaction_version >= _STRICT_MARKERS
+        and producer.transaction_start is not None
+        and epoch != LAST_EPOCH
+    ):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if coordinator_epoch < producer.coordinator_epoch:
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    return ErrorCode.NONE

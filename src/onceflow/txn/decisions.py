@@ -1,0 +1,69 @@
+"""What the coordinator can decide, and within which limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from onceflow.txn.state import NONE, TopicPartition, Transaction
+from onceflow.wire.error_code import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings that decisions depend on."""
+
+    max_timeout_ms: int = 900_000
+    max_partitions_per_transaction: int = 10_000
+    two_phase_commit_enabled: bool = False
+    transaction_version: int = 2
+    """The finalised `transaction.version`: how the coordinator ends transactions by itself."""
+
+
+class Result(NamedTuple):
+    """What is answered: an identity, or an error that follows on a change."""
+
+    producer_id: int = NONE
+    epoch: int = NONE
+    ongoing_producer_id: int = NONE
+    """With `ongoing_epoch`: of the prepared transaction that was kept."""
+    ongoing_epoch: int = NONE
+    error: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Nothing changes; the error is answered."""
+
+    code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Nothing changes: this was done before."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A new state to persist, then to answer."""
+
+    transaction: Transaction
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Write `prepare`; a marker of its producer id and epoch to each partition; `complete`; then
+    answer."""
+
+    prepare: Transaction
+    complete: Transaction
+    commit: bool
+    partitions: tuple[TopicPartition, ...]
+    """In an order that is always the same."""
+    result: Result
+
+
+Decision: TypeAlias = Refused | Answered | Write | Finish

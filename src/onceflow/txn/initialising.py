@@ -1,0 +1,169 @@
+"""InitProducerId: a producer gets the identity that fences everybody who had the one before it.
+
+A producer that names the identity it has, because it goes on after an error, is stricter than in
+Kafka refused at once when that identity has been replaced; Kafka first aborts the transaction that
+its successor has open, which a prepared one must never suffer from a zombie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceflow.txn.decisions import Answered, Decision, Limits, Refused, Result, Write
+from onceflow.txn.finishing import COMPLETED, NewProducerId, answered_with, fence, following
+from onceflow.txn.state import NEVER_MS, NONE, Identity, State, Transaction, moved
+from onceflow.wire.error_code import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerId:
+    """The request of that name."""
+
+    transactional_id: str | None
+    timeout_ms: int
+    producer_id: int = NONE
+    epoch: int = NONE
+    enable_2pc: bool = False
+    keep_prepared_txn: bool = False
+
+    @property
+    def expected(self) -> Identity | None:
+        """The identity that the producer has, if it is not new."""
+        return None if self.producer_id == NONE else Identity(self.producer_id, self.epoch)
+
+
+def init_producer_id(
+    transaction: Transaction | None,
+    request: InitProducerId,
+    *,
+    now_ms: int,
+    limits: Limits,
+    new_producer_id: NewProducerId,
+) -> Decision:
+    """Gives a producer its identity, and ends what the one before it left open."""
+    refusal = _unfit(request, limits)
+    if refusal is not None:
+        return Refused(refusal)
+    if request.transactional_id is None:
+        return Answered(Result(new_producer_id(), 0))
+    timeout_ms = NEVER_MS if request.enable_2pc else request.timeout_ms
+    if transaction is None:
+        return _created(request.transactional_id, timeout_ms, now_ms, new_producer_id())
+    if _is_stranger(transaction, request.expected):
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    if transaction.state in COMPLETED:
+        return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if transaction.is_idle:
+        return _next_identity(transaction, request.expected, timeout_ms, now_ms, new_producer_id)
+    if request.keep_prepared_txn:
+        return _kept(transaction, request, now_ms, new_producer_id)
+    if request.expected not in (None, transaction.client):
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    fenced = fence(
+        transaction,
+        now_ms=now_ms,
+        transaction_version=limits.transaction_version,
+        new_producer_id=new_producer_id,
+    )
+    return answered_with(fenced, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+def _unfit(request: InitProducerId, limits: Limits) -> ErrorCode | None:
+    """Why no state of the transactional id could make this request a good one."""
+    if (request.producer_id == NONE) != (request.epoch == NONE):
+        return ErrorCode.INVALID_REQUEST
+    if request.transactional_id is None:
+        return None
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if request.enable_2pc and not limits.two_phase_commit_enabled:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if request.keep_prepared_txn and not limits.two_phase_commit_enabled:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not request.enable_2pc and not 0 < request.timeout_ms <= limits.max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return None
+
+
+def _is_stranger(transaction: Transaction, expected: Identity | None) -> bool:
+    """The producer has an id that this transactional id does not remember."""
+    known = {transaction.producer_id, transaction.client.producer_id}
+    if transaction.previous is not None:
+        known.add(transaction.previous.producer_id)
+    return expected is not None and expected.producer_id not in known
+
+
+def _created(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Write:
+    created = Transaction(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, now_ms)
+    return Write(created, Result(producer_id, 0))
+
+
+def _next_identity(
+    transaction: Transaction,
+    expected: Identity | None,
+    timeout_ms: int,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> Decision:
+    """With no transaction open: the next epoch, or the same again for a repeated request."""
+    current = transaction.client
+    if expected is not None and expected == transaction.previous:
+        return _repeated(transaction, timeout_ms, now_ms)
+    if expected not in (None, current):
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    given = following(current, new_producer_id)
+    emptied = moved(
+        transaction,
+        State.EMPTY,
+        producer_id=given.producer_id,
+        epoch=given.epoch,
+        last_epoch=NONE if expected is None else current.epoch,
+        timeout_ms=timeout_ms,
+        started_ms=NONE,
+        updated_ms=now_ms,
+    )
+    return Write(emptied, Result(*given))
+
+
+def _repeated(transaction: Transaction, timeout_ms: int, now_ms: int) -> Decision:
+    result = Result(*transaction.client)
+    if transaction.state is State.EMPTY and transaction.timeout_ms == timeout_ms:
+        return Answered(result)
+    emptied = moved(
+        transaction,
+        State.EMPTY,
+        # It may be repeated once more.
+        previous_producer_id=transaction.previous_producer_id,
+        timeout_ms=timeout_ms,
+        started_ms=NONE,
+        updated_ms=now_ms,
+    )
+    return Write(emptied, result)
+
+
+def _kept(
+    transaction: Transaction,
+    request: InitProducerId,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> Decision:
+    """The open transaction stays as it is, for a new client that may only end it."""
+    current, expected = transaction.client, request.expected
+    ongoing = (transaction.producer_id, transaction.epoch)
+    if expected is not None and expected == transaction.previous:
+        return Answered(Result(*current, *ongoing))
+    if expected not in (None, current):
+        return Refused(ErrorCode.PRODUCER_FENCED)
+    given = following(current, new_producer_id)
+    kept = moved(
+        transaction,
+        State.ONGOING,
+        next_producer_id=given.producer_id,
+        next_producer_epoch=given.epoch,
+        previous_producer_id=current.producer_id,
+        last_epoch=NONE if expected is None else current.epoch,
+        # Once prepared, it never becomes one that may time out.
+        timeout_ms=NEVER_MS if request.enable_2pc else transaction.timeout_ms,
+        updated_ms=now_ms,
+    )
+    return Write(kept, Result(*given, *ongoing))

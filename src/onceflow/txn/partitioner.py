@@ -1,0 +1,10 @@
+"""Which partition of `__transaction_state` keeps a transactional id: Kafka's choice."""
+
+from __future__ import annotations
+
+from onceflow.records.java_hash import partition_by_hash
+
+
+def partition_for(transactional_id: str, partitions: int) -> int:
+    """The partition of `partitions` that keeps the transactional id."""
+    return partition_by_hash(transactional_id, partitions)

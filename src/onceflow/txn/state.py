@@ -1,0 +1,157 @@
+"""A transactional id as the coordinator knows it, and the one way from state to state.
+
+A `Transaction` never changes; `moved` makes its successor and refuses, naming the rule, every step
+that the table does not have, an epoch that goes back for a producer id, and an identity that is
+none. Nothing else changes a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from onceflow.errors import InvariantViolated
+
+NONE: Final = -1
+"""No producer id, no epoch, no time."""
+LARGEST_EPOCH: Final = 2**15 - 1
+"""No client is ever given it: it is kept for fencing the last one that a client can have."""
+NEVER_MS: Final = 2**31 - 1
+"""The timeout by which Kafka marks a transaction that takes part in a two-phase commit."""
+
+
+class State(Enum):
+    """Where a transactional id stands; the values are the numbers that Kafka stores."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+    @property
+    def title(self) -> str:
+        """The name that Kafka's tools print and filter by."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+_IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+_OPEN = frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE})
+
+LEGAL: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+    {
+        State.EMPTY: _IDLE,
+        State.ONGOING: _IDLE | {State.ONGOING},
+        State.PREPARE_COMMIT: frozenset({State.ONGOING}),
+        State.PREPARE_ABORT: _IDLE | {State.ONGOING, State.PREPARE_EPOCH_FENCE},
+        State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
+        State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
+        State.DEAD: _IDLE,
+        State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+    }
+)
+"""Which states each state may be reached from."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by the name of its topic."""
+
+    topic: str
+    partition: int
+
+
+class Identity(NamedTuple):
+    """Who a producer says it is."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No epoch is left that a client may have; the next one needs a new producer id."""
+        return self.epoch >= LARGEST_EPOCH - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id and its last or open transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    state: State
+    updated_ms: int
+    previous_producer_id: int = NONE
+    """Of the client that asked for the last change, where that change gave it another one."""
+    next_producer_id: int = NONE
+    """Of the client from the end of this transaction on, where it is decided already; while a
+    prepared transaction is kept, of the client that may end it."""
+    next_producer_epoch: int = NONE
+    """Goes with `next_producer_id`; a producer id that is new starts at 0."""
+    last_epoch: int = NONE
+    """Of the client that asked for the last change, if it may ask again."""
+    partitions: frozenset[TopicPartition] = frozenset()
+    started_ms: int = NONE
+    client_version: int = 0
+    """The transaction version that the client speaks: 2 is an epoch for each transaction."""
+
+    @property
+    def is_idle(self) -> bool:
+        """No transaction is open or being ended."""
+        return self.state in _IDLE
+
+    @property
+    def is_two_phase(self) -> bool:
+        """An outside coordinator decides: no timeout ends it."""
+        return self.timeout_ms == NEVER_MS
+
+    @property
+    def is_kept(self) -> bool:
+        """It is open, and its client has only come back to end it."""
+        return self.state in _OPEN and self.next_producer_id != NONE
+
+    @property
+    def client(self) -> Identity:
+        """Whom the coordinator listens to, now or as soon as what has been decided is done."""
+        if self.next_producer_id == NONE:
+            return Identity(self.producer_id, self.epoch)
+        return Identity(self.next_producer_id, max(self.next_producer_epoch, 0))
+
+    @property
+    def previous(self) -> Identity | None:
+        """What a client calls itself that did not get the answer to the last change."""
+        if self.last_epoch == NONE:
+            return None
+        known = self.previous_producer_id
+        return Identity(self.producer_id if known == NONE else known, self.last_epoch)
+
+
+def moved(transaction: Transaction, to: State, **changes: Any) -> Transaction:
+    """The transaction in another state, with other fields changed. The producer id that a change
+    takes away is remembered until the next change."""
+    if transaction.state not in LEGAL[to]:
+        raise InvariantViolated(
+            f"transactional id {transaction.transactional_id!r}: there is no way from "
+            f"{transaction.state.title} to {to.title}"
+        )
+    gone = changes.get("producer_id", transaction.producer_id) != transaction.producer_id
+    changes.setdefault("previous_producer_id", transaction.producer_id if gone else NONE)
+    successor = replace(transaction, state=to, **changes)
+    _check_identity(transaction, successor)
+    return successor
+
+
+def _check_identity(before: Transaction, after: Transaction) -> None:
+    went_back = after.producer_id == before.producer_id and after.epoch < before.epoch
+    if went_back or after.producer_id < 0 or not 0 <= after.epoch <= LARGEST_EPOCH:
+        raise InvariantViolated(
+            f"transactional id {before.transactional_id!r}: producer {before.producer_id} at epoch "
+            f"{before.epoch} cannot become {after.producer_id} at epoch {after.epoch}"
+        )

@@ -124,16 +124,18 @@ def test_the_last_batch_of_a_producer_stays_as_a_header_while_it_may_come_back()
     assert [batch.header.base_offset for batch in batches_of(log)] == [12, 13, 14]
 
 
-def test_transactions_are_left_alone_and_displace_nothing() -> None:
+def test_without_a_companion_compaction_ends_at_the_first_transaction() -> None:
     _, store, log = opened()
-    append(store, log, keyed([(b"a", b"old")]))
+    append(store, log, keyed([(b"a", b"1")]))
+    append(store, log, keyed([(b"a", b"2")]))
     append(store, log, keyed([(b"a", b"txn")], producer_id=3, sequence=0, transactional=True))
-    append(store, log, marker(3, 0, commit=False, coordinator_epoch=0, timestamp_ms=NOW_MS))
-    append(store, log, keyed([(b"b", b"1")]))
-    append(store, log, keyed([(b"b", b"2")]))
+    append(store, log, marker(3, 0, commit=True, coordinator_epoch=0, timestamp_ms=NOW_MS))
+    append(store, log, keyed([(b"a", b"3")]))
+    append(store, log, keyed([(b"a", b"4")]))
     seal_active(store, log)
     compact(store)
-    assert [batch.header.base_offset for batch in batches_of(log)] == [0, 1, 2, 4, 5]
+    assert [batch.header.base_offset for batch in batches_of(log)] == [1, 2, 3, 4, 5, 6]
+    assert log.compaction.cleaned_to == 2
 
 
 def test_timestamps_of_the_broker_survive() -> None:

@@ -54,6 +54,14 @@ def test_records_may_be_too_young_or_overdue() -> None:
     assert cleanable(clean + facts((20, 1), first=NOW_MS - 1001), 10, NOW_MS, late)[0] == 2
 
 
+def test_what_became_of_transactions_must_be_certain() -> None:
+    segments = facts((10, 100), (20, 100), (30, 100))
+    settings = LogConfig(min_cleanable_dirty_ratio=0)
+    assert cleanable(segments, 0, NOW_MS, settings, 29)[0] == 2
+    assert cleanable(segments, 0, NOW_MS, settings, 30)[0] == 3
+    assert cleanable(segments, 0, NOW_MS, settings, 9)[0] == 0
+
+
 def test_a_compacted_log_closes_segments_in_time_for_the_lag() -> None:
     _, store, log = opened(
         config(segment_bytes=100_000, max_compaction_lag_ms=500, min_cleanable_dirty_ratio=1)

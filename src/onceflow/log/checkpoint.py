@@ -15,8 +15,10 @@ from uuid import UUID
 
 from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt, NewerFormat
+from onceflow.log.flush import Flush, write_flushes
 from onceflow.log.journal import JournalStart
-from onceflow.log.partition_log import Flush, Mark
+from onceflow.log.partition_log import Mark
+from onceflow.log.side_files import write_whole
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk
 from onceflow.types import LogId
@@ -147,20 +149,8 @@ def read_checkpoint(disk: Disk) -> Checkpoint | None:
 
 def write_checkpoint(disk: Disk, checkpoint: Checkpoint, flushes: list[Flush]) -> Job:
     """Makes the files durable, then says so: never the other way round."""
-    for flush in flushes:
-        for file in flush.files:
-            file.sync()
-            yield
-    for flush in flushes:
-        for segment, offsets, times in flush.indexes:
-            _write_whole(disk, segment.path("index"), offsets)
-            yield
-            _write_whole(disk, segment.path("timeindex"), times)
-            yield
-        if flush.directory is not None:
-            disk.sync_dir(flush.directory)
-            yield
-    _write_whole(disk, _UNFINISHED, encode(checkpoint))
+    yield from write_flushes(disk, flushes)
+    write_whole(disk, _UNFINISHED, encode(checkpoint))
     yield
     # The root's names (new partition directories) must be durable before a checkpoint names them.
     disk.sync_dir(".")
@@ -168,10 +158,3 @@ def write_checkpoint(disk: Disk, checkpoint: Checkpoint, flushes: list[Flush]) -
     disk.rename(_UNFINISHED, PATH)
     yield
     disk.sync_dir(".")
-
-
-def _write_whole(disk: Disk, path: str, data: bytes) -> None:
-    file = disk.open(path, Access.CREATE)
-    file.truncate(0)
-    file.pwrite(0, data)
-    file.sync()

@@ -20,9 +20,10 @@ from onceflow.log.checkpoint import (
     SealedSegment,
     write_checkpoint,
 )
+from onceflow.log.flush import Flush
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal
-from onceflow.log.partition_log import Flush, Mark, PartitionLog
+from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.recovery import DELETED, remove_directory
 from onceflow.log.swap import Swap
 from onceflow.runtime.background import Job, Lane
@@ -176,12 +177,13 @@ class Checkpointer:
             flush.log.take_back(flush)
 
     def _set_free(self, capture: _Capture) -> None:
+        files: list[str] = []
         for flush in capture.flushes:
             for segment, _, _ in flush.indexes:
                 segment.release_indexes()
+            files += flush.log.side_files.saved(flush.beside)
         for log, swap in capture.swaps:
             log.finish_swap(swap)
-        files: list[str] = []
         for saved in capture.checkpoint.logs:
             durable = self._durable.get(saved.log_id)
             if durable is not None:

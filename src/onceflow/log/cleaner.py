@@ -7,13 +7,17 @@ copied without the records that a later one of their key displaces, as Kafka doe
   it, so that a reader who is behind learns of it, and goes in the first pass after that;
 - a record without a key goes; offsets and the order of records never change;
 - a batch without records goes too, unless it is the last of its producer in the part that is
-  compacted and that producer was there within `producer_id_expiration_ms`: then its header stays.
-- batches of transactions and their markers stay as they are (`retained.is_compactable`).
+  compacted and that producer was there within `producer_id_expiration_ms`: then its header stays;
+- records of aborted transactions go and displace nothing (`transactions.py`);
+- a marker stays while there is a batch of its transaction, then for `delete_retention_ms` from the
+  pass that finds none, and as long as it is the last of such a producer: it has the epoch.
+Without a companion nobody knows what became of transactions: then the log is compacted up to the
+first batch of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
 from onceflow.errors import ColumnsTooLarge, DiskFull, RecordError
@@ -29,11 +33,13 @@ from onceflow.log.cleaning import (
 from onceflow.log.compaction_plan import grouped
 from onceflow.log.index import Indexes
 from onceflow.log.record_rows import Rows, read_rows
-from onceflow.log.retained import is_compactable, with_records, without_records
+from onceflow.log.retained import with_records, without_records
 from onceflow.log.segment import CLEANED, scan, segment_path
-from onceflow.records.batch import StoredBatch, iter_stored, read_header
+from onceflow.log.side_files import ABORTED_INDEX, write_whole
+from onceflow.log.transactions import Kind, LastBatches, Outcomes, UnendedBatches, entries_from
+from onceflow.records.batch import BatchHeader, StoredBatch, iter_stored, read_header
 from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Access, Disk, File
+from onceflow.runtime.disk import Access, Disk
 
 _READ_BYTES = 64 << 10  # more small batches at a time keep the garbage collector busy
 _KEY_MEMORY = 64 << 20
@@ -55,9 +61,10 @@ def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
 
 
 def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
-    latest, end = yield from _latest_offsets(cleaning)
+    outcomes = Outcomes(cleaning.aborted)
+    latest, end = yield from _latest_offsets(cleaning, outcomes)
     sources = [each for each in cleaning.sources if each.base_offset < end]
-    judge = _Judge(cleaning, latest, end, (yield from _last_batches(cleaning, sources)))
+    judge = _Judge(cleaning, outcomes, latest, end, (yield from _last_batches(cleaning, sources)))
     for group in grouped(sources, cleaning.config.segment_bytes):
         cleaned = yield from _clean_group(disk, cleaning, group, judge)
         if cleaned is not None:
@@ -81,8 +88,10 @@ def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
         yield batches
 
 
-def _compactable(batches: list[StoredBatch]) -> list[StoredBatch]:
-    return [batch for batch in batches if is_compactable(batch.header.attributes)]
+def _committed(
+    batches: Iterable[StoredBatch], kind_of: Callable[[BatchHeader], Kind]
+) -> list[StoredBatch]:
+    return [batch for batch in batches if kind_of(batch.header) is Kind.COMMITTED]
 
 
 def _note(latest: dict[bytes | None, int], rows: Rows) -> int:
@@ -94,9 +103,12 @@ def _note(latest: dict[bytes | None, int], rows: Rows) -> int:
     return new * (_KEY_OVERHEAD + size // len(rows.keys)) if new else 0
 
 
-def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int], int]]:
+def _latest_offsets(
+    cleaning: Cleaning, outcomes: Outcomes
+) -> _Steps[tuple[dict[bytes | None, int], int]]:
     """The latest offset of each key in the dirty part, and where that part ends: before its real
-    end when keys take too much memory; the rest is left for the next pass."""
+    end when keys take too much memory, or the outcome of a transaction is not known; the rest is
+    left for the next pass."""
     latest: dict[bytes | None, int] = {}
     memory = 0
     end = cleaning.first_dirty
@@ -106,7 +118,10 @@ def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int],
         for batches in _chunks(cleaning, source):
             if batches[-1].header.next_offset <= cleaning.first_dirty:
                 continue
-            memory += _note(latest, read_rows(_compactable(batches)))
+            decided = outcomes.decided(batches)
+            memory += _note(latest, read_rows(_committed(decided, outcomes.kind_of)))
+            if len(decided) < len(batches):
+                return latest, max(end, batches[len(decided)].header.base_offset)
             end = batches[-1].header.next_offset
             if memory > _KEY_MEMORY:
                 return latest, end
@@ -116,44 +131,74 @@ def _latest_offsets(cleaning: Cleaning) -> _Steps[tuple[dict[bytes | None, int],
 
 
 def _last_batches(cleaning: Cleaning, sources: list[Source]) -> _Steps[set[int]]:
-    """The base offsets of the last batches of all producers that have not expired."""
-    last: dict[int, tuple[int, int]] = {}
+    """The base offsets of the last batches and markers of all producers that have not expired."""
+    last = LastBatches()
     for source in sources:
         for _, header in scan(source.file, 0, source.size):
-            if header.producer_id >= 0 and not header.is_control:
-                last[header.producer_id] = header.base_offset, header.max_timestamp
+            last.meets(header)
         yield
     oldest = cleaning.now_ms - cleaning.config.producer_id_expiration_ms
-    return {offset for offset, timestamp in last.values() if timestamp >= oldest}
+    return last.of_producers_since(oldest)
 
 
 class _Judge:
-    """Decides what is left of each batch."""
+    """Decides what is left of each batch; asked of all of them, in their order."""
 
     def __init__(
         self,
         cleaning: Cleaning,
+        outcomes: Outcomes,
         latest: dict[bytes | None, int],
         end: int,
         last_batches: set[int],
     ) -> None:
+        self._outcomes = outcomes
+        self._unended = UnendedBatches()
         self._now_ms = cleaning.now_ms
         self._delete_horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
         self._latest = latest
-        self._end = end
+        self.end = end
         self._last_batches = last_batches
 
     def retained(self, batches: list[StoredBatch]) -> Iterator[StoredBatch]:
-        rows = read_rows(_compactable(batches))
+        rows = read_rows(_committed(batches, self._kind_of))
         row = 0
         for batch in batches:
+            kind = self._kind_of(batch.header)
             kept: StoredBatch | None = batch
-            if is_compactable(batch.header.attributes):
-                if batch.header.base_offset < self._end:
-                    kept = self._filtered(batch, rows, row)
+            ends_nothing = self._unended.meets(batch.header, kind)
+            if kind is Kind.COMMITTED:
+                kept = self._filtered(batch, rows, row)
                 row += batch.header.record_count
+            elif kind is Kind.ABORTED:
+                kept = self._emptied(batch)
+            elif ends_nothing:
+                kept = self._without_use(batch)
             if kept is not None:
                 yield kept
+
+    def _kind_of(self, header: BatchHeader) -> Kind:
+        """Nothing is decided from `end` on."""
+        return self._outcomes.kind_of(header) if header.base_offset < self.end else Kind.UNKNOWN
+
+    def _emptied(self, batch: StoredBatch) -> StoredBatch | None:
+        if batch.header.base_offset not in self._last_batches:
+            return None
+        return without_records(batch) if batch.header.record_count else batch
+
+    def _without_use(self, marker: StoredBatch) -> StoredBatch | None:
+        """What is left of a marker to whose transaction nothing belongs any more."""
+        header = marker.header
+        if not header.has_delete_horizon:
+            read_rows([marker])  # raises when it is not sound
+            return with_records(
+                marker,
+                bytearray(b"\1"),
+                max_timestamp=header.max_timestamp,
+                delete_horizon=self._delete_horizon,
+            )
+        is_due = header.base_timestamp <= self._now_ms
+        return None if is_due and header.base_offset not in self._last_batches else marker
 
     def _filtered(self, batch: StoredBatch, rows: Rows, row: int) -> StoredBatch | None:
         """What is left of a batch whose records are those from `row` on."""
@@ -163,10 +208,7 @@ class _Judge:
         keep = bytearray(self._is_kept(rows, each, expired) for each in span)
         kept = [each for each, is_kept in zip(span, keep, strict=True) if is_kept]
         if not kept:
-            is_last = header.base_offset in self._last_batches
-            if header.record_count:
-                return without_records(batch) if is_last else None
-            return batch if is_last else None
+            return self._emptied(batch)
         tombstones = any(rows.is_dead[each] for each in kept)
         sets_horizon = tombstones and not header.has_delete_horizon
         if len(kept) == len(span) and not sets_horizon:
@@ -194,17 +236,13 @@ class _Writer:
         self._disk = disk
         self._directory = directory
         self._base_offset = base_offset
-        self._file = self._create("log")
+        self._file = disk.open(self.path("log"), Access.CREATE)
+        self._file.truncate(0)
         self.indexes = Indexes.empty(interval)
         self.size = 0
 
     def path(self, suffix: str) -> str:
         return segment_path(self._directory, self._base_offset, suffix) + CLEANED
-
-    def _create(self, suffix: str) -> File:
-        file = self._disk.open(self.path(suffix), Access.CREATE)
-        file.truncate(0)
-        return file
 
     def write(self, batches: list[StoredBatch]) -> None:
         data = b"".join(batch.buffer for batch in batches)
@@ -215,19 +253,32 @@ class _Writer:
         self.indexes.note(facts, self.size, self._base_offset)
         self.size += len(data)
 
-    def finish(self) -> Job:
+    def finish(self, aborted_index: bytes) -> Job:
         """Makes the files durable; their names are not yet."""
         self._file.sync()
         yield
-        for suffix, data in zip(("index", "timeindex"), self.indexes.to_bytes(), strict=True):
-            file = self._create(suffix)
-            file.pwrite(0, data)
-            file.sync()
+        offsets, times = self.indexes.to_bytes()
+        files = {"index": offsets, "timeindex": times}
+        if aborted_index:
+            files[ABORTED_INDEX] = aborted_index
+        for suffix, data in files.items():
+            write_whole(self._disk, self.path(suffix), data)
             yield
 
     def discard(self) -> None:
         self._file.close()
         self._disk.unlink(self.path("log"))
+
+
+def _aborted_index(disk: Disk, directory: str, group: list[Source], end: int) -> bytes:
+    """Of aborted transactions, those that reach behind what is compacted."""
+    found: list[bytes] = []
+    for source in group:
+        path = segment_path(directory, source.base_offset, ABORTED_INDEX)
+        if source.end_offset > end and disk.exists(path):
+            file = disk.open(path, Access.READ)
+            found += entries_from(file.pread(0, file.size()), end)
+    return b"".join(found)
 
 
 def _clean_group(
@@ -247,7 +298,7 @@ def _clean_group(
             writer.write(retained)
             yield
     if writer.size and is_changed:
-        yield from writer.finish()
+        yield from writer.finish(_aborted_index(disk, cleaning.directory, group, judge.end))
     else:
         writer.discard()
         if not is_changed:

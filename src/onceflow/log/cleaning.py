@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +45,8 @@ class Cleaning:
     directory: str
     sources: tuple[Source, ...]
     first_dirty: int
+    aborted: Sequence[tuple[int, int, int]] | None
+    """Aborted transactions as `Companion.aborted` gives them; None when there is no companion."""
     config: LogConfig
     now_ms: int
     should_stop: Callable[[], bool]

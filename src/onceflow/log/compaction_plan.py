@@ -2,7 +2,8 @@
 
 The words are Kafka's: segments below `cleaned_to` have been compacted, the others are dirty. Only
 sealed segments that a durable checkpoint names are looked at, so never the active one, and of those
-only the ones before the first with a record younger than `min_compaction_lag_ms`.
+only the ones before the first with a record younger than `min_compaction_lag_ms`, or of a
+transaction whose outcome is not certain.
 """
 
 from __future__ import annotations
@@ -37,13 +38,19 @@ class DirtySegment(NamedTuple):
 
 
 def cleanable(
-    segments: Iterable[DirtySegment], cleaned_to: int, now_ms: int, config: LogConfig
+    segments: Iterable[DirtySegment],
+    cleaned_to: int,
+    now_ms: int,
+    config: LogConfig,
+    unstable: int | None = None,
 ) -> tuple[int, float]:
     """How many of the segments, from the first on, would be compacted now, and how dirty those
-    are; no segments at all when that is not worth it yet."""
+    are; no segments at all when that is not worth it yet. None that reaches behind `unstable`."""
     count = clean = dirty = 0
     overdue = False
     for segment in segments:
+        if unstable is not None and segment.end_offset > unstable:
+            break
         if segment.end_offset > cleaned_to:
             if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
                 break

@@ -55,7 +55,8 @@ def _cleanable(log: PartitionLog, now_ms: int) -> tuple[list[Segment], float]:
         )
         for each in segments
     ]
-    count, ratio = cleanable(facts, state.cleaned_to, now_ms, log.config)
+    unstable = None if log.companion is None else log.companion.first_unstable()
+    count, ratio = cleanable(facts, state.cleaned_to, now_ms, log.config, unstable)
     return segments[:count], ratio
 
 
@@ -116,10 +117,12 @@ class Compactor:
             )
             for each in segments
         )
+        start, end = sources[0].base_offset, sources[-1].end_offset
         cleaning = Cleaning(
             directory=log.directory,
             sources=sources,
-            first_dirty=max(log.compaction.cleaned_to, sources[0].base_offset),
+            first_dirty=max(log.compaction.cleaned_to, start),
+            aborted=None if log.companion is None else log.companion.aborted(start, end),
             config=log.config,
             now_ms=self._now_ms,
             should_stop=lambda: self._is_stopped or log.is_deleted,
@@ -140,6 +143,7 @@ class Compactor:
             self._ended(log)
         elif not outcome.segments:
             state.cleaned_to = outcome.cleaned_to
+            log.side_files.compacted(outcome.cleaned_to)
             self._ended(log)
         else:
             state.swap = self._swap(log, outcome)

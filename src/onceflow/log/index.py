@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import islice
 from operator import lt
@@ -67,6 +67,11 @@ class OffsetIndex:
         if at < 0 or self.positions[at] <= above:
             return None
         return self.offsets[at], self.positions[at]
+
+    def first_start_from(self, position: int) -> int | None:
+        """The last offset of the first indexed batch that starts at `position` or behind it."""
+        at = bisect_left(self.positions, position)
+        return self.offsets[at] if at < len(self.positions) else None
 
     def __len__(self) -> int:
         return len(self.offsets)

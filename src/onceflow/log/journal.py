@@ -40,6 +40,13 @@ class JournalStart(NamedTuple):
     previous_crc: int
 
 
+class JournalTotals(NamedTuple):
+    """What a journal has written since it was opened: each group was one synchronous write."""
+
+    groups: int
+    bytes: int
+
+
 class Ticket:
     """Completes when the group that holds an append is durable, or has failed."""
 
@@ -127,6 +134,7 @@ class Journal:
         self._spare = _Arena(_FIRST_ARENA)
         self._gathering = _Group(_Arena(_FIRST_ARENA))
         self._in_flight: _Group | None = None
+        self._written_bytes = 0
         self._kick_due = False
         self.failure: Exception | None = None
         self.lacks_room = False
@@ -145,6 +153,13 @@ class Journal:
             ring.current.size,
             ring.position,
             self._previous_crc,
+        )
+
+    @property
+    def totals(self) -> JournalTotals:
+        """Of the groups that are durable."""
+        return JournalTotals(
+            self._sequence - 1 - (self._in_flight is not None), self._written_bytes
         )
 
     @property
@@ -190,7 +205,8 @@ class Journal:
         group.effects.append(effect)
         if urgent:
             group.urgent = True
-            self.kick_soon()
+            if self._in_flight is None:
+                self.kick_soon()
         return group.ticket
 
     def flush(self) -> Ticket:
@@ -251,6 +267,7 @@ class Journal:
             self.fail(error)
             return
         self._in_flight = None
+        self._written_bytes += padded(group.length)
         self._spare = group.arena
         for effect in group.effects:
             effect()

@@ -8,26 +8,28 @@ memory and the page cache only; the store decides when, and makes it durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
 from onceflow.log.batch_walk import Facts, facts_of
+from onceflow.log.companion import Companion
 from onceflow.log.config import LogConfig
 from onceflow.log.directories import directory_name
 from onceflow.log.files import OpenFiles
+from onceflow.log.flush import Flush
 from onceflow.log.journal_format import log_key
 from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segment import Segment
-from onceflow.log.swap import SUFFIXES, CompactionState, Swap
+from onceflow.log.side_files import SideFileKeeper
+from onceflow.log.swap import CompactionState, Swap, files_of
 from onceflow.log.time_search import TimestampedOffset, latest_record, offset_for_time
 from onceflow.records.batch import BatchHeader, Buffer
 from onceflow.runtime.disk import Disk, File
 from onceflow.types import LogId
 
-_MAX_RELATIVE_OFFSET = 2**31 - 1
 _HINTS = 16
 
 
@@ -48,16 +50,6 @@ class Span(NamedTuple):
 
     def read(self) -> bytes:
         return self.file.pread(self.position, self.length)
-
-
-class Flush(NamedTuple):
-    """What a checkpoint has to make durable of one log."""
-
-    log: PartitionLog
-    files: tuple[File, ...]
-    indexes: tuple[tuple[Segment, bytes, bytes], ...]
-    directory: str | None
-    """Set when names in it have changed."""
 
 
 class PartitionLog:
@@ -90,6 +82,7 @@ class PartitionLog:
         self._names_changed = False
         self._hints: dict[int, tuple[int, int]] = {}
         self.compaction = CompactionState()
+        self.side_files = SideFileKeeper(disk, self.directory)
 
     @classmethod
     def create(
@@ -125,6 +118,16 @@ class PartitionLog:
         return Mark(active.end_offset, active.base_offset, active.size)
 
     @property
+    def companion(self) -> Companion | None:
+        """Set by whoever has one; it learns at once how far the log is compacted."""
+        return self.side_files.companion
+
+    @companion.setter
+    def companion(self, companion: Companion) -> None:
+        self.side_files.companion = companion
+        self.side_files.compacted(self.compaction.cleaned_to)
+
+    @property
     def size(self) -> int:
         """Bytes of all segments."""
         return sum(segment.size for segment in self.segments)
@@ -133,60 +136,33 @@ class PartitionLog:
 
     def append(self, header: BatchHeader, data: Buffer) -> Mark:
         """Puts a batch at the end; refuses with `DiskFull` without a trace."""
-        if header.base_offset != self.end_offset:
+        active = self.segments[-1]
+        facts = facts_of(header)
+        if facts[1] != active.end_offset:
             raise InvariantViolated(
                 f"offsets-are-contiguous: {header.base_offset} appended at {self.end_offset} "
                 f"of {self.topic}-{self.log_id.partition}"
             )
-        facts = facts_of(header)
-        if self._must_roll(facts):
+        if active.size and active.is_full_for(facts, self.config):
             self.roll()
-        active = self.segments[-1]
-        active.append(facts, data)
-        self._dirty[active.base_offset] = active.file
+            active = self.segments[-1]
+        active.append((facts,), data)
+        if active.base_offset not in self._dirty:
+            self._dirty[active.base_offset] = active.file
         return Mark(active.end_offset, active.base_offset, active.size)
 
     def append_run(self, batches: Sequence[Facts], data: Sequence[Buffer]) -> None:
         """`append` for each of many batches that follow one another, with few writes."""
         done = 0
         while done < len(batches):
-            if self._must_roll(batches[done]):
-                self.roll()
             active = self.segments[-1]
-            stop = done + self._fitting(islice(batches, done, None))
-            active.append_run(batches[done:stop], data[done:stop])
+            if active.size and active.is_full_for(batches[done], self.config):
+                self.roll()
+                active = self.segments[-1]
+            stop = done + active.fitting(islice(batches, done, None), self.config)
+            active.append(batches[done:stop], b"".join(data[done:stop]))
             self._dirty[active.base_offset] = active.file
             done = stop
-
-    def _must_roll(self, batch: Facts) -> bool:
-        active = self.segments[-1]
-        if not active.size:
-            return False
-        size, _, last_offset, max_timestamp = batch
-        config = self.config
-        return (
-            active.size + size > config.segment_bytes
-            or max_timestamp - active.first_timestamp > config.roll_ms
-            or last_offset - active.base_offset > _MAX_RELATIVE_OFFSET
-            or (len(active.indexes.offsets) + 1) * 8 > config.segment_index_bytes
-        )
-
-    def _fitting(self, batches: Iterable[Facts]) -> int:
-        """How many of the batches go into the active segment; the first one does. With many index
-        entries it may be fewer than one by one: where a log is cut into files has no meaning."""
-        active, config = self.segments[-1], self.config
-        room = config.segment_bytes - active.size
-        latest = active.first_timestamp + config.roll_ms
-        last = active.base_offset + _MAX_RELATIVE_OFFSET
-        count = 0
-        for size, _, last_offset, max_timestamp in batches:
-            if not active.size and not count:
-                latest = max_timestamp + config.roll_ms
-            elif count and (size > room or max_timestamp > latest or last_offset > last):
-                break
-            room -= size
-            count += 1
-        return max(1, min(count, config.segment_index_bytes // 8 - len(active.indexes.offsets)))
 
     def roll(self) -> None:
         """Starts a new segment at the end. No event of the order: recovery may roll elsewhere."""
@@ -198,17 +174,18 @@ class PartitionLog:
         self._dirty[sealed.base_offset] = sealed.file
         sealed.seal()
         self._names_changed = True
+        self.side_files.sealed(sealed.base_offset, base)
 
     def settle(self, mark: Mark) -> None:
         """All up to `mark` is durable."""
-        if mark.offset < self.durable.offset:
+        if mark[0] < self.durable[0]:
             raise InvariantViolated(f"high-watermark-never-goes-back: {mark} < {self.durable}")
-        self.durable = self._on_active(mark)
+        self.durable = mark if mark[1] == self.segments[-1].base_offset else self._on_active(mark)
 
     def _on_active(self, mark: Mark) -> Mark:
         """The end of a sealed segment is the start of the next: then the sealed one may go."""
-        base = self.active.base_offset
-        return Mark(base, base, 0) if mark.offset == base else mark
+        base = self.segments[-1].base_offset
+        return Mark(base, base, 0) if mark[0] == base else mark
 
     def mark_at(self, offset: int) -> Mark:
         """Where an offset between two durable batches lies."""
@@ -235,7 +212,8 @@ class PartitionLog:
         self._hints.clear()
         self.durable = mark
         self.compaction.cleaned_to = min(self.compaction.cleaned_to, mark.offset)
-        return [path for segment in removed for path in self._paths(segment)]
+        gone = [path for segment in removed for path in files_of(segment)]
+        return gone + self.side_files.cut(mark.segment, mark.offset)
 
     def collect_flush(self, *, closing: bool = False) -> Flush:
         """Everything that is not durable yet, handed over: it is not collected again."""
@@ -244,11 +222,15 @@ class PartitionLog:
             for segment in (self.segments if closing else self.segments[:-1])
             if not segment.indexes_saved
         ]
+        if closing:
+            self.side_files.stopping(self.active.base_offset, self.end_offset)
+        beside = self.side_files.collect(self.durable.offset)
         flush = Flush(
             self,
             tuple(self._dirty.values()),
             tuple((segment, *segment.indexes.to_bytes()) for segment in unsaved),
-            self.directory if self._names_changed or unsaved else None,
+            beside,
+            self.directory if self._names_changed or unsaved or beside else None,
         )
         for segment in unsaved:
             segment.indexes_saved = True
@@ -259,6 +241,7 @@ class PartitionLog:
         """The data files were synced, but there was no room for the rest: it is due again."""
         for segment, _, _ in flush.indexes:
             segment.indexes_saved = False
+        self.side_files.take_back(flush.beside)
         self._names_changed = True
 
     def files_changed(self) -> None:
@@ -300,10 +283,7 @@ class PartitionLog:
         dropped, self.segments = self.segments[:count], self.segments[count:]
         for segment in dropped:
             self._files.forget(segment.path("log"))
-        return [path for segment in dropped for path in self._paths(segment)]
-
-    def _paths(self, segment: Segment) -> list[str]:
-        return [segment.path(suffix) for suffix in SUFFIXES]
+        return [path for segment in dropped for path in files_of(segment)]
 
     def finish_swap(self, swap: Swap) -> None:
         """Compacted segments take over, here and on the disk."""
@@ -314,6 +294,7 @@ class PartitionLog:
         self._hints.clear()
         swap.is_done = True
         self.compaction.cleaned_to = swap.cleaned_to
+        self.side_files.compacted(swap.cleaned_to)
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -335,10 +316,33 @@ class PartitionLog:
             self._hint(self.durable.offset, self.durable)
         return Span(segment.file, position, max(stop - position, 0))
 
+    def spans(self, offset: int) -> Iterator[Span]:
+        """All durable batches from the one that holds `offset` on: a span for each segment."""
+        for segment in islice(self.segments, self._segment_at(offset), None):
+            position = self._position_of(segment, offset) if offset > segment.base_offset else 0
+            length = self._stop(segment, self.durable.offset) - position
+            if length > 0:
+                yield Span(segment.file, position, length)
+
+    def bound_of(self, offset: int, span: Span) -> int:
+        """An offset above all in a span that was read from `offset`; the index makes it a near
+        one."""
+        segment, _ = self._locate(offset)
+        found = segment.indexes.offsets.first_start_from(span.position + span.length)
+        return segment.end_offset if found is None else segment.base_offset + found + 1
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """What the companion has kept of its state below certain offsets, newest first. None below
+        what was deleted or compacted: of what came behind it, something may be missing."""
+        lowest = max(self.start_offset, self.compaction.cleaned_to)
+        return self.side_files.snapshots(lowest, self.end_offset)
+
     def _segment_of(self, offset: int) -> Segment:
         return self.segments[self._segment_at(offset)]
 
     def _segment_at(self, offset: int) -> int:
+        if offset >= self.segments[-1].base_offset:
+            return len(self.segments) - 1
         at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
         return max(at, 0)
 

@@ -28,6 +28,7 @@ from onceflow.log.journal_reader import JournalChain
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.replay import Replay
 from onceflow.log.segment import CLEANED, Segment, segment_base, segment_path
+from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
 from onceflow.runtime.disk import Access, Disk
 
 STRAY = ".stray"
@@ -72,7 +73,7 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
     for each in found:
         if checkpoint.durability is Durability.OS and not checkpoint.clean:
             dropped += each.extend()
-        each.trim()
+        each.trim(clean=checkpoint.clean)
         catalog.logs[each.saved.log_id] = each.open()
     replay = _replay(catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
@@ -203,7 +204,7 @@ class _Found:
                 end, position = last + 1, position + size
         return end, position
 
-    def trim(self) -> None:
+    def trim(self, *, clean: bool) -> None:
         """Removes what lies outside the log: behind its durable end, below its start, beside it;
         compacted files that the checkpoint names take their place."""
         live = {segment.base_offset for segment in self._segments}
@@ -211,7 +212,7 @@ class _Found:
             path = f"{self._directory}/{entry.name}"
             if base in live and base in self.saved.swapped and path.endswith(CLEANED):
                 self._disk.rename(path, path.removesuffix(CLEANED))
-            elif base not in live or path.endswith(CLEANED):
+            elif not self._belongs(base, entry.name, live, clean=clean):
                 self._disk.unlink(path)
             else:
                 continue
@@ -219,6 +220,15 @@ class _Found:
         if self._sizes[self._end.segment] > self._end.position:
             self._segments[-1].file.truncate(self._end.position)
             self._trimmed = True
+
+    def _belongs(self, base: int, name: str, live: set[int], *, clean: bool) -> bool:
+        """Whether a file is of the log up to its checkpoint, and has its final name."""
+        if name.endswith((CLEANED, UNFINISHED)):
+            return False
+        if _is_snapshot(name):
+            return base <= self.saved.end.offset
+        may_be_ahead = base >= self.saved.end.segment and not clean
+        return base in live and not (may_be_ahead and name.endswith(f".{ABORTED_INDEX}"))
 
     def open(self) -> PartitionLog:
         log = PartitionLog(
@@ -231,9 +241,18 @@ class _Found:
             config=self._config,
         )
         log.compaction.cleaned_to = self.saved.cleaned_to
+        log.side_files.trust(
+            offset
+            for offset, entry in self._files_here
+            if _is_snapshot(entry.name) and offset <= self.saved.end.offset
+        )
         if self._trimmed:
             log.files_changed()
         return log
+
+
+def _is_snapshot(name: str) -> bool:
+    return name.endswith(f".{SNAPSHOT}")
 
 
 def _verify_journal(journal: JournalChain | None) -> set[str]:

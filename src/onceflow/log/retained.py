@@ -13,11 +13,9 @@ from onceflow.log.record_rows import address, section_of
 from onceflow.log.retain_kernel import retain
 from onceflow.records.batch import (
     CODEC_MASK,
-    CONTROL_BIT,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
-    TRANSACTIONAL_BIT,
     StoredBatch,
     seal,
 )
@@ -73,10 +71,3 @@ def without_records(batch: StoredBatch) -> StoredBatch:
         record_count=0,
     )
     return sealed.assign(header.base_offset, header.leader_epoch)
-
-
-def is_compactable(attributes: int) -> bool:
-    """Whether compaction may look at the records of a batch. Not so of transactions: what became
-    of them is said by a marker further on, and until that is taken into account here, their
-    records and markers all stay, and displace nothing."""
-    return not attributes & (TRANSACTIONAL_BIT | CONTROL_BIT)

@@ -19,6 +19,8 @@ from onceflow.log.index import Indexes
 from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
 from onceflow.runtime.disk import Access, Disk, File
 
+_MAX_RELATIVE_OFFSET = 2**31 - 1
+"""Of an offset in a segment to its base: what the indexes have room for."""
 _SEARCH_READ = 1 << 13
 CLEANED = ".cleaned"
 """Behind the name of a file that compaction has made to stand in for the one of that name."""
@@ -165,24 +167,49 @@ class Segment:
             self._first_timestamp = read_header(head).max_timestamp if head else -1
         return self._first_timestamp
 
-    def append(self, batch: Facts, data: Buffer) -> None:
-        """Puts the batch into the page cache. On any error the segment is as it was."""
-        self._append((batch,), data)
+    def is_full_for(self, batch: Facts, config: LogConfig) -> bool:
+        """Whether a batch behind those that are there has to go into a new segment."""
+        size, _, last_offset, max_timestamp = batch
+        first_timestamp, indexes = self._first_timestamp, self._indexes
+        if first_timestamp is None:
+            first_timestamp = self.first_timestamp
+        if indexes is None:
+            indexes = self.indexes
+        return (
+            self.size + size > config.segment_bytes
+            or max_timestamp - first_timestamp > config.roll_ms
+            or last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
+            or (len(indexes.offsets.offsets) + 1) * 8 > config.segment_index_bytes
+        )
 
-    def append_run(self, batches: Sequence[Facts], data: Iterable[Buffer]) -> None:
-        """`append` for each of many, in one write."""
-        self._append(batches, b"".join(data))
+    def fitting(self, batches: Iterable[Facts], config: LogConfig) -> int:
+        """How many of the batches go in here; the first one does. With many index entries it may
+        be fewer than one by one: where a log is cut into files has no meaning."""
+        room = config.segment_bytes - self.size
+        latest = self.first_timestamp + config.roll_ms
+        last = self.base_offset + _MAX_RELATIVE_OFFSET
+        count = 0
+        for size, _, last_offset, max_timestamp in batches:
+            if not self.size and not count:
+                latest = max_timestamp + config.roll_ms
+            elif count and (size > room or max_timestamp > latest or last_offset > last):
+                break
+            room -= size
+            count += 1
+        return max(1, min(count, config.segment_index_bytes // 8 - len(self.indexes.offsets)))
 
-    def _append(self, batches: Sequence[Facts], data: Buffer) -> None:
-        if self._file is None:
-            self._file = self._disk.open(self.path("log"), Access.WRITE)
+    def append(self, batches: Sequence[Facts], data: Buffer) -> None:
+        """Puts batches that follow one another into the page cache, in one write. On any error
+        the segment is as it was."""
         file, position = self._file, self.size
+        if file is None:
+            file = self._file = self._disk.open(self.path("log"), Access.WRITE)
         try:
             file.pwrite(position, data)
         except DiskFull:
             file.truncate(position)  # a part of it may be there
             raise
-        self.indexes.note(batches, position, self.base_offset)
+        (self._indexes or self.indexes).note(batches, position, self.base_offset)
         if position == 0:
             self._first_timestamp = batches[0][3]
         self.size = position + len(data)

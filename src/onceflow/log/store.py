@@ -30,14 +30,14 @@ from onceflow.log.config import LogConfig
 from onceflow.log.directories import is_log_directory
 from onceflow.log.files import OpenFiles
 from onceflow.log.jobs import Jobs
-from onceflow.log.journal import Journal, Ticket
+from onceflow.log.journal import Journal, JournalTotals, Ticket
 from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.space import Space
-from onceflow.log.urgency import Purpose, is_urgent
+from onceflow.log.urgency import Purpose, is_urgent, may_use_reserve
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Background
 from onceflow.runtime.disk import Disk, File
@@ -149,6 +149,11 @@ class LogStore:
         """What is gathered for the journal and not yet being written: a measure of pressure."""
         return self._journal.gathered_bytes if self._journal is not None else 0
 
+    @property
+    def journal_totals(self) -> JournalTotals | None:
+        """What the journal has written; None without one."""
+        return self._journal.totals if self._journal is not None else None
+
     # --- changes ------------------------------------------------------------------------------
 
     def append(
@@ -156,19 +161,20 @@ class LogStore:
     ) -> Ticket:
         """Appends a batch whose base offset is `log.end_offset`. `DiskFull`, `StoreBusy` and
         `StoreFailed` leave no trace."""
-        header, data = batch.header, batch.buffer
-        self._check_running(log)
-        if purpose is not Purpose.METADATA:  # a few bytes, and deleting a topic makes room
-            self._space.take(len(data))
-        self._make_room(len(data))
+        header, data = batch
+        size = len(data)
+        if self.failure is not None or self._is_closed or log.is_deleted:
+            self._check_running(log)
+        if not may_use_reserve(purpose):
+            self._space.take(size)
+        self._make_room(size)
         try:
             mark = log.append(header, data)
         except DiskFailed as error:
             self._fail(error)
             raise
-        ticket = self._order(
-            EntryKind.APPEND, log, header.base_offset, data, purpose, partial(log.settle, mark)
-        )
+        effect = partial(log.settle, mark)
+        ticket = self._order(EntryKind.APPEND, log, header[0], data, purpose, effect)
         return self._catalog_changed(ticket) if purpose is Purpose.METADATA else ticket
 
     def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:

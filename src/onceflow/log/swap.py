@@ -13,10 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.log.segment import CLEANED, Segment
+from onceflow.log.side_files import ABORTED_INDEX
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Disk
 
-SUFFIXES = ("log", "index", "timeindex")
+_SUFFIXES = ("log", "index", "timeindex")
+
+
+def files_of(segment: Segment) -> list[str]:
+    """All that there may be of a segment on the disk."""
+    return [segment.path(suffix) for suffix in (*_SUFFIXES, ABORTED_INDEX)]
 
 
 @dataclass(slots=True, eq=False)
@@ -44,16 +50,21 @@ class Swap:
     def rename(self, disk: Disk) -> None:
         """Gives the new files the old names. A reader of an old file keeps that one."""
         for segment in self.new:
-            for suffix in SUFFIXES:
+            for suffix in _SUFFIXES:
                 disk.rename(segment.path(suffix) + CLEANED, segment.path(suffix))
+            index = segment.path(ABORTED_INDEX)
+            if disk.exists(index + CLEANED):
+                disk.rename(index + CLEANED, index)
+            elif disk.exists(index):
+                disk.unlink(index)
 
     def remove_old(self, disk: Disk, directory: str) -> Job:
         """Removes the files whose names nobody took, and makes all the names durable."""
         for segment in self.old:
             if segment.base_offset not in self.bases:
-                for suffix in SUFFIXES:
-                    if disk.exists(segment.path(suffix)):
-                        disk.unlink(segment.path(suffix))
+                for path in files_of(segment):
+                    if disk.exists(path):
+                        disk.unlink(path)
                         yield
         disk.sync_dir(directory)
 

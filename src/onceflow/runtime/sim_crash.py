@@ -153,3 +153,28 @@ def crash_images(
                     yield Image(boundary, f"subset {number}", cut.image(_subset(pending, rand)))
         if boundary < stop:
             cut.step(boundary, disk.ops[boundary])
+
+
+def sampled_images(
+    disk: SimDisk, *, seed: int, others: int, first: int = 0, last: int | None = None
+) -> Iterator[Image]:
+    """At every boundary from `first` to `last`: nothing and all of what was not synced, and some
+    `others` of its images, chosen by seed. For where judging all of them would take hours."""
+    rand = random.Random(seed)
+    cut = _Cut(disk)
+    stop = len(disk.ops) if last is None else last
+    for boundary in range(stop + 1):
+        if boundary >= first:
+            pending = list(cut.pending.values())
+            yield Image(boundary, "nothing unsynced", cut.image([]))
+            if pending:
+                yield Image(boundary, "all unsynced", cut.image(pending))
+            for number in range(others if len(pending) > 1 else 0):
+                if rand.random() < 0.5:
+                    chosen, kind = _subset(pending, rand), f"subset {number}"
+                else:
+                    op = rand.choice(pending)
+                    chosen, kind = _without(pending, op), f"all but {type(op).__name__}"
+                yield Image(boundary, kind, cut.image(chosen))
+        if boundary < stop:
+            cut.step(boundary, disk.ops[boundary])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from onceflow.broker.group_service import FoundOffsets, GroupService, Outcome
-from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.group_service import GroupService, Outcome
+from onceflow.broker.promise import Answer, Promise, then
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,
@@ -18,18 +18,19 @@ from onceflow.group.events import (
     JoinResult,
     OffsetEntry,
     OffsetQuery,
+    Producer,
     SyncRequest,
     SyncResult,
+    TxnCommitRequest,
 )
+from onceflow.group.lookup import FoundOffset, FoundOffsets
 from onceflow.group.state import Group, Protocol, State
 from onceflow.runtime.rand import SimRand
 from onceflow.wire.error_code import ErrorCode
+from tests.unit.group_log import WALL_MS, BenchLog
 
 T = TypeVar("T")
-Done = Callable[[Exception | None], None]
-Record = tuple[bytes, bytes | None]
 
-WALL_MS = 1_700_000_000_000
 TOPICS = {"orders": 4, "clicks": 2}
 
 
@@ -69,37 +70,6 @@ class _Call:
         self.is_cancelled = True
 
 
-class BenchLog:
-    """Keeps what is appended. While `is_holding`, appends become durable on `release` only."""
-
-    def __init__(self) -> None:
-        self.records: dict[int, list[Record]] = {}
-        self.is_holding = False
-        self.failure: Exception | None = None
-        self._held: list[tuple[int, Sequence[Record], Done]] = []
-
-    def append(self, partition: int, records: Sequence[Record], done: Done) -> None:
-        if self.is_holding:
-            self._held.append((partition, records, done))
-        else:
-            self._settle(partition, records, done)
-
-    @property
-    def held(self) -> int:
-        return len(self._held)
-
-    def release(self, number: int | None = None) -> None:
-        held = self._held[:number]
-        del self._held[:number]
-        for each in held:
-            self._settle(*each)
-
-    def _settle(self, partition: int, records: Sequence[Record], done: Done) -> None:
-        if self.failure is None:
-            self.records.setdefault(partition, []).extend(records)
-        done(self.failure)
-
-
 class Asked(Generic[T]):
     """A request that was sent, and its answer when there is one."""
 
@@ -137,9 +107,9 @@ class Bench:
             self.log,
             lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
         )
-        for partition, records in self.log.records.items():
-            for key, value in records:
-                self.groups.replay(partition, key, value, WALL_MS)
+        for partition, batches in self.log.batches.items():
+            for batch in batches:
+                self.groups.replay(partition, batch)
         self.groups.loaded()
 
     def _call_later(self, delay: float, callback: Callable[[], None]) -> _Call:
@@ -240,6 +210,35 @@ class Bench:
             self.groups.commit(CommitRequest(group_id, identity, generation, version, (entry,)))
         )
 
+    def txn_commit(
+        self,
+        offset: int,
+        *,
+        producer_id: int = 7,
+        group_id: str = "g",
+        member_id: str = "",
+        generation: int = -1,
+        topic: str = "orders",
+        partition: int = 0,
+        metadata: str | None = "",
+        instance: str | None = None,
+        verified: ErrorCode = ErrorCode.NONE,
+    ) -> Asked[tuple[ErrorCode, ...]]:
+        request = TxnCommitRequest(
+            group_id,
+            Identity(member_id, instance),
+            generation,
+            Producer(producer_id, 0),
+            (OffsetEntry(topic, partition, offset, -1, metadata),),
+        )
+        return Asked(self.groups.txn_commit(request, lambda: verified))
+
+    def end(self, *, commit: bool, producer_id: int = 7, group_id: str = "g") -> None:
+        """The marker of a transaction, in the partition of a group."""
+        partition = self.groups.partition_for(group_id)
+        ticket = self.log.append_marker(partition, producer_id, commit=commit)
+        self.groups.marker_appended(partition, producer_id, ticket, commit=commit)
+
     def fetch(
         self,
         topic: str = "orders",
@@ -249,10 +248,22 @@ class Bench:
         require_stable: bool = False,
     ) -> int | None:
         """The committed offset, None when there is none."""
+        found = self.ask(topic, partition, group_id=group_id, require_stable=require_stable).answer
+        assert found.error is ErrorCode.NONE
+        return None if found.value is None else found.value.offset
+
+    def ask(
+        self,
+        topic: str = "orders",
+        partition: int = 0,
+        *,
+        group_id: str = "g",
+        require_stable: bool = True,
+    ) -> Asked[FoundOffset]:
+        """What a reader is told of one offset."""
         query = OffsetQuery(group_id, ((topic, (partition,)),))
-        asked = Asked(self.groups.fetch([query], require_stable=require_stable))
-        value = asked.answer[0][0][1][0][1]
-        return None if value is None else value.offset
+        answer = self.groups.fetch([query], require_stable=require_stable)
+        return Asked(then(answer, lambda found: found[0][0][1][0]))
 
     def fetch_all(self, group_id: str = "g") -> FoundOffsets:
         query = OffsetQuery(group_id, None)

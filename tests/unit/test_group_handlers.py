@@ -29,12 +29,17 @@ class Host:
 
 
 def ask(bench: Bench, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
+    """Sends a request to the groups."""
+    return send(Host(bench), key, version, **fields)
+
+
+def send(host: Any, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
     """Sends a request as bytes; what the client reads of the answer."""
     sent = encode(build(message_class(key, version, "request"), fields))
     way = route(key, version)
     assert way is not None
     client = Client(version, "client", "127.0.0.1")
-    answer = way.handle(Host(bench), client, way.read(memoryview(sent), 0))
+    answer = way.handle(host, client, way.read(memoryview(sent), 0))
     read = message_class(key, version, "response")
 
     def told(value: Any) -> Any:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from onceflow.group.partitioner import java_hash, partition_for
+from onceflow.group.partitioner import partition_for
 from onceflow.group.records import (
     GroupKey,
     GroupRecordMalformed,
@@ -24,6 +24,7 @@ from onceflow.group.records import (
 )
 from onceflow.group.state import Group, State
 from onceflow.group.subscription import subscribed_topics
+from onceflow.records.plain import PlainRecord, write_records
 from onceflow.wire.error_code import ErrorCode
 from tests.unit.group_helpers import RANGE, Bench, subscription
 
@@ -149,19 +150,12 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
-    # The values of Java's String.hashCode.
-    [("", 0), ("g", 103), ("hello world", 1_794_106_052), ("Aa", 2112), ("BB", 2112)],
+    ("group_id", "partition"),
+    # As Apache Kafka places them; Java's hash of the last two is negative.
+    [("", 0), ("g", 3), ("group-a", 47), ("my-transactional-id", 46), ("polygenelubricants", 0)],
 )
-def test_groups_are_placed_by_javas_hash(text: str, value: int) -> None:
-    assert java_hash(text) == value
-    assert partition_for(text, 50) == value % 50
-
-
-def test_the_hash_overflows_as_in_java_and_loses_its_sign() -> None:
-    assert java_hash("polygenelubricants") == 2**31  # Integer.MIN_VALUE
-    assert partition_for("polygenelubricants", 50) == 0
-    assert java_hash("😀") == 31 * 0xD83D + 0xDE00
+def test_groups_are_placed_by_javas_hash(group_id: str, partition: int) -> None:
+    assert partition_for(group_id, 50) == partition
 
 
 def test_topics_are_read_from_subscriptions_of_any_version_and_nothing_else() -> None:
@@ -235,5 +229,6 @@ def test_an_empty_group_keeps_counting_generations_after_a_restart() -> None:
 
 def test_records_of_other_protocols_are_passed_over() -> None:
     bench = Bench()
-    bench.groups.replay(0, b"\x00\x03\x00\x01g", b"\x00\x00", 0)
+    batch = write_records([PlainRecord(b"\x00\x03\x00\x01g", b"\x00\x00")], 0)
+    bench.groups.replay(0, batch.assign(0, 0))
     assert bench.groups.find("g") is None

@@ -134,17 +134,10 @@ class Walk(RuleBasedStateMachine):
         assert all(asked.answers for _, asked in self.asked)
         log = before.log
         log.failure = None
-        self.bench = Bench(self.durable_only(), offsets_retention_check_interval_ms=NEVER_MS)
+        self.bench = Bench(log.copy(), offsets_retention_check_interval_ms=NEVER_MS)
         assert self.bench.fetch_all() == before.fetch_all()
         self.asked.clear()
         self.generation = 0
-
-    def durable_only(self) -> Any:
-        log = type(self.bench.log)()
-        log.records = {
-            partition: list(records) for partition, records in self.bench.log.records.items()
-        }
-        return log
 
     # --- what always holds --------------------------------------------------------------------
 
@@ -196,10 +189,9 @@ class Walk(RuleBasedStateMachine):
         if group is None or group.state is not State.STABLE or self.bench.log.held:
             return
         values = [
-            value
-            for records in self.bench.log.records.values()
-            for key, value in records
-            if decode_key(key) == GroupKey("g")
+            record.value
+            for record in self.bench.log.records()
+            if decode_key(record.key or b"") == GroupKey("g")
         ]
         assert values[-1] is not None
         logged = decode_group(values[-1])

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from onceflow.broker.promise import Answer, Promise
 from onceflow.group import machine
 from onceflow.group.config import GroupConfig
-from onceflow.group.driver import Driver, ignore
+from onceflow.group.driver import Driver
 from onceflow.group.events import (
     CommitRequest,
     EmptinessStored,
@@ -25,22 +25,27 @@ from onceflow.group.events import (
     JoinResult,
     OffsetEntry,
     OffsetQuery,
+    Producer,
     SyncRequest,
     SyncResult,
+    TxnCommitRequest,
 )
+from onceflow.group.lookup import FoundOffsets, look_up
 from onceflow.group.offsets import (
     OffsetRecord,
     TopicPartition,
     check_commit,
     check_delete,
+    check_txn_commit,
     is_metadata_too_long,
     tombstones,
 )
-from onceflow.group.offsets_log import OffsetsLog
+from onceflow.group.offsets_log import OffsetsLog, Ticket, ignore
 from onceflow.group.persistence import empty_value_of
 from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater
+from onceflow.records.batch import StoredBatch
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.error_code import ErrorCode
@@ -65,10 +70,6 @@ class Outcome(NamedTuple):
     errors: tuple[ErrorCode, ...] = ()
 
 
-FoundOffsets: TypeAlias = tuple[tuple[str, tuple[tuple[int, OffsetValue | None], ...]], ...]
-"""By topic: each partition with its offset, None where there is none."""
-
-
 class GroupService:
     """All groups of a broker."""
 
@@ -77,7 +78,6 @@ class GroupService:
         "_config",
         "_driver",
         "_is_closed",
-        "_offsets",
         "_parked",
         "_rand",
         "_tickets",
@@ -100,7 +100,6 @@ class GroupService:
         self._topic_exists = topic_exists
         self._driver = Driver(config, clock, call_later, log, self._answer)
         self._writer = self._driver.writer
-        self._offsets = self._writer.offsets
         self._tickets = count()
         self._parked: dict[int, Promise[Any]] = {}
         self._is_closed = False
@@ -111,9 +110,9 @@ class GroupService:
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, partition: int, key: bytes, value: bytes | None, timestamp_ms: int) -> None:
-        """One record of a partition, in that log's order."""
-        self._driver.replay(key, value)
+    def replay(self, partition: int, batch: StoredBatch) -> None:
+        """One batch of a partition, in that log's order."""
+        self._driver.replay(partition, batch)
 
     def loaded(self) -> None:
         """Everything was replayed: requests may come, and members' sessions run."""
@@ -215,31 +214,64 @@ class GroupService:
 
     def commit(self, request: CommitRequest) -> Answer[tuple[ErrorCode, ...]]:
         """OffsetCommit: an error code for each entry."""
-        errors = [self._check_entry(entry) for entry in request.entries]
+        return self._commit(
+            request.group_id, request.entries, None, lambda: self._check_commit(request)
+        )
+
+    def txn_commit(
+        self, request: TxnCommitRequest, verify: Callable[[], ErrorCode]
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        """TxnOffsetCommit: an error code for each entry. What is written waits for a marker.
+
+        `verify` asks the transaction coordinator; only if there is something to commit.
+        """
+
+        def check() -> ErrorCode:
+            refusal = self._refusal(request.group_id) or verify()
+            group = self._driver.find(request.group_id)
+            return refusal or check_txn_commit(group, request.identity, request.generation)
+
+        return self._commit(request.group_id, request.entries, request.producer, check)
+
+    def _commit(
+        self,
+        group_id: str,
+        entries: Sequence[OffsetEntry],
+        producer: Producer | None,
+        check: Callable[[], ErrorCode],
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        errors = [self._check_entry(entry) for entry in entries]
         if all(error is _UNKNOWN for error in errors):
             return tuple(errors)
-        refusal = self._check_commit(request)
+        refusal = check()
         if refusal:
             return _with_error(errors, refusal)
         now_ms = self._clock.wall_ms()
         records = [
-            _offset_record(request.group_id, entry, now_ms)
-            for entry, error in zip(request.entries, errors, strict=True)
+            _offset_record(group_id, entry, now_ms)
+            for entry, error in zip(entries, errors, strict=True)
             if error is ErrorCode.NONE
         ]
         if not records:
             return tuple(errors)
-        if self._driver.find(request.group_id) is None:
-            self._driver.add(Group(request.group_id, state_since_ms=now_ms))
+        if self._driver.find(group_id) is None:
+            self._driver.add(Group(group_id, state_since_ms=now_ms))
         promise: Promise[tuple[ErrorCode, ...]] = Promise()
 
         def settled(code: ErrorCode) -> None:
             if code:
-                self._driver.forget_if_bare(request.group_id)
+                self._driver.forget_if_bare(group_id)
             promise.resolve(_with_error(errors, code))
 
-        self._writer.write(request.group_id, settled, offsets=records)
+        self._writer.write(group_id, settled, offsets=records, producer=producer)
         return promise
+
+    def marker_appended(
+        self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool
+    ) -> None:
+        """A marker was appended to a partition of `__consumer_offsets`: when it is durable, what
+        the producer's transaction has written there is committed or dropped."""
+        self._writer.end(partition, producer_id, ticket, commit=commit)
 
     def _check_entry(self, entry: OffsetEntry) -> ErrorCode:
         if not self._topic_exists(entry.topic, entry.partition):
@@ -265,27 +297,17 @@ class GroupService:
     ) -> Answer[tuple[FoundOffsets, ...]]:
         """OffsetFetch: what each group has committed.
 
-        `require_stable` waits for the commits that are on their way; without it they are not seen.
+        `require_stable` waits for the commits and markers that are on their way; without it they
+        are not seen.
         """
 
         def look() -> tuple[FoundOffsets, ...]:
-            return tuple([self._look_up(query) for query in queries])
+            state = self._writer.durable
+            return tuple([look_up(state, each, require_stable=require_stable) for each in queries])
 
         if not require_stable:
             return look()
         return self._once_settled([query.group_id for query in queries], look)
-
-    def _look_up(self, query: OffsetQuery) -> FoundOffsets:
-        found = self._offsets.of_group(query.group_id)
-        if query.topics is not None:
-            return tuple(
-                (name, tuple((each, found.get(TopicPartition(name, each))) for each in partitions))
-                for name, partitions in query.topics
-            )
-        by_topic: dict[str, list[tuple[int, OffsetValue | None]]] = {}
-        for place, value in sorted(found.items()):
-            by_topic.setdefault(place.topic, []).append((place.partition, value))
-        return tuple((topic, tuple(offsets)) for topic, offsets in by_topic.items())
 
     def delete_offsets(self, group_id: str, places: Sequence[TopicPartition]) -> Answer[Outcome]:
         """OffsetDelete: forgets the offsets of topics that the group does not read."""
@@ -303,7 +325,7 @@ class GroupService:
             else error
             for place, error in zip(places, unknown, strict=True)
         )
-        known = self._offsets.admitted(group_id)
+        known = self._writer.admitted.places(group_id)
         doomed = [
             place
             for place, error in zip(places, errors, strict=True)
@@ -322,7 +344,7 @@ class GroupService:
 
     def topic_deleted(self, topic: str) -> None:
         """Nobody has offsets in a topic that is gone."""
-        for group_id, places in self._offsets.groups_with_topic(topic).items():
+        for group_id, places in self._writer.admitted.groups_with_topic(topic).items():
             self._writer.write(group_id, ignore, offsets=tombstones(group_id, places))
 
     # --- administration -----------------------------------------------------------------------
@@ -345,8 +367,7 @@ class GroupService:
                 codes[at] = ErrorCode.GROUP_ID_NOT_FOUND
             elif group is not None and codes[at] is ErrorCode.NONE:
                 doomed.add(group_id)
-                places = list(self._offsets.admitted(group_id))
-                self._driver.delete(group, places, partial(codes.__setitem__, at))
+                self._driver.delete(group, partial(codes.__setitem__, at))
         return self._once_settled(group_ids, lambda: tuple(codes))
 
     def _check_group_deletion(self, group_id: str) -> ErrorCode:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from onceflow.broker.metadata_log import log_records
 from onceflow.broker.topics import OFFSETS_TOPIC, Topic, Topics
-from onceflow.errors import OnceflowError
+from onceflow.group.events import Producer
 from onceflow.log.journal import Ticket
+from onceflow.log.partition_log import PartitionLog
+from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.runtime.clock import Clock
 
@@ -16,6 +17,7 @@ _CONFIG = {
     "compression.type": "producer",
     "segment.bytes": "104857600",
 }
+_READ_BYTES = 1 << 20
 
 
 class OffsetsTopic:
@@ -42,21 +44,37 @@ class OffsetsTopic:
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        done: Callable[[Exception | None], None],
-    ) -> None:
-        """Appends keys and values; `done` is called when they are durable, or with the error."""
-        batch = write_records([PlainRecord(*each) for each in records], self._clock.wall_ms())
-        try:
-            _, ticket = self._topic().partitions[partition].append(batch)
-        except OnceflowError as error:
-            done(error)
-            return
-        ticket.add_done_callback(done)
+        producer: Producer | None,
+    ) -> tuple[int, Ticket]:
+        """Appends keys and values as one batch, in a producer's transaction if one is given: the
+        offset of the first, and when it is durable. Raises what `Partition.append` does."""
+        plain = [PlainRecord(*each) for each in records]
+        now_ms = self._clock.wall_ms()
+        if producer is None:
+            batch = write_records(plain, now_ms)
+        else:
+            batch = write_records(
+                plain,
+                now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=0,  # as Kafka writes it: the sequences of offsets are not checked
+                transactional=True,
+            )
+        stored, ticket = self._topic().partitions[partition].append(batch)
+        return stored.header.base_offset, ticket
 
-    def replay(self, into: Callable[[int, bytes, bytes | None, int], None]) -> None:
-        """Every record of every partition, in each one's order."""
+    def replay(self, into: Callable[[int, StoredBatch], None]) -> None:
+        """Every batch of every partition, in each one's order."""
         topic = self._topics.by_name.get(OFFSETS_TOPIC)
         for partition in topic.partitions if topic is not None else ():
-            for record in log_records(partition.log):
-                if record.key is not None:
-                    into(partition.index, record.key, record.value, 0)
+            for batch in _batches(partition.log):
+                into(partition.index, batch)
+
+
+def _batches(log: PartitionLog) -> Iterator[StoredBatch]:
+    offset = log.start_offset
+    while offset < log.high_watermark:
+        for batch in iter_stored(log.read(offset, _READ_BYTES).read()):
+            offset = batch.header.next_offset
+            yield batch

@@ -7,7 +7,8 @@ on when those before it are done. Answers go to whoever made the driver.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 from onceflow.group import machine
@@ -24,8 +25,8 @@ from onceflow.group.events import (
     Timer,
     Turn,
 )
-from onceflow.group.offsets import TopicPartition, expired, tombstones
-from onceflow.group.offsets_log import OffsetsLog, OffsetsWriter
+from onceflow.group.offsets import Offsets, expired, tombstones
+from onceflow.group.offsets_log import OffsetsLog, OffsetsWriter, ignore
 from onceflow.group.persistence import group_of
 from onceflow.group.records import (
     GroupKey,
@@ -36,6 +37,9 @@ from onceflow.group.records import (
 )
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater, Timers
+from onceflow.records.batch import StoredBatch
+from onceflow.records.control import MarkerType, parse_marker
+from onceflow.records.plain import read_placed
 from onceflow.runtime.clock import Clock
 from onceflow.wire.error_code import ErrorCode
 
@@ -96,17 +100,12 @@ class Driver:
             and group.state is State.EMPTY
             and group.protocol_type is None
             and not group.pending
-            and not self.writer.offsets.admitted(group_id)
+            and not self.writer.admitted.places(group_id)
         ):
             del self._groups[group_id]
 
-    def delete(
-        self,
-        group: Group,
-        places: Sequence[TopicPartition],
-        settled: Callable[[ErrorCode], None],
-    ) -> None:
-        """Ends an empty group and its offsets.
+    def delete(self, group: Group, settled: Callable[[ErrorCode], None]) -> None:
+        """Ends an empty group and its offsets, also those that a transaction would commit.
 
         Requests that come after this find no group; if the log fails it is there again.
         """
@@ -122,16 +121,37 @@ class Driver:
                 group.transition(State.DEAD, self._clock.wall_ms())
             settled(code)
 
-        records = tombstones(group.group_id, places)
+        records = tombstones(group.group_id, self.writer.admitted.places(group.group_id))
         self.writer.write(group.group_id, deleted, offsets=records, group=[None])
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, key: bytes, value: bytes | None) -> None:
-        """One record of the log, in the log's order."""
+    def replay(self, partition: int, batch: StoredBatch) -> None:
+        """One batch of a partition, in the log's order."""
+        header = batch.header
+        if not header.is_control:
+            producer_id = header.producer_id if header.is_transactional else None
+            for at, record in read_placed(batch):
+                if record.key is not None:
+                    self._replay(partition, at, record.key, record.value, producer_id)
+            return
+        marker = parse_marker(batch)
+        if marker is not None:
+            ended = partial(
+                Offsets.end,
+                partition=partition,
+                producer_id=marker.producer_id,
+                commit=marker.type is MarkerType.COMMIT,
+            )
+            self.writer.replay(ended)
+
+    def _replay(
+        self, partition: int, at: int, key: bytes, value: bytes | None, producer_id: int | None
+    ) -> None:
         about = decode_key(key)
         if isinstance(about, OffsetKey):
-            self.writer.offsets.apply(about, None if value is None else decode_offset(value))
+            told = None if value is None else decode_offset(value)
+            self.writer.replay(lambda state: state.apply(partition, at, about, told, producer_id))
         elif isinstance(about, GroupKey):
             if value is None:
                 self._groups.pop(about.group_id, None)
@@ -140,7 +160,7 @@ class Driver:
 
     def loaded(self) -> None:
         """Everything was replayed: members have a session to show themselves, time goes on."""
-        for group_id in self.writer.offsets.groups():
+        for group_id in self.writer.durable.groups():
             self._groups.setdefault(group_id, Group(group_id))
         for group in list(self._groups.values()):
             turn = self.turn()
@@ -210,12 +230,12 @@ class Driver:
     def _check_retention(self) -> None:
         """Lets go of what nobody has needed for long, and of groups that have nothing left."""
         now_ms = self._clock.wall_ms()
+        offsets = self.writer.admitted
         for group in list(self._groups.values()):
-            known = self.writer.offsets.admitted(group.group_id)
-            gone = expired(group, known, now_ms, self._config.offsets_retention_ms)
+            gone = expired(group, offsets, now_ms, self._config.offsets_retention_ms)
             is_over = group.state is State.EMPTY and not group.pending
-            if is_over and len(gone) == len(known):
-                self.delete(group, gone, ignore)
+            if is_over and len(gone) == len(offsets.places(group.group_id)):
+                self.delete(group, ignore)
             elif gone:
                 records = tombstones(group.group_id, gone)
                 self.writer.write(group.group_id, ignore, offsets=records)
@@ -223,7 +243,3 @@ class Driver:
 
     def _schedule_retention_check(self) -> None:
         self._timers.set(_RETENTION_CHECK, self._config.offsets_retention_check_interval_ms / 1000)
-
-
-def ignore(code: ErrorCode) -> None:
-    """For writes that nobody waits for: what failed is found again the next time."""

@@ -113,6 +113,23 @@ class CommitRequest(NamedTuple):
     entries: tuple[OffsetEntry, ...]
 
 
+class Producer(NamedTuple):
+    """Whose transaction."""
+
+    producer_id: int
+    epoch: int
+
+
+class TxnCommitRequest(NamedTuple):
+    """A client makes its progress part of a transaction."""
+
+    group_id: str
+    identity: Identity
+    generation: int
+    producer: Producer
+    entries: tuple[OffsetEntry, ...]
+
+
 class OffsetQuery(NamedTuple):
     """A client wants to know the offsets of a group: of these partitions, or all there are."""
 

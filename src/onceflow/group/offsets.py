@@ -1,16 +1,17 @@
-"""Committed offsets: a fold over the records of `__consumer_offsets`.
+"""The offsets of groups: a fold over the records and markers of `__consumer_offsets`, and rules.
 
-What readers see is durable. What was handed to the log and is not durable yet is kept apart, by
-the number of the write it is part of, and counts only where a later decision must know of it (a
-deletion must also delete a commit that is still on its way). A write that fails leaves no trace.
+A plain record is committed where it stands in the log. A transactional one is pending until its
+producer's marker: a commit makes it count unless a later record has been committed meanwhile, an
+abort drops it. A tombstone ends both kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from onceflow.group.events import Identity
+from onceflow.group.pending import PendingOffsets, Recorded
 from onceflow.group.rebalance import check_member
 from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
@@ -18,6 +19,7 @@ from onceflow.wire.error_code import ErrorCode
 
 # From this version on clients know that a group can be unknown.
 _GROUP_ID_NOT_FOUND_SINCE = 9
+_NOBODY = Identity("", None)
 
 
 class TopicPartition(NamedTuple):
@@ -30,73 +32,81 @@ class TopicPartition(NamedTuple):
 OffsetRecord: TypeAlias = tuple[OffsetKey, OffsetValue | None]
 
 
-class CommittedOffsets:
-    """The offsets of all groups."""
+class Offsets:
+    """The offsets of all groups, as far as the log was read."""
 
-    __slots__ = ("_durable", "_on_their_way")
+    __slots__ = ("_committed", "pending")
 
     def __init__(self) -> None:
-        self._durable: dict[str, dict[TopicPartition, OffsetValue]] = {}
-        self._on_their_way: dict[str, dict[int, Sequence[OffsetRecord]]] = {}
+        self._committed: dict[str, dict[TopicPartition, Recorded]] = {}
+        self.pending = PendingOffsets()
 
     # --- the fold -----------------------------------------------------------------------------
 
-    def apply(self, key: OffsetKey, value: OffsetValue | None) -> None:
-        """One durable record: a commit, or a tombstone."""
+    def apply(
+        self,
+        partition: int,
+        at: int,
+        key: OffsetKey,
+        value: OffsetValue | None,
+        producer_id: int | None,
+    ) -> None:
+        """The record at an offset of a partition; `producer_id` if it is transactional."""
+        if value is None:
+            self.pending.clear(partition, key)
+            self._remove(key)
+        elif producer_id is not None:
+            self.pending.add(partition, producer_id, key, Recorded(value, at))
+        else:
+            self._put(key, Recorded(value, at))
+
+    def end(self, partition: int, producer_id: int, *, commit: bool) -> None:
+        """The marker that ends a producer's transaction in a partition.
+
+        Of records that are committed the last one in the log counts, whenever that was decided: so
+        compaction, which keeps the last one, never changes what is committed.
+        """
+        for key, recorded in self.pending.take(partition, producer_id).items():
+            known = self.committed(key.group_id).get(TopicPartition(key.topic, key.partition))
+            if commit and (known is None or recorded.at > known.at):
+                self._put(key, recorded)
+
+    def _put(self, key: OffsetKey, recorded: Recorded) -> None:
         place = TopicPartition(key.topic, key.partition)
-        if value is not None:
-            self._durable.setdefault(key.group_id, {})[place] = value
-            return
-        offsets = self._durable.get(key.group_id, {})
-        offsets.pop(place, None)
+        self._committed.setdefault(key.group_id, {})[place] = recorded
+
+    def _remove(self, key: OffsetKey) -> None:
+        offsets = self._committed.get(key.group_id, {})
+        offsets.pop(TopicPartition(key.topic, key.partition), None)
         if not offsets:
-            self._durable.pop(key.group_id, None)
-
-    def admit(self, group_id: str, write: int, records: Sequence[OffsetRecord]) -> None:
-        """Records of one group that were handed to the log as the write of this number."""
-        if records:
-            self._on_their_way.setdefault(group_id, {})[write] = records
-
-    def settle(self, group_id: str, write: int, *, durable: bool) -> None:
-        """What became of a write."""
-        writes = self._on_their_way.get(group_id, {})
-        records = writes.pop(write, ())
-        if not writes:
-            self._on_their_way.pop(group_id, None)
-        if durable:
-            for key, value in records:
-                self.apply(key, value)
+            self._committed.pop(key.group_id, None)
 
     # --- questions ----------------------------------------------------------------------------
 
-    def groups(self) -> Iterator[str]:
-        """The groups that have durable offsets."""
-        return iter(self._durable)
+    def groups(self) -> list[str]:
+        """The groups that have offsets, committed or pending."""
+        return list(dict.fromkeys([*self._committed, *self.pending.groups()]))
 
-    def of_group(self, group_id: str) -> Mapping[TopicPartition, OffsetValue]:
-        """What readers see."""
-        return self._durable.get(group_id, {})
+    def committed(self, group_id: str) -> Mapping[TopicPartition, Recorded]:
+        """What a group has committed."""
+        return self._committed.get(group_id, {})
 
-    def admitted(self, group_id: str) -> dict[TopicPartition, OffsetValue]:
-        """What readers will see when everything that is on its way has arrived."""
-        offsets = dict(self._durable.get(group_id, {}))
-        for records in self._on_their_way.get(group_id, {}).values():
-            for key, value in records:
-                place = TopicPartition(key.topic, key.partition)
-                if value is None:
-                    offsets.pop(place, None)
-                else:
-                    offsets[place] = value
-        return offsets
+    def is_pending(self, group_id: str, place: TopicPartition) -> bool:
+        """Whether an open transaction is about to change an offset."""
+        return OffsetKey(group_id, *place) in self.pending
+
+    def places(self, group_id: str) -> list[TopicPartition]:
+        """Where a group has offsets, committed or pending."""
+        pending = [TopicPartition(*key[1:]) for key in self.pending.of_group(group_id)]
+        return list(dict.fromkeys([*self.committed(group_id), *pending]))
 
     def groups_with_topic(self, topic: str) -> dict[str, list[TopicPartition]]:
-        """Where a topic has offsets, durable or on their way."""
-        found: dict[str, list[TopicPartition]] = {}
-        for group_id in [*self._durable, *self._on_their_way]:
-            places = [place for place in self.admitted(group_id) if place.topic == topic]
-            if places:
-                found[group_id] = places
-        return found
+        """Where a topic has offsets, committed or pending."""
+        found = {
+            group_id: [place for place in self.places(group_id) if place.topic == topic]
+            for group_id in self.groups()
+        }
+        return {group_id: places for group_id, places in found.items() if places}
 
 
 def tombstones(group_id: str, places: Sequence[TopicPartition]) -> list[OffsetRecord]:
@@ -119,14 +129,28 @@ def check_commit(
         return ErrorCode.GROUP_ID_NOT_FOUND if knows_the_code else ErrorCode.ILLEGAL_GENERATION
     if generation < 0 and group.state is State.EMPTY:
         return ErrorCode.NONE
-    error = check_member(group, *identity)
-    if error is not ErrorCode.NONE:
-        return error
-    if generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if group.state is State.COMPLETING_REBALANCE:
+    error = _check_generation(group, identity, generation)
+    if error is ErrorCode.NONE and group.state is State.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
+    return error
+
+
+def check_txn_commit(group: Group | None, identity: Identity, generation: int) -> ErrorCode:
+    """Whether a transaction may commit offsets: a client that names its generation or itself must
+    be right about both; one that does neither is from before that could be said, and is believed.
+    A rebalance under way is no obstacle."""
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+    if generation < 0 and (group.state is State.EMPTY or identity == _NOBODY):
+        return ErrorCode.NONE
+    return _check_generation(group, identity, generation)
+
+
+def _check_generation(group: Group, identity: Identity, generation: int) -> ErrorCode:
+    error = check_member(group, *identity)
+    if error is ErrorCode.NONE and generation != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
 
 
 def check_delete(group: Group | None) -> ErrorCode:
@@ -147,15 +171,15 @@ def is_metadata_too_long(metadata: str | None, limit: int) -> bool:
 
 def expired(
     group: Group,
-    offsets: Mapping[TopicPartition, OffsetValue],
+    offsets: Offsets,
     now_ms: int,
     retention_ms: int,
 ) -> list[TopicPartition]:
-    """The offsets that nobody has needed for as long as they are kept.
+    """The offsets of a group that nobody has needed for as long as they are kept.
 
     Of an empty group that had members, counted from when it became empty; of a group that only
     keeps offsets, from each commit; of a stable group of consumers likewise, but never of a topic
-    that it reads. In all other states nothing expires.
+    that it reads. In all other states nothing expires, nor does what a transaction may change.
     """
     since_ms: int | None = None
     if group.protocol_type is not None:
@@ -165,9 +189,10 @@ def expired(
             return []
     return [
         place
-        for place, value in offsets.items()
+        for place, recorded in offsets.committed(group.group_id).items()
         if not group.is_subscribed_to(place.topic)
-        and _is_expired(value, since_ms, now_ms, retention_ms)
+        and not offsets.is_pending(group.group_id, place)
+        and _is_expired(recorded.value, since_ms, now_ms, retention_ms)
     ]
 
 

@@ -1,19 +1,30 @@
-"""The way into `__consumer_offsets`: decisions go in as records, and count when they are durable.
+"""The way into `__consumer_offsets`: decisions go in as records, and readers see what is durable.
 
-One write holds what belongs together of one group: it becomes durable, or fails, as a whole.
+One write holds what belongs together of one group: it becomes durable, or fails, as a whole. The
+fold is kept twice. The admitted one has all that has its place in the log, and is what the next
+decision looks at: a deletion must also delete a commit that is still on its way. The durable one
+follows when the log says so, and is what readers see. What the log refuses leaves no trace; a write
+that fails later stops the broker, and nothing is taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
-from onceflow.errors import DiskError, DiskFull, StoreBusy, StoreClosed, StoreFailed
-from onceflow.group.offsets import CommittedOffsets, OffsetRecord
+from onceflow.errors import (
+    DiskError,
+    DiskFull,
+    OnceflowError,
+    StoreBusy,
+    StoreClosed,
+    StoreFailed,
+)
+from onceflow.group.events import Producer
+from onceflow.group.offsets import OffsetRecord, Offsets
 from onceflow.group.partitioner import partition_for
 from onceflow.group.records import (
     GroupKey,
-    GroupRecordMalformed,
     GroupValue,
     encode_group,
     encode_key,
@@ -21,6 +32,9 @@ from onceflow.group.records import (
 )
 from onceflow.group.writes import Writes
 from onceflow.wire.error_code import ErrorCode
+
+Change: TypeAlias = Callable[[Offsets], None]
+"""A step of the fold: done to each of the two states."""
 
 # What a client is told when its group's records could not be written: to try again, to look for
 # another coordinator, or (the default) that this cannot work.
@@ -30,6 +44,15 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
 )
 
 
+class Ticket(Protocol):
+    """An append that is on its way."""
+
+    def add_done_callback(self, callback: Callable[[Exception | None], None], /) -> None:
+        """Calls back on this thread, perhaps at once: with None when the append is durable, or with
+        what went wrong."""
+        ...
+
+
 class OffsetsLog(Protocol):
     """The partitions of `__consumer_offsets`."""
 
@@ -37,12 +60,12 @@ class OffsetsLog(Protocol):
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        done: Callable[[Exception | None], None],
-    ) -> None:
-        """Appends keys and values (None: a tombstone), in the order of the calls.
+        producer: Producer | None,
+    ) -> tuple[int, Ticket]:
+        """Appends keys and values (None: a tombstone) as one batch, in a producer's transaction if
+        one is given; the offset of the first. Raises an `OnceflowError` with nothing appended.
 
-        `done` is called on this thread, perhaps at once: with None when the records are durable,
-        or with what went wrong.
+        Tickets complete in the order of the appends.
         """
         ...
 
@@ -57,20 +80,30 @@ def failure_code(failure: Exception | None) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class OffsetsWriter:
-    """Writes records of groups, and keeps the committed offsets in step with what is durable."""
+def ignore(code: ErrorCode) -> None:
+    """For writes that nobody waits for: what failed is found again the next time."""
 
-    __slots__ = ("_log", "_partitions", "_writes", "offsets")
+
+class OffsetsWriter:
+    """Writes records of groups, and keeps the offsets in step with the log."""
+
+    __slots__ = ("_log", "_partitions", "_writes", "admitted", "durable")
 
     def __init__(self, log: OffsetsLog, partitions: int) -> None:
         self._log = log
         self._partitions = partitions
         self._writes = Writes()
-        self.offsets = CommittedOffsets()
+        self.admitted = Offsets()
+        self.durable = Offsets()
 
     def partition_for(self, group_id: str) -> int:
         """The partition that keeps a group."""
         return partition_for(group_id, self._partitions)
+
+    def replay(self, change: Change) -> None:
+        """Something that the log holds already."""
+        change(self.admitted)
+        change(self.durable)
 
     def write(
         self,
@@ -79,23 +112,49 @@ class OffsetsWriter:
         *,
         offsets: Sequence[OffsetRecord] = (),
         group: Sequence[GroupValue | None] = (),
+        producer: Producer | None = None,
     ) -> None:
         """Appends offsets of a group and then its own record, where there is one."""
+        partition = self.partition_for(group_id)
         try:
             records = _encode(group_id, offsets, group)
-        except GroupRecordMalformed as failure:
+            first, ticket = self._log.append(partition, records, producer)
+        except OnceflowError as failure:
             settled(failure_code(failure))
             return
-        partition = self.partition_for(group_id)
+        producer_id = None if producer is None else producer.producer_id
+
+        def change(state: Offsets) -> None:
+            for at, (key, value) in enumerate(offsets, first):
+                state.apply(partition, at, key, value, producer_id)
+
+        self._admit(partition, ticket, change, settled)
+
+    def end(self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool) -> None:
+        """A marker has its place in a partition."""
+
+        def change(state: Offsets) -> None:
+            state.end(partition, producer_id, commit=commit)
+
+        self._admit(partition, ticket, change, ignore)
+
+    def _admit(
+        self,
+        partition: int,
+        ticket: Ticket,
+        change: Change,
+        settled: Callable[[ErrorCode], None],
+    ) -> None:
         write = self._writes.begin(partition)
-        self.offsets.admit(group_id, write, offsets)
+        change(self.admitted)
 
         def done(failure: Exception | None) -> None:
-            self.offsets.settle(group_id, write, durable=failure is None)
+            if failure is None:
+                change(self.durable)
             settled(failure_code(failure))
             self._writes.end(write)
 
-        self._log.append(partition, records, done)
+        ticket.add_done_callback(done)
 
     def when_settled(self, group_ids: Iterable[str], callback: Callable[[], None]) -> None:
         """Calls back when everything about these groups that is on its way has arrived."""

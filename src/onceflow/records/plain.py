@@ -12,6 +12,7 @@ from onceflow.records.batch import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    TRANSACTIONAL_BIT,
     Codec,
     NewBatch,
     StoredBatch,
@@ -29,7 +30,15 @@ class PlainRecord(NamedTuple):
     value: bytes | None
 
 
-def write_records(records: Sequence[PlainRecord], timestamp_ms: int) -> NewBatch:
+def write_records(
+    records: Sequence[PlainRecord],
+    timestamp_ms: int,
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+) -> NewBatch:
     """One uncompressed batch, all of one time."""
     buffer = bytearray(HEADER_SIZE)
     for number, record in enumerate(records):
@@ -42,19 +51,25 @@ def write_records(records: Sequence[PlainRecord], timestamp_ms: int) -> NewBatch
         buffer += body
     return seal(
         buffer,
-        attributes=Codec.NONE,
+        attributes=Codec.NONE | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=len(records) - 1,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
-        producer_id=NO_PRODUCER_ID,
-        producer_epoch=NO_PRODUCER_EPOCH,
-        base_sequence=NO_SEQUENCE,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
         record_count=len(records),
     )
 
 
 def read_records(batch: StoredBatch) -> Iterator[PlainRecord]:
     """Keys and values of a batch, in order."""
+    for _, record in read_placed(batch):
+        yield record
+
+
+def read_placed(batch: StoredBatch) -> Iterator[tuple[int, PlainRecord]]:
+    """The records of a batch, each with its offset: compaction leaves gaps between them."""
     header = batch.header
     section = memoryview(batch.buffer)[HEADER_SIZE:]
     if header.codec is not Codec.NONE:
@@ -63,7 +78,7 @@ def read_records(batch: StoredBatch) -> Iterator[PlainRecord]:
     for _ in range(header.record_count):
         record = parse_record(section, at)
         at = record.end
-        yield PlainRecord(record.key, record.value)
+        yield header.base_offset + record.offset_delta, PlainRecord(record.key, record.value)
 
 
 def _varint(value: int) -> bytes:

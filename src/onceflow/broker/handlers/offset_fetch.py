@@ -3,7 +3,9 @@
 From version 8 on a request asks for several groups, before for one. No topics at all (null, from
 version 2 on) means every offset that the group has. A partition without an offset gives -1 and no
 error, also when there is no such group. `require_stable` (version 7) waits for commits that are on
-their way. Not looked at: member ids and epochs (version 9): there are classic groups only.
+their way, and answers UNSTABLE_OFFSET_COMMIT for an offset that an open transaction may change;
+without it the offset is the committed one. Not looked at: member ids and epochs (version 9): there
+are classic groups only.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from kio.schema.offset_fetch.v9.response import (
     OffsetFetchResponseTopics,
 )
 
-from onceflow.broker.group_service import FoundOffsets, GroupHost
+from onceflow.broker.group_service import GroupHost
 from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
 from onceflow.group.events import OffsetQuery
+from onceflow.group.lookup import FoundOffset, FoundOffsets
 from onceflow.group.records import OffsetValue
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
@@ -92,18 +95,18 @@ def _query(group: OffsetFetchRequestGroup) -> OffsetQuery:
 def _topics(offsets: FoundOffsets) -> tuple[OffsetFetchResponseTopics, ...]:
     return tuple(
         OffsetFetchResponseTopics(
-            name=topic, partitions=tuple(_partition(index, value) for index, value in partitions)
+            name=topic, partitions=tuple(_partition(each) for each in partitions)
         )
         for topic, partitions in offsets
     )
 
 
-def _partition(index: int, value: OffsetValue | None) -> OffsetFetchResponsePartitions:
-    told = value or _NOTHING
+def _partition(found: FoundOffset) -> OffsetFetchResponsePartitions:
+    told = found.value or _NOTHING
     return OffsetFetchResponsePartitions(
-        partition_index=index,
+        partition_index=found.partition,
         committed_offset=told.offset,
         committed_leader_epoch=told.leader_epoch,
         metadata=told.metadata,
-        error_code=ErrorCode.NONE,
+        error_code=found.error,
     )

@@ -21,7 +21,7 @@ MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 50
 
 # The core has no clock, no socket, no file, no thread and no randomness: they are passed in.
-CORE = ("records", "log", "group", "wire")
+CORE = ("records", "log", "producers", "txn", "group", "wire")
 NO_DOORS = {"wire": {"datetime", "io"}}  # durations and buffers in memory
 WORLD = {
     "asyncio",

@@ -45,7 +45,7 @@ HOSTILE = {
     "TLS": (bytes.fromhex("1603010200010001fc0303"), "TLS"),
     "noise": (bytes(range(255, 0, -1)), "a frame of -"),
     "an unknown key": (request(999, 0, b""), "API 999 is not served"),
-    "a key that is not served": (request(22, 0, b"\xff\xff" + bytes(4)), "API 22 is not served"),
+    "a key that is not served": (request(67, 0, bytes(12)), "API 67 is not served"),
     "a version too high": (request(3, 99, b"\x00"), "version 99 of METADATA is not served"),
     "a version too low": (request(0, 2, b""), "version 2 of PRODUCE is not served"),
     "a negative version": (request(3, -1, b""), "version -1 of METADATA is not served"),

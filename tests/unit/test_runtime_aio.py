@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-import os
 from pathlib import Path
 
 import pytest
@@ -38,8 +37,8 @@ def direct_file(directory: Path) -> RealFile:
     return file
 
 
-def open_files() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+def open_files() -> set[Path]:
+    return set(Path("/proc/self/fd").iterdir())
 
 
 def block(letter: bytes) -> memoryview:

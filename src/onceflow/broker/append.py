@@ -16,7 +16,6 @@ from onceflow.errors import RecordError
 from onceflow.records.batch import (
     CODEC_MASK,
     MAGIC,
-    TRANSACTIONAL_BIT,
     Codec,
     NewBatch,
     StoredBatch,
@@ -36,15 +35,13 @@ def checked_batch(topic: Topic, records: memoryview | None, version: int, now_ms
     """The batch to append. Raises `Refused` or a `RecordError`."""
     batch = _one_batch(records, version)
     config = topic.config
-    header = batch.header
-    if header.size > config.max_message_bytes:
+    header, data = batch
+    if len(data) > config.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {header.size} bytes and max.message.bytes of {topic.name} is "
+            f"the batch has {len(data)} bytes and max.message.bytes of {topic.name} is "
             f"{config.max_message_bytes}",
         )
-    if header.attributes & TRANSACTIONAL_BIT:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction under way")
     summary = _checked_records(topic, batch, now_ms)
     codec = CODECS.get(config.compression_type)
     if codec is not None and codec != header.attributes & CODEC_MASK:
@@ -57,12 +54,14 @@ def checked_batch(topic: Topic, records: memoryview | None, version: int, now_ms
 def _one_batch(records: memoryview | None, version: int) -> NewBatch:
     if not records:
         raise Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch")
-    if len(records) > _MAGIC_AT and records[_MAGIC_AT] != MAGIC:
-        raise Refused(
-            ErrorCode.INVALID_RECORD if records[_MAGIC_AT] < MAGIC else ErrorCode.CORRUPT_MESSAGE,
-            f"only batches of magic {MAGIC} are served, not {records[_MAGIC_AT]}",
-        )
-    batch = NewBatch.parse(records)
+    try:
+        batch = NewBatch.parse(records)
+    except RecordError:
+        if len(records) > _MAGIC_AT and (magic := records[_MAGIC_AT]) != MAGIC:
+            code = ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE
+            message = f"only batches of magic {MAGIC} are served, not {magic}"
+            raise Refused(code, message) from None
+        raise
     if batch.header.attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"

@@ -63,6 +63,16 @@ class BrokerConfig:
     offsets_retention_minutes: int = 7 * 24 * 60
     offsets_retention_check_interval_ms: int = 600_000
     offsets_topic_num_partitions: int = 50
+    transaction_max_timeout_ms: int = 900_000
+    transaction_state_log_num_partitions: int = 50
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    transaction_expiration_check_interval_ms: int = 3_600_000
+    transaction_two_phase_commit_enable: bool = False
+    producer_id_expiration_ms: int = 24 * 3_600_000
+    producer_id_expiration_check_interval_ms: int = 600_000
+    max_transactional_ids: int = 100_000
+    max_open_transactions: int = 10_000
+    max_transaction_partitions: int = 10_000
     journal_first_file_bytes: int = 1 << 20
     journal_largest_file_bytes: int = 128 << 20
     journal_files: int = 4

@@ -187,6 +187,46 @@ _ROWS: Final = (
         "Partitions of __consumer_offsets; not to be changed once there are groups.",
     ),
     _setting(
+        "transaction.max.timeout.ms",
+        _COUNT,
+        "The most that a producer may ask for as the timeout of its transactions.",
+    ),
+    _setting(
+        "transaction.state.log.num.partitions",
+        _whole(1, 10_000),
+        "Partitions of __transaction_state; not to be changed once there are transactional ids.",
+    ),
+    _setting(
+        "transactional.id.expiration.ms",
+        _MS,
+        "How long a transactional id that is not used is remembered.",
+    ),
+    _setting(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _MS,
+        "Time between two looks for transactional ids to forget.",
+        "transaction_expiration_check_interval_ms",
+    ),
+    _setting(
+        "transaction.two.phase.commit.enable",
+        _BOOLEAN,
+        "Whether producers may take part in two-phase commits: their transactions have no timeout, "
+        "and one that is left open holds readers of committed records back until it is ended.",
+    ),
+    _setting(
+        "producer.id.expiration.ms",
+        _MS,
+        "How long a partition remembers a producer that does not write to it.",
+    ),
+    _setting(
+        "producer.id.expiration.check.interval.ms",
+        _MS,
+        "Time between two looks for producers to forget.",
+    ),
+    _setting("max.transactional.ids", _COUNT, "Transactional ids that are remembered at once."),
+    _setting("max.open.transactions", _COUNT, "Transactions that are open at once."),
+    _setting("max.transaction.partitions", _COUNT, "Partitions that one transaction may write to."),
+    _setting(
         "journal.first.file.bytes", _whole(4096, INT_MAX), "Size of the journal's first file."
     ),
     _setting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import TextIO
+from typing import Any, TextIO
 
 
 class TextFormatter(logging.Formatter):
@@ -20,15 +20,18 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message and, where there is one, exception."""
+    """One JSON object a line: time, level, logger, message and, where there are any, the numbers
+    in it by name (`extra={"numbers": ...}`) and the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry = {
+        entry: dict[str, Any] = {
             "time": timestamp(record),
             "level": level(record),
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if (numbers := getattr(record, "numbers", None)) is not None:
+            entry["numbers"] = numbers
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)

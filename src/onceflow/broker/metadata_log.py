@@ -1,7 +1,7 @@
 """Which topics there are, as a fold over one log: `__cluster_metadata`.
 
 A record's key says what it is about; its value is JSON, or null when that is gone. Only the last
-record of a key counts. The cluster's id is in it too.
+record of a key counts. The cluster's id is in it too, and which producer ids were given away.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from uuid import UUID
 from onceflow.broker.partition import EpochStart
 from onceflow.errors import LogCorrupt
 from onceflow.log.partition_log import PartitionLog
+from onceflow.producers.ids import Block, IdBlocks
 from onceflow.records.batch import iter_stored
 from onceflow.records.plain import PlainRecord, read_records
 from onceflow.types import LogId
@@ -24,6 +25,7 @@ FIRST_EPOCH = (EpochStart(0, 0),)
 _READ_BYTES = 1 << 20
 _CLUSTER = b"cluster"
 _TOPIC = b"topic:"
+_PRODUCER_IDS = b"producer-ids"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +63,18 @@ def cluster_record(cluster_id: str) -> PlainRecord:
     return PlainRecord(_CLUSTER, json.dumps({"id": cluster_id}).encode())
 
 
+def producer_ids_record(block: Block) -> PlainRecord:
+    """Says that these producer ids are given away."""
+    return PlainRecord(_PRODUCER_IDS, json.dumps(block._asdict()).encode())
+
+
 @dataclass(slots=True)
 class MetadataImage:
     """What the records so far say."""
 
     cluster_id: str | None = None
     topics: dict[UUID, TopicRecord] = field(default_factory=dict)
+    producer_ids: IdBlocks = field(default_factory=IdBlocks)
 
     def apply(self, record: PlainRecord) -> None:
         """Takes one more record, in log order."""
@@ -74,6 +82,8 @@ class MetadataImage:
         value = None if record.value is None else json.loads(record.value)
         if key == _CLUSTER and value is not None:
             self.cluster_id = value["id"]
+        elif key == _PRODUCER_IDS and value is not None:
+            self.producer_ids.apply(Block(**value))
         elif key.startswith(_TOPIC):
             self._apply_topic(UUID(key.removeprefix(_TOPIC).decode()), value)
         else:

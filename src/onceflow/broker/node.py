@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.group_service import GroupService
+from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.offsets_topic import OffsetsTopic
-from onceflow.broker.topics import OFFSETS_TOPIC, Topics
+from onceflow.broker.producer_ids import ProducerIds
+from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
+from onceflow.broker.transactions_topic import TransactionsTopic
+from onceflow.broker.txn_book import Outside, TransactionBook, limits_of
+from onceflow.broker.txn_repair import repair
+from onceflow.broker.txn_service import TransactionService
 from onceflow.log.journal import Ticket
 from onceflow.log.store import LogStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
+from onceflow.txn.state import TopicPartition
 
 
 class Timer(Protocol):
@@ -41,6 +49,8 @@ class Node:
         self.clock = clock
         self.call_later = call_later
         self.address = config.advertise or config.listen
+        self.served: Counter[int] = Counter()
+        """How many requests of each API, by its number."""
         self.topics = Topics(store, clock, rand, config.topic_defaults)
         if store.report.may_have_lost:
             self.topics.begin_epochs()
@@ -51,9 +61,60 @@ class Node:
         self._offsets.replay(self.groups.replay)
         self.groups.loaded()
         self.topics.on_delete = self.groups.topic_deleted
+        self.markers = Markers(self.topics, clock, self._offsets_decided)
+        self._transactions_topic = TransactionsTopic(
+            self.topics, clock, config.transaction_state_log_num_partitions
+        )
+        self.transactions = self._make_transactions()
+
+    def _make_transactions(self) -> TransactionService:
+        ids = ProducerIds(self.topics)
+        outside = Outside(
+            self.clock,
+            self.call_later,
+            self._transactions_topic,
+            self.markers,
+            ids.take,
+            self._open_epoch,
+        )
+        book = TransactionBook(limits_of(self.config), outside)
+        book.load()
+        if self.store.report.may_have_lost:
+            repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)
+        return TransactionService(
+            self.config,
+            self.clock,
+            book,
+            ids,
+            lambda place: self._topic_exists(*place),
+            self._offsets_partition,
+        )
 
     def _topic_exists(self, topic: str, partition: int) -> bool:
         return self.topics.partition(topic, partition) is not None
+
+    def _open_epoch(self, place: TopicPartition, producer_id: int) -> int | None:
+        partition = self.topics.partition(*place)
+        producer = None if partition is None else partition.producers.find(producer_id)
+        if producer is None or producer.transaction_start is None:
+            return None
+        return producer.epoch
+
+    def _offsets_partition(self, group_id: str) -> int:
+        self._offsets.make()
+        return self.groups.partition_for(group_id)
+
+    def _offsets_decided(self, marker: OffsetsMarker) -> None:
+        self.groups.marker_appended(
+            marker.partition, marker.producer_id, marker.ticket, commit=marker.commit
+        )
+
+    def expire_producers(self) -> None:
+        """Forgets producers that have not written for long."""
+        now_ms, longest = self.clock.wall_ms(), self.config.producer_id_expiration_ms
+        for topic in self.topics.by_name.values():
+            for partition in topic.partitions:
+                partition.producers.expire(now_ms, longest)
 
     def listens_on(self, address: Address) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""
@@ -64,8 +125,14 @@ class Node:
         """Makes a topic that a client asked for, with the broker's defaults."""
         if name == OFFSETS_TOPIC:
             return self._offsets.make()[0]
+        if name == TRANSACTIONS_TOPIC:
+            return self._transactions_topic.make()[0]
         return self.topics.create(name, self.config.num_partitions, {})[1]
 
     def make_offsets_topic(self) -> list[Ticket]:
         """What an answer about groups has to await: the topic that keeps them."""
         return self._offsets.make()
+
+    def make_transactions_topic(self) -> list[Ticket]:
+        """What an answer about transactional ids has to await: the topic that keeps them."""
+        return self._transactions_topic.make()

@@ -1,7 +1,8 @@
-"""One partition as its clients see it: a log with a leader epoch, and who waits for more of it.
+"""One partition as its clients see it: a log with a leader epoch, the producers that write to it,
+and who waits for more of it.
 
-All that is appended goes through here, so that whoever waits for new records is told as soon as
-they are durable, and not before.
+All that is appended goes through here: so the producers' table is the fold over the log at every
+moment, and whoever waits for new records is told as soon as they are durable, and not before.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from onceflow.broker.producer_files import ProducerFiles, load_producers
 from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
 from onceflow.log.urgency import Purpose
 from onceflow.records.batch import NewBatch, StoredBatch
+from onceflow.records.control import Marker
 
 NO_EPOCH = -1
 
@@ -35,7 +38,7 @@ class EpochEnd(NamedTuple):
 class Partition:
     """Belongs to the broker's loop."""
 
-    __slots__ = ("_store", "_waiting", "epochs", "index", "log")
+    __slots__ = ("_store", "_waiting", "epochs", "index", "log", "producers")
 
     def __init__(self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...]) -> None:
         self._store = store
@@ -43,6 +46,8 @@ class Partition:
         self.index = log.log_id.partition
         self.log = log
         self.epochs = epochs
+        self.producers = load_producers(log)
+        log.companion = ProducerFiles(log, self.producers)
 
     @property
     def leader_epoch(self) -> int:
@@ -55,21 +60,35 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Up to where readers of committed records may read."""
-        return self.log.high_watermark
+        log = self.log
+        self.producers.start_moved(log.durable_start)
+        return self.producers.last_stable_offset(log.high_watermark)
 
     def append(
-        self, batch: NewBatch, *, log_append_time: int | None = None
+        self,
+        batch: NewBatch,
+        *,
+        log_append_time: int | None = None,
+        marker: Marker | None = None,
+        purpose: Purpose = Purpose.APPEND,
     ) -> tuple[StoredBatch, Ticket]:
-        """Gives the batch its place, in its own bytes. Raises what `LogStore.append` does."""
+        """Gives the batch its place, in its own bytes; a control batch comes with what it says.
+        Raises what `LogStore.append` does."""
         offset, epoch = self.log.end_offset, self.leader_epoch
         if log_append_time is None:
             stored = batch.assign(offset, epoch)
         else:
             stored = batch.assign_log_append_time(offset, epoch, log_append_time)
-        ticket = self._store.append(self.log, stored, purpose=Purpose.APPEND)
+        ticket = self._store.append(self.log, stored, purpose=purpose)
+        if stored.header.producer_id >= 0:
+            self.producers.apply(stored.header, marker)
         if self._waiting:
             ticket.add_done_callback(self._durable)
         return stored, ticket
+
+    def once_durable(self, offset: int) -> Ticket | None:
+        """Completes when the record at an offset is durable; None when it is."""
+        return None if offset < self.log.high_watermark else self._store.flush()
 
     # --- waiting for more ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ version; the two hot ones read and write their own bytes.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
@@ -16,7 +17,7 @@ from onceflow.broker.promise import Answer
 from onceflow.broker.request import Client
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.codec import decode, encode, message_class, prepare_writing
 from onceflow.wire.header import response_tags
 from onceflow.wire.primitives import MOST_ELEMENTS
 from onceflow.wire.recast import recast
@@ -50,13 +51,22 @@ SERVED: dict[ApiKey, Versions] = {
     ApiKey.CREATE_TOPICS: Versions(2, 7),
     ApiKey.DELETE_TOPICS: Versions(1, 6),
     ApiKey.DELETE_RECORDS: Versions(0, 2),
+    ApiKey.INIT_PRODUCER_ID: Versions(0, 6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
+    ApiKey.END_TXN: Versions(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: Versions(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: Versions(0, 5),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
     ApiKey.CREATE_PARTITIONS: Versions(0, 3),
     ApiKey.DELETE_GROUPS: Versions(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
     ApiKey.OFFSET_DELETE: Versions(0, 0),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
+    ApiKey.LIST_TRANSACTIONS: Versions(0, 2),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
 }
 _HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -73,9 +83,12 @@ class Route(NamedTuple):
     write: Callable[[Any], Iterable[Part]]
     tags: bytes
     """What stands between an answer's correlation id and its body."""
+    api_key: int
+    """A plain number: the hash of an enum's member is a function call."""
 
 
 _LOADED: dict[int, Route] = {}
+_LOADING = threading.Lock()
 
 
 def route(api_key: int, version: int) -> Route | None:
@@ -85,7 +98,10 @@ def route(api_key: int, version: int) -> Route | None:
     if found is None:
         key = API_KEYS.get(api_key)
         if key is not None and version in SERVED[key]:
-            found = _LOADED[api_key << 16 | version] = _load(key, version)
+            # Threads that load ahead and the loop must not meet inside the library's packages,
+            # which import one another: Python then breaks the deadlock by failing one of them.
+            with _LOADING:
+                found = _LOADED[api_key << 16 | version] = _load(key, version)
     return found
 
 
@@ -98,9 +114,14 @@ def _load(key: ApiKey, version: int) -> Route:
             module.handle,
             lambda answer: module.write(answer, version),
             tags,
+            int(key),
         )
     return Route(
-        _reading(module, key, version), module.handle, _writing(module, key, version), tags
+        _reading(module, key, version),
+        module.handle,
+        _writing(module, key, version),
+        tags,
+        int(key),
     )
 
 
@@ -116,6 +137,7 @@ def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, in
 
 def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable[Part]]:
     wanted = message_class(key, version, "response")
+    prepare_writing(wanted)
     downgrade = getattr(module, "downgrade", None)
     if downgrade is not None:
         return lambda answer: (encode(downgrade(answer, version)),)

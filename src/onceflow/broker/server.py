@@ -19,6 +19,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
 from onceflow.broker.node import Node, Timer
+from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
@@ -94,6 +95,10 @@ class Server:
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
         self._every("cleaning up", seconds, self._clean_up)
+        seconds = self._config.transaction_expiration_check_interval_ms / 1000
+        self._every("forgetting transactional ids", seconds, self._node.transactions.expire)
+        seconds = self._config.producer_id_expiration_check_interval_ms / 1000
+        self._every("forgetting producers", seconds, self._node.expire_producers)
         return address
 
     async def _listen(self) -> Listener:
@@ -124,6 +129,10 @@ class Server:
             _log.warning("%d bytes behind the last sound batches were lost", report.dropped_bytes)
         for stray in report.strays:
             _log.warning("moved a directory aside that nothing acknowledged made: %s", stray)
+
+    def _report_totals(self) -> None:
+        totals = Totals(self.node.served, self.node.store.journal_totals)
+        _log.info("%s", totals, extra={"numbers": totals.as_json()})
 
     # --- connections --------------------------------------------------------------------------
 
@@ -223,10 +232,12 @@ class Server:
         if self._listener is not None:
             await self._listener.close()
         if self._node is not None:
+            self._node.transactions.close()
             self._node.groups.close()
         try:
             if self._store is not None:
                 self._store.close()  # makes durable what waits, and so answers it
+                self._report_totals()
         except DiskError as error:
             _log.warning("not a clean stop, so the next start has to recover: %s", error)
         finally:

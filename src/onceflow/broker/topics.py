@@ -21,6 +21,7 @@ from onceflow.broker.metadata_log import (
     TopicRecord,
     cluster_record,
     log_records,
+    producer_ids_record,
     topic_gone,
 )
 from onceflow.broker.partition import EpochStart, Partition
@@ -30,6 +31,7 @@ from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
 from onceflow.log.urgency import Purpose
+from onceflow.producers.ids import Block
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
@@ -81,6 +83,7 @@ class Topics:
             store.create(METADATA_TOPIC, [METADATA_LOG])
         self._log = store.logs[METADATA_LOG]
         image = self._load(adopt=is_new)
+        self._producer_ids = image.producer_ids
         self.cluster_id = image.cluster_id or self._new_cluster()
 
     # --- start --------------------------------------------------------------------------------
@@ -220,6 +223,13 @@ class Topics:
         topic.record, topic.config = record, config
         self._configure(topic)
         return ticket
+
+    def claim_producer_ids(self) -> tuple[Block, Ticket]:
+        """A block of producer ids that nobody else gets; it may be used once that is durable."""
+        block = self._producer_ids.claim(self._producer_ids.next_unclaimed)
+        ticket = self._write(producer_ids_record(block))
+        self._producer_ids.apply(block)
+        return block, ticket
 
     def begin_epochs(self) -> None:
         """Says that the end of any partition may have been lost: what readers remember of it may

@@ -22,8 +22,7 @@ _SUFFIX = {"request": "Request", "response": "Response"}
 def message_class(key: ApiKey, version: int, kind: str) -> type:
     """The class of a `request` or `response` of one version."""
     module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
-    name = "".join(part.capitalize() for part in key.schema.split("_")) + _SUFFIX[kind]
-    found: type = getattr(module, name)
+    found: type = getattr(module, key.title + _SUFFIX[kind])
     return found
 
 
@@ -32,6 +31,11 @@ def _writer(message: Any) -> Any:
     from kio.serial import entity_writer
 
     return entity_writer(message)
+
+
+def prepare_writing(message: type) -> None:
+    """Does now what the first `encode` of such a message would do: loads modules."""
+    _writer(message)
 
 
 def decode(

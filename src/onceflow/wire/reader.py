@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import Field, fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -176,6 +176,14 @@ def _read_error_code(buffer: memoryview, at: int, _: Budget) -> tuple[ErrorCode,
     return error_code(value), at
 
 
+def _read_datetime(buffer: memoryview, at: int, _: Budget) -> tuple[datetime, int]:
+    value, end = _read_number(_INT64, buffer, at)
+    try:
+        return _EPOCH + timedelta(milliseconds=value), end
+    except OverflowError as error:
+        raise MessageMalformed(f"a time of {value} ms at byte {at}") from error
+
+
 def _read_milliseconds(
     kind: struct.Struct, buffer: memoryview, at: int, _: Budget
 ) -> tuple[timedelta, int]:
@@ -195,6 +203,7 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _FIXED = {
     "int8": _INT8,
@@ -211,6 +220,7 @@ _OTHER: dict[str, Read] = {
     "error_code": _read_error_code,
     "timedelta_i32": partial(_read_milliseconds, _INT32),
     "timedelta_i64": partial(_read_milliseconds, _INT64),
+    "datetime_i64": _read_datetime,
 }
 
 

@@ -5,30 +5,42 @@ range of this very API, which is how clients find a common version. Produce is a
 version 0 on although 3 is the lowest that is served, as Apache Kafka does: older librdkafka turn
 compression off otherwise.
 
-Features: none is finalized, so clients keep to the protocol without them.
+Features: `transaction.version` is finalized at 2, so clients that know it use an epoch for each
+transaction. Two-phase commit is advertised (InitProducerId 6) only where it is enabled.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.api_versions.v4.request import ApiVersionsRequest
-from kio.schema.api_versions.v4.response import ApiVersion, ApiVersionsResponse
+from kio.schema.api_versions.v4.response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 from onceflow.broker.request import Client
 from onceflow.broker.router import SERVED
 from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import message_class
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.recast import recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 _SOFTWARE_FROM = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_OPTIONAL_FEATURES_FROM = 4
 _ADVERTISED_FROM = {ApiKey.PRODUCE: 0}
+_INIT_WITHOUT_TWO_PHASE = 5
+_TRANSACTION_VERSION, _TRANSACTION_LEVEL = "transaction.version", 2
 
 
 def handle(node: Node, client: Client, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -36,7 +48,9 @@ def handle(node: Node, client: Client, request: ApiVersionsRequest) -> ApiVersio
     names = (request.client_software_name, request.client_software_version)
     if client.version >= _SOFTWARE_FROM and not all(map(_SOFTWARE.fullmatch, names)):
         return _response(ErrorCode.INVALID_REQUEST, ())
-    return _response(ErrorCode.NONE, SERVED)
+    return _response(
+        ErrorCode.NONE, SERVED, two_phase=node.config.transaction_two_phase_commit_enable
+    )
 
 
 def unsupported() -> ApiVersionsResponse:
@@ -44,18 +58,41 @@ def unsupported() -> ApiVersionsResponse:
     return _response(ErrorCode.UNSUPPORTED_VERSION, (ApiKey.API_VERSIONS,))
 
 
-def _response(error: ErrorCode, keys: Container[ApiKey]) -> ApiVersionsResponse:
+def _response(
+    error: ErrorCode, keys: Container[ApiKey], *, two_phase: bool = False
+) -> ApiVersionsResponse:
+    unadvertised = {} if two_phase else {ApiKey.INIT_PRODUCER_ID: _INIT_WITHOUT_TWO_PHASE}
     return ApiVersionsResponse(
         error_code=error,
         api_keys=tuple(
             ApiVersion(
                 api_key=int(key),
                 min_version=_ADVERTISED_FROM.get(key, versions.lowest),
-                max_version=versions.highest,
+                max_version=unadvertised.get(key, versions.highest),
             )
             for key, versions in SERVED.items()
             if key in keys
         ),
         throttle_time=timedelta(0),
+        supported_features=(
+            SupportedFeatureKey(
+                name=_TRANSACTION_VERSION, min_version=0, max_version=_TRANSACTION_LEVEL
+            ),
+        ),
         finalized_features_epoch=0,
+        finalized_features=(
+            FinalizedFeatureKey(
+                name=_TRANSACTION_VERSION,
+                max_version_level=_TRANSACTION_LEVEL,
+                min_version_level=_TRANSACTION_LEVEL,
+            ),
+        ),
     )
+
+
+def downgrade(response: ApiVersionsResponse, version: int) -> Any:
+    """Before version 4 a feature that need not be supported at all cannot be told of."""
+    if version < _OPTIONAL_FEATURES_FROM:
+        told = tuple(each for each in response.supported_features if each.min_version > 0)
+        response = replace(response, supported_features=told)
+    return recast(response, message_class(ApiKey.API_VERSIONS, version, "response"))

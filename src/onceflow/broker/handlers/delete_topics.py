@@ -1,4 +1,8 @@
-"""DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good."""
+"""DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good.
+
+Unlike in Apache Kafka, the topics in which the broker keeps groups and transactions cannot be
+deleted: everybody's progress would be forgotten, and what is open could never be ended.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +57,10 @@ def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> Dele
             wanted,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
         )
+    if topic.is_internal:
+        return _result(
+            wanted, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own"
+        )
     try:
         tickets.append(node.topics.delete(topic))
     except OnceflowError as error:
@@ -62,7 +70,9 @@ def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> Dele
     )
 
 
-def _result(wanted: DeleteTopicState, code: ErrorCode) -> DeletableTopicResult:
+def _result(
+    wanted: DeleteTopicState, code: ErrorCode, message: str | None = None
+) -> DeletableTopicResult:
     return DeletableTopicResult(
-        name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=None
+        name=wanted.name, topic_id=wanted.topic_id, error_code=code, error_message=message
     )

@@ -119,32 +119,39 @@ def _read(
     if partition is None:
         # An empty list and not none, as Apache Kafka has it in this case alone.
         return FetchResult(wanted.partition, _unknown(node, topic), aborted=())
-    error = epoch_error(partition, max(wanted.current_leader_epoch, NO_EPOCH))
+    index, current_epoch, offset, fetched_epoch, max_bytes = wanted
+    error = epoch_error(partition, max(current_epoch, NO_EPOCH))
     if error:
-        return FetchResult(wanted.partition, error)
-    if wanted.last_fetched_epoch > partition.leader_epoch:
-        return FetchResult(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-    diverging = _divergence(partition, wanted)
-    limit = partition.last_stable_offset if request.read_committed else partition.high_watermark
+        return FetchResult(index, error)
+    if fetched_epoch > partition.leader_epoch:
+        return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    diverging = _divergence(partition, wanted) if fetched_epoch >= 0 else None
+    high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+    limit = stable if request.read_committed else high_watermark
+    log = partition.log
     records: Span | None = None
     try:
         if diverging is None:
-            most = min(wanted.max_bytes, left)
-            records = partition.log.read(wanted.offset, max(most, 0), until=limit)
+            most = min(max_bytes, left)
+            records = log.read(offset, max(most, 0), until=limit)
             if records.length > most and not is_first:
                 records = None  # a whole batch is sent beyond the limits only when it is the first
     except OffsetOutOfRange:
-        return FetchResult(wanted.partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+        return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+    aborted = _aborted(partition, offset, records, limit) if request.read_committed else None
     return FetchResult(
-        wanted.partition,
-        ErrorCode.NONE,
-        partition.high_watermark,
-        partition.last_stable_offset,
-        partition.log.start_offset,
-        () if request.read_committed else None,
-        records,
-        diverging,
+        index, 0, high_watermark, stable, log.start_offset, aborted, records, diverging
     )
+
+
+def _aborted(
+    partition: Partition, offset: int, records: Span | None, limit: int
+) -> tuple[tuple[int, int], ...]:
+    """The aborted transactions that a reader of these records has to leave out."""
+    aborted = partition.producers.aborted
+    if records is None or not records.length or not aborted:
+        return ()
+    return aborted.between(offset, min(partition.log.bound_of(offset, records), limit))
 
 
 def _unknown(node: Node, topic: TopicRef) -> ErrorCode:
@@ -164,8 +171,6 @@ def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
 
 def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
     """Where a reader's past parts from ours, if it does: its last record was lost here."""
-    if wanted.last_fetched_epoch < 0:
-        return None
     end = partition.end_of_epoch(wanted.last_fetched_epoch)
     if end is None or (end.epoch == wanted.last_fetched_epoch and end.offset >= wanted.offset):
         return None

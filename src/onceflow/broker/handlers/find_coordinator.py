@@ -1,7 +1,7 @@
 """FindCoordinator, versions 0-6: it is always this broker.
 
-Key type 0 is a group; asking for one makes `__consumer_offsets` if it is not there. Not served: key
-types 1 (transactions) and 2 (share groups).
+Key type 0 is a group, 1 a transactional id; asking for one makes `__consumer_offsets` or
+`__transaction_state` if it is not there. Not served: key type 2 (share groups).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinator
 from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.request import Client
+from onceflow.errors import OnceflowError
+from onceflow.group.offsets_log import failure_code
 from onceflow.log.journal import Ticket
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 _MANY_KEYS_FROM = 4
-_GROUP = 0
+_GROUP, _TRANSACTION = 0, 1
 _NOBODY = (-1, "", -1)
 
 
@@ -60,11 +62,8 @@ def downgrade(response: FindCoordinatorResponse, version: int) -> Any:
 def handle(
     node: Node, client: Client, request: FindCoordinatorRequest
 ) -> Answer[FindCoordinatorResponse]:
-    """Answers when the topic that holds the groups is durable."""
-    tickets: list[Ticket] = []
-    if request.key_type == _GROUP:
-        tickets += node.make_offsets_topic()
-    code = ErrorCode.NONE if request.key_type == _GROUP else ErrorCode.INVALID_REQUEST
+    """Answers when the topic that holds what is asked for is durable."""
+    tickets, code = _made(node, request.key_type)
     host, port = node.address
     where = _NOBODY if code else (node.config.node_id, host, port)
     response = FindCoordinatorResponse(
@@ -82,3 +81,15 @@ def handle(
         ),
     )
     return or_hang_up(tickets, response)
+
+
+def _made(node: Node, key_type: int) -> tuple[list[Ticket], ErrorCode]:
+    """Sees to it that the topic is there, if it can be made."""
+    try:
+        if key_type == _GROUP:
+            return node.make_offsets_topic(), ErrorCode.NONE
+        if key_type == _TRANSACTION:
+            return node.make_transactions_topic(), ErrorCode.NONE
+    except OnceflowError as error:
+        return [], failure_code(error)
+    return [], ErrorCode.INVALID_REQUEST

@@ -1,8 +1,10 @@
 """Produce, versions 3-13 (13 names topics by id): batches in, offsets out.
 
-A batch is checked (`broker/append.py`), gets its offset in its own bytes, and the answer waits
+A batch is checked (`broker/append.py`), if it has a producer id also against what that producer
+has written (`broker/producer_rules.py`), gets its offset in its own bytes, and the answer waits
 until it is as durable as the broker's `durability` says, for acks=1 and acks=all alike. With acks=0
-nothing is answered, and an error ends the connection, which is the only way to tell.
+nothing is answered, and an error ends the connection, which is the only way to tell. A repeat is
+answered as the batch that it repeats, when that one is durable.
 
 One partition that is refused does not touch the others of the request. Not served: the versions
 before 3, whose record formats are gone from Apache Kafka too. Never throttled.
@@ -11,17 +13,21 @@ before 3, whose record formats are gone from Apache Kafka too. Never throttled.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceflow.broker.append import LOG_APPEND_TIME, checked_batch
 from onceflow.broker.durable import once_durable
 from onceflow.broker.partition import Partition
+from onceflow.broker.producer_rules import repeated
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of, was_examined
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
 from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
+from onceflow.producers.state import Written
+from onceflow.records.batch import TRANSACTIONAL_BIT
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.produce import (
     PartitionRecords,
@@ -38,6 +44,9 @@ if TYPE_CHECKING:
 
 read = read_request
 _ALL, _LEADER, _NONE = -1, 1, 0
+_ACKS = (_ALL, _LEADER, _NONE)
+_ATTRIBUTES = 22  # its lower byte
+_PRODUCER_ID = slice(43, 51)
 _ADMIN_CLIENT = "__admin_client"
 
 
@@ -47,48 +56,81 @@ def write(response: ProduceResponse, version: int) -> Iterable[bytes]:
 
 def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object]:
     """Appends what can be appended; answers when that is durable."""
-    if request.acks not in (_ALL, _LEADER, _NONE):
+    transactional_id, acks, _, topics = request
+    if acks not in _ACKS:
         return _all_refused(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    if code := _transaction_error(request):
+        return _all_refused(request, code)
     response: ProduceResponse = []
     tickets: list[Ticket] = []
-    for topic, partitions in request.topics:
+    for topic, partitions in topics:
         results = []
         for each in partitions:
-            result, ticket = _append(node, client, topic, each)
+            result, ticket = _append(node, client, transactional_id, topic, each)
             results.append(result)
             if ticket is not None:
                 tickets.append(ticket)
         response.append((topic, results))
-    if request.acks == _NONE:
+    if acks == _NONE:
         return _without_answer(response)
-    return once_durable(
-        tickets, lambda error: response if error is None else _failed(response, refusal_of(error))
-    )
+    return once_durable(tickets, partial(_outcome, response))
+
+
+def _outcome(response: ProduceResponse, error: Exception | None) -> ProduceResponse:
+    return response if error is None else _failed(response, refusal_of(error))
+
+
+def _transaction_error(request: ProduceRequest) -> ErrorCode:
+    """What is wrong with the request as a whole: records of a transaction come under the one
+    transactional id that it names, from one producer."""
+    producers = set()
+    for _, partitions in request.topics:
+        for _, records in partitions:
+            if records and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+                producers.add(bytes(records[_PRODUCER_ID]))
+    if not producers:
+        return ErrorCode.NONE
+    if request.transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if len(producers) == 1 else ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 def _append(
-    node: Node, client: Client, topic_ref: TopicRef, data: PartitionRecords
+    node: Node,
+    client: Client,
+    transactional_id: str | None,
+    topic_ref: TopicRef,
+    data: PartitionRecords,
 ) -> tuple[ProduceResult, Ticket | None]:
+    index, records = data
     partition = None
     try:
         topic = _topic(node, client, topic_ref)
-        if not 0 <= data.partition < len(topic.partitions):
+        if not 0 <= index < len(topic.partitions):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = topic.partitions[data.partition]
+        partition = topic.partitions[index]
         now_ms = node.clock.wall_ms()
-        batch = checked_batch(topic, data.records, client.version, now_ms)
+        batch = checked_batch(topic, records, client.version, now_ms)
+        if batch.header.producer_id >= 0:
+            first = repeated(node, topic, partition, batch.header, transactional_id, client.version)
+            if first is not None:
+                return _answer_again(index, partition, first)
         time = now_ms if topic.config.message_timestamp_type == LOG_APPEND_TIME else None
-        stored, ticket = partition.append(batch, log_append_time=time)
+        (header, _), ticket = partition.append(batch, log_append_time=time)
     except OnceflowError as error:
-        return _refused(data.partition, error, partition), None
-    result = ProduceResult(
-        data.partition,
-        ErrorCode.NONE,
-        stored.header.base_offset,
-        -1 if time is None else time,
-        partition.log.start_offset,
-    )
-    return result, ticket
+        return _refused(index, error, partition), None
+    append_time = -1 if time is None else time
+    start = partition.log.start_offset
+    return ProduceResult(index, 0, header.base_offset, append_time, start), ticket
+
+
+def _answer_again(
+    index: int, partition: Partition, first: Written
+) -> tuple[ProduceResult, Ticket | None]:
+    """The answer that the first sending of a batch got, or is about to get."""
+    ticket = partition.once_durable(first.last_offset)
+    start = partition.log.start_offset
+    return ProduceResult(index, 0, first.first_offset, first.timestamp, start), ticket
 
 
 def _topic(node: Node, client: Client, wanted: TopicRef) -> Topic:

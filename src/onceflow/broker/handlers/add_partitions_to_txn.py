@@ -1,0 +1,117 @@
+"""AddPartitionsToTxn, versions 0-5: partitions become part of the open transaction, or open one.
+
+All partitions of a transaction are added or none: when one is not known, the others are said not to
+have been attempted. The answer does not wait for the disk: records of the transaction come behind
+it in the journal's order, so what is durable of them makes it durable too.
+
+Versions 4 and 5 are for brokers, which ask for many transactions at once, or only whether some
+partitions belong to one (`verify_only`); this broker asks itself without a request, and serves them
+to whoever else does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.add_partitions_to_txn.v5.request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from kio.schema.add_partitions_to_txn.v5.response import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+
+from onceflow.broker.request import Client
+from onceflow.txn.machine import Identity
+from onceflow.txn.state import TopicPartition
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import message_class
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.recast import recast
+from onceflow.wire.schema import message_class_in
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+_MANY_FROM = 4
+_ONE = "results_by_topic_v3_and_below"
+
+
+def upgrade(request: Any, version: int) -> AddPartitionsToTxnRequest:
+    """Older versions are about one transaction."""
+    if version >= _MANY_FROM:
+        return recast(request, AddPartitionsToTxnRequest)
+    only = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=tuple(recast(each, AddPartitionsToTxnTopic) for each in request.v3_and_below_topics),
+    )
+    return AddPartitionsToTxnRequest(transactions=(only,))
+
+
+def downgrade(response: AddPartitionsToTxnResponse, version: int) -> Any:
+    """Older versions answer for one transaction."""
+    wanted = message_class(ApiKey.ADD_PARTITIONS_TO_TXN, version, "response")
+    if version >= _MANY_FROM:
+        return recast(response, wanted)
+    (only,) = response.results_by_transaction
+    (by_topic,) = (each for each in fields(wanted) if each.name == _ONE)
+    topic_class: Any = message_class_in(by_topic.type)
+    topics = tuple(recast(each, topic_class) for each in only.topic_results)
+    return wanted(**{"throttle_time": timedelta(0), _ONE: topics})
+
+
+def handle(
+    node: Node, client: Client, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Adds, or verifies, for each transaction by itself."""
+    return AddPartitionsToTxnResponse(
+        throttle_time=timedelta(0),
+        error_code=ErrorCode.NONE,
+        results_by_transaction=tuple(
+            AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id,
+                topic_results=_topics(each, _codes(node, client, each)),
+            )
+            for each in request.transactions
+        ),
+    )
+
+
+def _codes(
+    node: Node, client: Client, wanted: AddPartitionsToTxnTransaction
+) -> dict[TopicPartition, ErrorCode]:
+    identity = Identity(wanted.producer_id, wanted.producer_epoch)
+    places = [
+        TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
+    ]
+    if wanted.verify_only:
+        return node.transactions.verify_partitions(wanted.transactional_id, identity, places)
+    return node.transactions.add_partitions(
+        wanted.transactional_id, identity, places, client.version
+    )
+
+
+def _topics(
+    wanted: AddPartitionsToTxnTransaction, codes: dict[TopicPartition, ErrorCode]
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=codes[TopicPartition(topic.name, index)],
+                )
+                for index in topic.partitions
+            ),
+        )
+        for topic in wanted.topics
+    )

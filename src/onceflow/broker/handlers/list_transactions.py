@@ -1,0 +1,95 @@
+"""ListTransactions, versions 0-2: the transactional ids, by state, producer, age and name.
+
+Version 1 adds the age: transactions that began more than so many milliseconds ago, and as in Apache
+Kafka also the ids that never began one. Version 2 adds a pattern that the whole id has to match, a
+regular expression of RE2 as in Apache Kafka: one that takes for ever cannot be written in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.list_transactions.v2.request import ListTransactionsRequest
+from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
+
+from onceflow.broker.promise import Answer
+from onceflow.broker.request import Client
+from onceflow.txn.state import State, Transaction
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    from onceflow.broker.node import Node
+
+_BY_LABEL = {state.title: state for state in State}
+
+
+def handle(
+    node: Node, client: Client, request: ListTransactionsRequest
+) -> Answer[ListTransactionsResponse]:
+    """Filters all that there are; answers when what it has seen is durable."""
+    pattern = _compiled(request.transactional_id_pattern)
+    if pattern is None:
+        return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, (), ())
+    unknown = tuple(each for each in request.state_filters if each not in _BY_LABEL)
+    if request.state_filters and len(unknown) == len(request.state_filters):
+        return _response(ErrorCode.NONE, unknown, ())
+    is_wanted = _filter(request, pattern, node.clock.wall_ms())
+    response = _response(
+        ErrorCode.NONE,
+        unknown,
+        tuple(
+            TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                transaction_state=each.state.title,
+            )
+            for each in node.transactions.all()
+            if is_wanted(each)
+        ),
+    )
+    return node.transactions.once_durable(node.transactions.all(), response)
+
+
+def _compiled(pattern: str | None) -> Any:
+    """None for a text that is no pattern."""
+    import re2  # which few ask for
+
+    options = re2.Options()
+    options.log_errors = False  # who sent it is told
+    try:
+        return re2.compile(pattern or "(?s).*", options)
+    except re2.error:
+        return None
+
+
+def _filter(
+    request: ListTransactionsRequest, pattern: Any, now_ms: int
+) -> Callable[[Transaction], bool]:
+    states = {_BY_LABEL[each] for each in request.state_filters if each in _BY_LABEL}
+    producers = set(request.producer_id_filters)
+
+    def is_wanted(transaction: Transaction) -> bool:
+        return (
+            (not states or transaction.state in states)
+            and (not producers or transaction.producer_id in producers)
+            and (
+                request.duration_filter < 0
+                or transaction.started_ms < now_ms - request.duration_filter
+            )
+            and pattern.fullmatch(transaction.transactional_id) is not None
+        )
+
+    return is_wanted
+
+
+def _response(
+    error: ErrorCode, unknown: tuple[str, ...], states: tuple[TransactionState, ...]
+) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        throttle_time=timedelta(0),
+        error_code=error,
+        unknown_state_filters=unknown,
+        transaction_states=states,
+    )

@@ -1,0 +1,74 @@
+"""`__transaction_state`: made when first needed, appended to by the coordinator, read at start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from onceflow.broker.metadata_log import log_records
+from onceflow.broker.partition import Partition
+from onceflow.broker.topics import TRANSACTIONS_TOPIC, Topic, Topics
+from onceflow.log.journal import Ticket
+from onceflow.log.urgency import Purpose
+from onceflow.records.plain import PlainRecord, write_records
+from onceflow.runtime.clock import Clock
+from onceflow.txn.partitioner import partition_for
+from onceflow.txn.records import decode_key, decode_value, encode_key, encode_value
+from onceflow.txn.state import Transaction
+
+_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "compression.type": "uncompressed",
+    "min.insync.replicas": "1",
+    "segment.bytes": "104857600",
+}
+
+
+class TransactionsTopic:
+    """The log of all transactional ids, as the coordinator sees it."""
+
+    def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._partitions = partitions
+        self._creation: Ticket | None = None
+
+    def make(self) -> list[Ticket]:
+        """Sees to it that the topic is there; what an answer that relies on it has to await."""
+        self._topic()
+        return [self._creation] if self._creation is not None else []
+
+    def _topic(self) -> Topic:
+        topic = self._topics.by_name.get(TRANSACTIONS_TOPIC)
+        if topic is None:
+            topic, self._creation = self._topics.create(
+                TRANSACTIONS_TOPIC, self._partitions, _CONFIG
+            )
+        return topic
+
+    def partition_of(self, transactional_id: str) -> Partition:
+        """The partition that keeps an id."""
+        partitions = self._topic().partitions
+        return partitions[partition_for(transactional_id, len(partitions))]
+
+    def append(
+        self, transactional_id: str, transaction: Transaction | None, purpose: Purpose
+    ) -> Ticket:
+        """Writes what is now so of an id; None is that it is forgotten."""
+        value = None if transaction is None else encode_value(transaction)
+        record = PlainRecord(encode_key(transactional_id), value)
+        batch = write_records([record], self._clock.wall_ms())
+        return self.partition_of(transactional_id).append(batch, purpose=purpose)[1]
+
+    def replay(self) -> Iterator[tuple[str, Transaction | None]]:
+        """Every record of every partition, in each one's order."""
+        topic = self._topics.by_name.get(TRANSACTIONS_TOPIC)
+        for partition in topic.partitions if topic is not None else ():
+            for record in log_records(partition.log):
+                transactional_id = decode_key(record.key or b"")
+                if transactional_id is not None:  # else a kind of record that is not known here
+                    value = record.value
+                    yield (
+                        transactional_id,
+                        None if value is None else decode_value(transactional_id, value),
+                    )

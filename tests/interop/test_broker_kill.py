@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from onceflow import Broker
-from onceflow.cli.demo_clients import PARTITIONS, TOPIC, find_client
-from onceflow.cli.demo_load import Load
+from tests.kill.payment_clients import PARTITIONS, TOPIC, find_client
+from tests.kill.payment_load import Load
 from tests.kill.scenario import kill_under_load, wait
 
 SECONDS = 20.0

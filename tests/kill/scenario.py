@@ -9,9 +9,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from onceflow import Broker
-from onceflow.cli.demo_clients import PARTITIONS, Client, Place
-from onceflow.cli.demo_ledger import Verdict, judge
-from onceflow.cli.demo_load import Load, read_back
+from tests.kill.payment_clients import PARTITIONS, Client, Place
+from tests.kill.payment_ledger import Verdict, judge
+from tests.kill.payment_load import Load, read_back
 
 PATIENCE_SECONDS: Final = 60.0
 

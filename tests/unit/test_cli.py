@@ -40,9 +40,9 @@ def test_the_installed_command_is_the_same() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    done = onceflow("demo", "--kills", "0")
+    done = onceflow("demo", "--rounds", "0")
     assert done.returncode == 2
-    assert "--kills" in done.stderr
+    assert "--rounds" in done.stderr
     done = onceflow("serv")
     assert done.returncode == 2
     assert "No such command 'serv'. Did you mean 'serve'?" in done.stderr
@@ -89,12 +89,6 @@ def test_the_address_may_come_from_the_environment(
     monkeypatch.setenv("ONCEFLOW_BOOTSTRAP", "127.0.0.1:port")
     assert run(["groups", "list"]) == 1
     assert "'127.0.0.1:port' is not the address of a broker" in capsys.readouterr().err
-
-
-def test_the_demo_kills_a_broker_and_nothing_is_lost() -> None:
-    done = onceflow("demo", "--kills", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing lost" in done.stdout
 
 
 def test_a_damaged_directory_is_told_in_one_line(tmp_path: Path) -> None:

@@ -1,79 +1,61 @@
-"""`onceflow demo`: its bookkeeping, its looks, and a short run with every client."""
+"""`onceflow demo`: its count, its looks, and a whole run of it."""
 
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from rich.console import Console
 
-from onceflow.cli import demo_clients
-from onceflow.cli.demo_clients import CLIENTS, ClientMissing, Place, decode, encode, find_client
-from onceflow.cli.demo_ledger import Verdict, judge
-from onceflow.cli.demo_screen import Kill, Progress, Pulse, Screen, verdict_lines
+from onceflow.cli import demo as demo_command
+from onceflow.cli import run
+from onceflow.cli.demo_count import Count, judge, verdict_lines
+from onceflow.cli.demo_moments import MOMENTS, Point, Victim
+from onceflow.cli.demo_screen import Pulse, Screen
+from onceflow.cli.demo_stage import Stage, Survived
+from onceflow.cli.demo_worker import booking
 
-GOOD = {Place(0, 0): 0, Place(1, 0): 1, Place(0, 1): 2, Place(1, 1): 3}
-ALL = GOOD.items()
-
-
-def test_what_is_all_there_is_good() -> None:
-    verdict = judge(ALL, ALL, GOOD)
-    assert verdict == Verdict(4, 4, 0, 0, 0, 0)
-    assert verdict.is_good
+EACH_ONCE = Counter(range(4))
 
 
-def test_what_was_acknowledged_and_is_gone_is_lost() -> None:
-    found = {place: number for place, number in GOOD.items() if number != 3}
-    verdict = judge(ALL, [], found)
-    assert (verdict.lost, verdict.vanished, verdict.is_good) == (1, 0, False)
+def test_each_payment_booked_once_is_good() -> None:
+    counted = judge(4, EACH_ONCE, EACH_ONCE + Counter([1, 2]))
+    assert counted == Count(payments=4, booked=4, missing=0, repeated=0, hidden=2)
+    assert counted.is_good
 
 
-def test_what_is_at_another_place_is_lost() -> None:
-    found = {**GOOD, Place(1, 1): 4, Place(1, 2): 3}
-    assert judge(ALL, [], found).lost == 1
+def test_a_payment_that_is_not_booked_is_missing() -> None:
+    counted = judge(5, EACH_ONCE, EACH_ONCE)
+    assert (counted.missing, counted.is_good) == (1, False)
 
 
-def test_what_another_has_taken_the_place_of_is_lost() -> None:
-    assert judge([*ALL, (Place(0, 1), 6)], [], {**GOOD, Place(0, 1): 6}).lost == 1
+def test_a_payment_that_is_booked_twice_is_one_too_many() -> None:
+    twice = EACH_ONCE + Counter([3])
+    counted = judge(4, twice, twice)
+    assert (counted.repeated, counted.is_good) == (1, False)
 
 
-def test_what_a_reader_saw_may_not_vanish() -> None:
-    verdict = judge(ALL, [*ALL, (Place(0, 2), 4)], GOOD)
-    assert (verdict.lost, verdict.vanished, verdict.is_good) == (0, 1, False)
+def test_a_booking_that_nobody_paid_for_is_not_good() -> None:
+    more = EACH_ONCE + Counter([99])
+    assert not judge(4, more, more).is_good
 
 
-def test_what_was_sent_again_is_legal_and_counted() -> None:
-    found = {Place(0, 0): 0, Place(0, 1): 4, Place(0, 2): 0, Place(0, 3): 4, Place(0, 4): 8}
-    verdict = judge([(Place(0, 2), 0), (Place(0, 3), 4), (Place(0, 4), 8)], [], found)
-    assert verdict == Verdict(3, 5, 0, 0, 0, 2)
-    assert verdict.is_good
+def test_a_booking_says_what_was_paid_and_the_fee() -> None:
+    paid = json.dumps({"payment": 7, "cents": 4250}).encode()
+    assert json.loads(booking(paid)) == {"payment": 7, "cents": 4250, "fee": 42}
 
 
-def test_what_was_overtaken_is_out_of_order() -> None:
-    found = {Place(0, 0): 0, Place(0, 1): 8, Place(0, 2): 4, Place(1, 0): 1}
-    verdict = judge(found.items(), [], found)
-    assert (verdict.out_of_order, verdict.is_good) == (1, False)
-
-
-def test_payments_are_read_as_they_were_written() -> None:
-    assert decode(encode(12_345)) == 12_345
-
-
-def test_the_best_client_is_taken_or_the_one_that_is_named() -> None:
-    assert find_client().package == "confluent-kafka"
-    assert find_client("aiokafka").package == "aiokafka"
-
-
-def test_without_a_client_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_clients, "find_spec", lambda name: None)
-    with pytest.raises(ClientMissing, match="pip install confluent-kafka"):
-        find_client()
-    with pytest.raises(ClientMissing, match=r"no kafka-python .* pip install kafka-python"):
-        find_client("kafka-python")
-    with pytest.raises(ClientMissing, match="'java' is none of the clients confluent-kafka"):
-        find_client("java")
+def test_worker_and_broker_die_at_every_point_where_something_is_at_stake() -> None:
+    hit = {(moment.victim, moment.point) for moment in MOMENTS}
+    for point in (Point.READ, Point.WRITTEN, Point.OFFSETS_SENT, Point.COMMITTED):
+        assert (Victim.WORKER, point) in hit
+    for point in (Point.WRITTEN, Point.OFFSETS_SENT, Point.COMMITTING):
+        assert (Victim.BROKER, point) in hit
+    assert any(victim is Victim.ZOMBIE for victim, _ in hit)
 
 
 def test_the_pulse_rises_falls_and_marks_kills() -> None:
@@ -86,50 +68,45 @@ def test_the_pulse_rises_falls_and_marks_kills() -> None:
     assert pulse.render(2).plain == "✖ "
 
 
-def test_elsewhere_than_in_a_terminal_there_is_a_line_for_each_kill() -> None:
+def test_elsewhere_than_in_a_terminal_there_is_a_line_for_each_death() -> None:
     out = io.StringIO()
-    screen = Screen(Console(file=out, width=40), Progress(1))
-    with screen.live():
-        screen.killed()
-        screen.back(Kill(12_345, 400, 301.4, 702.6))
+    screen = Screen(Console(file=out, width=40), 8)
+    with screen.live(Stage()):
+        screen.survived(Survived(MOMENTS[0], 12_345, 301.4))
+        screen.survived(Survived(MOMENTS[-1], 12_345, 1702.6, "fenced"))
     assert out.getvalue() == (
-        "kill 1: 12,345 acknowledged, 400 in flight; listening again after 301 ms, "
-        "next acknowledgement after 703 ms\n"
+        "1/8 worker killed after it has read, before it writes; booking again after 301 ms\n"
+        "2/8 worker replaced while it sleeps, wakes up, commits (fenced); booking again after "
+        "1,703 ms\n"
     )
 
 
 def test_the_end_says_what_is_wrong() -> None:
-    (line,) = verdict_lines(Verdict(100, 97, 3, 2, 1, 0), 4)
+    (line,) = verdict_lines(Count(100, 99, 3, 2, 0), 8)
     assert "BROKEN" in line
-    assert "3 are lost" in line
-    good, repeated = verdict_lines(Verdict(100, 105, 0, 0, 0, 5), 4)
-    assert "Nothing lost" in good
-    assert "5 are there twice" in repeated
+    assert "3 are not booked and 2 bookings are one too many" in line
+    good, hidden = verdict_lines(Count(1000, 1000, 0, 0, 200), 8)
+    assert "Each counted once" in good
+    assert "200 more bookings" in hidden
 
 
-@pytest.mark.parametrize("client", [each.package for each in CLIENTS])
-def test_nothing_is_lost_when_the_broker_is_killed(client: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "onceflow", "demo", "--kills", "1", "--client", client],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "kill 1: " in done.stdout
-    assert "Nothing lost" in done.stdout
-    assert "\x1b" not in done.stdout  # no colours where there is no terminal
-
-
-def test_a_loss_is_status_1(
+def test_without_the_client_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from onceflow.cli import demo_load, run
+    monkeypatch.setattr(demo_command, "find_spec", lambda name: None)
+    assert run(["demo"]) == 1
+    assert "pip install confluent-kafka" in capsys.readouterr().err
 
-    def lose(*arguments: object) -> None:
-        """Finds nothing."""
 
-    monkeypatch.setattr(demo_load, "read_back", lose)
-    assert run(["demo", "--kills", "1"]) == 1
-    assert "BROKEN" in capsys.readouterr().out
+def test_each_payment_counts_once_whoever_is_killed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "onceflow", "demo"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert f"{len(MOMENTS)}/{len(MOMENTS)} worker replaced" in done.stdout
+    assert "Each counted once" in done.stdout
+    assert "\x1b" not in done.stdout  # no colours where there is no terminal

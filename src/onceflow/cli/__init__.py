@@ -30,7 +30,9 @@ COMMANDS: Final = {
     ),
     "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
     "demo": LazyCommand(
-        "onceflow.cli.demo", "demo", "Kill a broker under load and show that nothing is lost."
+        "onceflow.cli.demo",
+        "demo",
+        "Kill a worker and its broker at every dangerous moment; each payment counts once.",
     ),
 }
 

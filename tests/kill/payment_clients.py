@@ -1,8 +1,8 @@
 """Payments written and read through Kafka clients that others wrote, whichever is installed.
 
 A writer numbers its payments, spreads them over the partitions in turn, and tells of each one that
-was acknowledged. It keeps the order of a partition over retries: one request is in flight at a
-time. Both writers and readers outlive a broker that is gone for a while.
+was acknowledged. It is idempotent: what it sends again counts once, and in order. Both writers and
+readers outlive a broker that is gone for a while.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ class _ConfluentWriter:
                 **_LIBRDKAFKA,
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
-                "enable.idempotence": False,
-                "max.in.flight.requests.per.connection": 1,
+                "enable.idempotence": True,
                 "linger.ms": LINGER_MS,
                 "message.timeout.ms": SECONDS * 1000,
             }
@@ -176,8 +175,7 @@ class _KafkaPythonWriter:
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap,
             acks="all",
-            enable_idempotence=False,
-            max_in_flight_requests_per_connection=1,
+            enable_idempotence=True,
             linger_ms=LINGER_MS,
             reconnect_backoff_max_ms=200,
         )
@@ -256,7 +254,7 @@ class _AiokafkaWriter:
 
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
-            acks="all",
+            enable_idempotence=True,
             linger_ms=LINGER_MS,
             request_timeout_ms=SECONDS * 1000,
         )
@@ -345,6 +343,6 @@ def find_client(package: str | None = None) -> Client:
     if package is not None and package not in names:
         raise ClientMissing(f"{package!r} is none of the clients {', '.join(names)}")
     raise ClientMissing(
-        "the broker is shown with a Kafka client that others wrote, and there is no "
-        f"{package or ', '.join(names)} here; install it: pip install {package or names[0]}"
+        f"there is no {package or ', '.join(names)} here; install it: "
+        f"pip install {package or names[0]}"
     )

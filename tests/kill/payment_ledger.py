@@ -1,8 +1,7 @@
 """What a run was promised, held against what is there: pure bookkeeping.
 
-A payment that is found twice is legal: the broker had stored it, was killed before it could say so,
-and the client sent it again. That ends with idempotent producers. A payment that was acknowledged,
-or that a reader has seen, must stay where it was; and payments stay in the order they were sent in.
+A payment that was acknowledged, or that a reader has seen, must stay where it was; no payment is
+there twice, however often it was sent; and payments stay in the order they were sent in.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from onceflow.cli.demo_clients import Place
+from tests.kill.payment_clients import Place
 
 
 class Verdict(NamedTuple):
@@ -29,7 +28,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_good(self) -> bool:
-        return not (self.lost or self.vanished or self.out_of_order)
+        return not (self.lost or self.vanished or self.out_of_order or self.repeated)
 
 
 def judge(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from onceflow.cli.demo_clients import Client, Place
+from tests.kill.payment_clients import Client, Place
 
 PER_SECOND: Final = 20_000
 MOST_UNACKNOWLEDGED: Final = 4_000

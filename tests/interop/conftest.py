@@ -26,6 +26,10 @@ SETTINGS: Final[Mapping[str, str]] = {
     "num.partitions": "1",
     "auto.create.topics.enable": "true",
 }
+EAGER: Final[Mapping[str, str]] = {
+    # Looks for transactions whose time is up more often than every 10 s: tests wait for it.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+}
 Compare = Callable[[Script], None]
 
 
@@ -33,7 +37,7 @@ Compare = Callable[[Script], None]
 def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Apache Kafka, one for the whole session."""
     directory = tmp_path_factory.mktemp("apache-kafka")
-    with ApacheKafka(kafka_jars, directory, properties=SETTINGS) as kafka:
+    with ApacheKafka(kafka_jars, directory, properties={**SETTINGS, **EAGER}) as kafka:
         yield kafka.bootstrap
 
 

@@ -11,6 +11,11 @@ ELIGIBLE_LEADERS = "Apache Kafka keeps min.insync.replicas as a setting of the c
 BELOW_THE_START = "Apache Kafka names a record that was deleted; ours looks at those that are left"
 WHOLE_BATCHES = "only whole batches are sent; Apache Kafka fills up with a part that nobody can use"
 NO_FAULT_OF_OURS = "what the client did wrong is told as such, not as a fault of the server"
+TOO_LATE_TO_COMMIT = (
+    "whose transaction was aborted in the meantime is shut out, as by Apache Kafka's later "
+    "versions; 4.3 says that the state is wrong"
+)
+ASKED_EACH_TIME = "the transaction's name counts in every request, not in its first one only"
 BOTH_DEFAULTS: Final = [
     {"name": "min.insync.replicas", "value": "1", "source": 3},
     {"name": "min.insync.replicas", "value": "1", "source": 5},
@@ -59,5 +64,33 @@ KNOWN_DIFFERENCES: Final[tuple[KnownDifference, ...]] = (
         "UNKNOWN_SERVER_ERROR",
         "INVALID_RECORD",
         NO_FAULT_OF_OURS,
+    ),
+    KnownDifference(
+        "endings",
+        "v5 after commit=False: commit=True by the old epoch error_code",
+        "INVALID_TXN_STATE",
+        "PRODUCER_FENCED",
+        TOO_LATE_TO_COMMIT,
+    ),
+    KnownDifference(
+        "timeouts",
+        "v5 commit ? error_code",
+        "INVALID_TXN_STATE",
+        "PRODUCER_FENCED",
+        TOO_LATE_TO_COMMIT,
+    ),
+    KnownDifference(
+        "offset_refusals",
+        "v5 added=True commit, an unknown name 0",
+        "NONE",
+        "INVALID_PRODUCER_ID_MAPPING",
+        ASKED_EACH_TIME,
+    ),
+    KnownDifference(
+        "offset_refusals",
+        "v5 added=True commit, an empty name 0",
+        "NONE",
+        "INVALID_REQUEST",
+        ASKED_EACH_TIME,
     ),
 )

@@ -70,6 +70,7 @@ def config(data_dir: Path | None = None, **settings: Any) -> BrokerConfig:
         "data_dir": data_dir or Path("simulated"),
         "listen": Address("127.0.0.1", 0),
         "offsets_topic_num_partitions": 2,
+        "transaction_state_log_num_partitions": 2,
         "reserve_bytes": 0,
         "journal_first_file_bytes": 64 << 10,
     }

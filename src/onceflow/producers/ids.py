@@ -65,18 +65,14 @@ class IdBlocks:
         return Block(expected, min(BLOCK_SIZE, left))
 
     def apply(self, block: Block) -> None:
-        """Take in a claim from the log. There may be a gap before it (see `raise_to`)."""
+        """Take in a claim from the log. There may be a gap before it: of the claims only the last
+        one matters, and the log may have been compacted."""
         if block.size < 1 or block.start < self._next_unclaimed:
             raise InvariantViolated(
                 f"a producer id is claimed once: {block} in the log of claims, "
                 f"where {self._next_unclaimed} is the lowest that may be"
             )
         self._next_unclaimed = block.end
-
-    def raise_to(self, at_least: int) -> None:
-        """Claim nothing below `at_least` again: ids below it were found in use, but the log of
-        claims, which was not synced, ends before theirs."""
-        self._next_unclaimed = max(self._next_unclaimed, at_least)
 
 
 class OpenBlock:

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-tests run check test bench crash kill lock clean
+.PHONY: help setup setup-tests run check test test-ours test-interop bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -33,8 +33,15 @@ check: setup-tests
 	$(VENV)/lint-imports
 	$(VENV)/python -m pytest -q tests/tidy
 
+# Tests with programs that others wrote mostly wait for them, so they run beside the others.
 test: check
-	$(VENV)/python -m pytest -q --durations=10 --ignore=tests/tidy
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ours test-interop
+
+PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
+test-ours:
+	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop
+test-interop:
+	$(PYTEST) tests/interop
 
 bench: setup
 	$(VENV)/python bench/records.py
@@ -43,6 +50,7 @@ bench: setup
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
+	$(VENV)/python -m tests.sim.txn_campaign
 
 kill: setup-tests
 	$(VENV)/python -m tests.kill.campaign --kills 100

@@ -47,6 +47,7 @@ bench: setup
 	$(VENV)/python bench/records.py
 	$(VENV)/python bench/log.py
 	$(VENV)/python -m bench.broker
+	$(VENV)/python -m bench.transactions
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign

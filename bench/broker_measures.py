@@ -1,28 +1,15 @@
-"""The measures: each puts one load on one broker for a second or three and returns its numbers.
-
-Before each load the disk is synced, so that one broker's unwritten pages are not written in
-another's turn. What a broker costs is read from /proc around the load, when the disk has been
-synced again. Loads run in processes of their own and are ended when they take too long.
-"""
+"""The measures: each puts one load on one broker for a second or three and returns its numbers."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import statistics
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from typing import Final, NamedTuple, TypeAlias
 
 from bench.broker_targets import (
     BenchError,
@@ -34,18 +21,17 @@ from bench.broker_targets import (
     make_target,
     usage,
 )
+from bench.turn import Measure, Values, create_topic, python_load, quantiles, run_load, spending
+from bench.turn import Turn as AnyTurn
 from tools.kafka_jars import ensure_kafka_jars
 
 PARTITIONS: Final = 4
 SIZES: Final = {"1k": 1024, "100": 100}
 LIBRDKAFKA_BATCH: Final = 64 << 10
-LOAD_SECONDS_MAX: Final = 120.0
 SAMPLE_SECONDS: Final = 0.05
 IDLE_CONNECTIONS: Final = 500
 GB: Final = 1e9
 MB: Final = 1e6
-
-Values = dict[str, float]
 
 
 class Scale(NamedTuple):
@@ -80,74 +66,10 @@ QUICK: Final = Scale(
 )
 
 
-class Turn(NamedTuple):
-    """One broker's turn in one round of a measure."""
-
-    target: Target
-    round: int
-    scale: Scale
-    scratch: Path
-
-
-class Measure(NamedTuple):
-    name: str
-    run: Callable[[Turn], Values]
-
-
-def create_topic(target: Target, name: str, partitions: int) -> None:
-    """Makes the topic unless it is there."""
-    admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 3})
-    if name in admin.list_topics(timeout=LOAD_SECONDS_MAX).topics:
-        return
-    for made in admin.create_topics([NewTopic(name, partitions, 1)]).values():
-        made.result(LOAD_SECONDS_MAX)
-
-
-def run_load(command: list[str]) -> str:
-    os.sync()
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=LOAD_SECONDS_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchError(f"not done after {LOAD_SECONDS_MAX:.0f} s: {' '.join(command)}") from None
-    if done.returncode != 0:
-        said = (done.stderr + done.stdout)[-2000:].strip()
-        raise BenchError(f"{' '.join(command[1:4])} ended with status {done.returncode}: {said}")
-    return done.stdout
-
-
-def python_load(turn: Turn, module: str, load: str, topic: str, **options: object) -> Any:
-    command = [sys.executable, "-m", f"bench.{module}", load]
-    command += ["--bootstrap", turn.target.bootstrap, "--topic", topic]
-    for name, value in options.items():
-        values = value if isinstance(value, list) else [value]
-        command += [f"--{name.replace('_', '-')}", *map(str, values)]
-    return json.loads(run_load(command))
-
+Turn: TypeAlias = AnyTurn[Scale]
 
 librdkafka = partial(python_load, module="load_librdkafka")
 raw = partial(python_load, module="load_raw")
-
-
-class Spent:
-    """CPU seconds that a broker used inside the block of `spending`."""
-
-    seconds = 0.0
-
-
-@contextmanager
-def spending(target: Target) -> Iterator[Spent]:
-    spent = Spent()
-    before = usage(target.pid).cpu_seconds
-    yield spent
-    os.sync()
-    spent.seconds = usage(target.pid).cpu_seconds - before
 
 
 def stream(turn: Turn, size: str) -> Values:
@@ -200,29 +122,34 @@ def large_batches(turn: Turn, size: str) -> Values:
 
 
 def java(turn: Turn, size: str) -> Values:
-    """Apache Kafka's ProducerPerformance, after as many records to warm up."""
     topic = f"java-{size}-{turn.round}"
     create_topic(turn.target, topic, PARTITIONS)
-    records = turn.scale.java_records[size]
+    rate = java_rate(
+        turn.target,
+        topic,
+        turn.scale.java_records[size],
+        SIZES[size],
+        *("--command-property", "acks=all", "enable.idempotence=false"),
+    )
+    return {f"java-{size}": rate}
+
+
+def java_rate(target: Target, topic: str, records: int, record_bytes: int, *how: str) -> float:
+    """Records a second by Apache Kafka's ProducerPerformance, after as many to warm up."""
     said = run_load(
         [
             *java_command(ensure_kafka_jars(), "-Xmx256M"),
             "org.apache.kafka.tools.ProducerPerformance",
             *("--topic", topic, "--throughput", "-1"),
             *("--num-records", str(2 * records), "--warmup-records", str(records)),
-            *("--record-size", str(SIZES[size]), "--bootstrap-server", turn.target.bootstrap),
-            *("--command-property", "acks=all", "enable.idempotence=false"),
+            *("--record-size", str(record_bytes), "--bootstrap-server", target.bootstrap),
+            *how,
         ]
     )
     rates = re.findall(r"^(\d+) steady state records sent, ([\d.]+) records/sec", said, re.M)
     if not rates or int(rates[-1][0]) != records:
         raise BenchError(f"ProducerPerformance said nothing of {records} records:\n{said}")
-    return {f"java-{size}": float(rates[-1][1])}
-
-
-def quantiles(prefix: str, milliseconds: list[float]) -> Values:
-    cuts = statistics.quantiles(milliseconds, n=100)
-    return {f"{prefix}-p50": cuts[49], f"{prefix}-p99": cuts[98]}
+    return float(rates[-1][1])
 
 
 def latency(turn: Turn) -> Values:

@@ -9,6 +9,7 @@ processes are gone when `stop` returns.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -20,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
@@ -142,7 +143,15 @@ class Ours(Target):
         return [
             *(str(program), "serve", "--listen", "127.0.0.1:0"),
             *("--data-dir", str(self.directory / "data"), "--durability", self._durability),
+            *("--log-format", "json"),
         ]
+
+    def totals(self) -> Any:
+        """What the broker said at its stop that it had done."""
+        for line in reversed(self._output.read_text(encoding="utf-8").splitlines()):
+            if line.startswith("{") and (numbers := json.loads(line).get("numbers")):
+                return numbers
+        raise BenchError(f"{self.name} did not say what it had done:\n{self.said()}")
 
     def _connect_if_ready(self) -> socket.socket | None:
         for line in self._output.read_text(encoding="utf-8", errors="replace").splitlines(True):

@@ -1,9 +1,10 @@
-"""The chart of the speed bench, as SVG: times better than Apache Kafka, measure by measure.
+"""The chart of a bench against Apache Kafka, as SVG: times better, measure by measure.
 
-One panel for each pair of brokers, one bar for each measure, from 1.0x to the median of the rounds'
-ratios, on a logarithmic axis; a whisker from the least to the most, a diamond where the goal is. A
-cost (seconds, bytes) is turned over, so that to the right is always better. The text says what the
-bars say: it is readable without colours.
+One panel for each pair of brokers, or for one broker where its numbers are ratios themselves. One
+bar for each measure, from 1.0x to the median of the rounds' ratios, on a logarithmic axis; a
+whisker from the least to the most, a diamond where the goal is. A cost (seconds, bytes) is turned
+over, so that to the right is always better. The text says what the bars say: it is readable without
+colours.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
-from bench.broker_report import METRICS, PAIR_TITLES, Finding, Spread
+from bench.report import Catalogue, Finding, Spread
 
 WIDTH: Final = 1000
 LABELS: Final = 270
@@ -53,8 +54,7 @@ class Scale(NamedTuple):
 
 
 def to_bar(finding: Finding) -> Bar:
-    comparison = finding.comparison
-    metric = METRICS[comparison.metric]
+    comparison, metric = finding.comparison, finding.metric
     goal = comparison.goal.limit if comparison.goal else None
     is_dream = comparison.goal is not None and comparison.goal.is_dream
     median, least, most = finding.spread
@@ -64,13 +64,16 @@ def to_bar(finding: Finding) -> Bar:
     return Bar(metric.title, turned, 1 / goal if goal else None, is_dream)
 
 
-def panels(findings: Sequence[Finding]) -> list[tuple[str, list[Bar]]]:
-    compared = [finding for finding in findings if finding.comparison.theirs]
+def panels(catalogue: Catalogue, findings: Sequence[Finding]) -> list[tuple[str, list[Bar]]]:
+    drawn = [
+        finding
+        for finding in findings
+        if (finding.comparison.ours, finding.comparison.theirs) in catalogue.pair_titles
+        and (finding.comparison.theirs or finding.metric.unit == "x")
+    ]
     return [
-        (PAIR_TITLES[pair], [to_bar(finding) for finding in group])
-        for pair, group in groupby(
-            compared, lambda finding: (finding.comparison.ours, finding.comparison.theirs)
-        )
+        (title, [to_bar(finding) for finding in group])
+        for title, group in groupby(drawn, lambda finding: catalogue.pair_title(finding.comparison))
     ]
 
 
@@ -137,8 +140,8 @@ def draw_panel(title: str, bars: Sequence[Bar], scale: Scale, top: float) -> Ite
         yield from draw_bar(bar, scale, first + ROW * index)
 
 
-def draw_header(facts: Mapping[str, Any]) -> Iterator[str]:
-    yield text(MARGIN, 36, "Times better than Apache Kafka", size=21, extra='font-weight="700"')
+def draw_header(title: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    yield text(MARGIN, 36, title, size=21, extra='font-weight="700"')
     memory = facts["memory_bytes"] / 2**30
     said = (
         f"Apache Kafka {facts['apache_kafka']}, Onceflow {facts['onceflow']}, {facts['cores']} "
@@ -153,11 +156,13 @@ def draw_header(facts: Mapping[str, Any]) -> Iterator[str]:
     yield text(MARGIN + 72, 78, meaning, size=12, fill=SOFT, extra='xml:space="preserve"')
 
 
-def draw(findings: Sequence[Finding], facts: Mapping[str, Any]) -> str:
-    """The whole picture, as the text of an SVG file."""
-    shown = panels(findings)
+def draw(catalogue: Catalogue, findings: Sequence[Finding], facts: Mapping[str, Any]) -> str:
+    """The whole picture, as the text of an SVG file; empty where there is nothing to compare."""
+    shown = panels(catalogue, findings)
+    if not shown:
+        return ""
     scale = scale_for([bar for _, bars in shown for bar in bars])
-    parts = list(draw_header(facts))
+    parts = list(draw_header(catalogue.title, facts))
     top = float(HEADER)
     for title, bars in shown:
         parts += draw_panel(title, bars, scale, top)

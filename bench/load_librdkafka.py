@@ -80,9 +80,9 @@ def produce(arguments: argparse.Namespace) -> Numbers:
     return {"seconds": seconds}
 
 
-def wait_for_room(producer: Producer, records: int) -> None:
+def wait_for_room(producer: Producer, records: int, most: int = QUEUE_RECORDS) -> None:
     deadline = time.monotonic() + GIVE_UP_SECONDS
-    while len(producer) + records > QUEUE_RECORDS:
+    while len(producer) + records > most:
         if time.monotonic() > deadline:
             raise LoadError(f"no room after {GIVE_UP_SECONDS:.0f} s: {len(producer)} are waiting")
         producer.poll(0.001)
@@ -104,6 +104,7 @@ def read_all(arguments: argparse.Namespace) -> float:
             "bootstrap.servers": arguments.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            "isolation.level": arguments.isolation,
             # Else librdkafka stops to fetch for a second at a time when its queue is full.
             "queued.min.messages": 10_000_000,
             "queued.max.messages.kbytes": 2_097_151,
@@ -171,6 +172,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--record-bytes", type=int, default=100)
     parser.add_argument("--passes", type=int, default=1, help="how often consume reads it all")
+    parser.add_argument("--isolation", default="read_committed", help="of consume")
     parser.add_argument("--batch-bytes", type=int, default=0, help="0: librdkafka's own default")
     arguments = parser.parse_args()
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
 from onceflow.errors import MessageMalformed, RecordError
@@ -104,12 +103,11 @@ def _partitions(transaction: Transaction) -> bytes:
     """By topic and number, so that equal states are equal bytes; null where there can be none."""
     if transaction.state is State.EMPTY:
         return primitives.uvarint(0)
-    topics = [
-        (topic, [each.partition for each in ids])
-        for topic, ids in groupby(sorted(transaction.partitions), key=lambda each: each.topic)
-    ]
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        topics.setdefault(topic, []).append(partition)
     parts = [primitives.count(True, len(topics))]
-    for topic, ids in topics:
+    for topic, ids in topics.items():
         parts += [primitives.text(True, topic), primitives.count(True, len(ids))]
         parts += [_INT32.pack(each) for each in ids]
         parts.append(_NO_TAGS)

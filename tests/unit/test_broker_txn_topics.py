@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from onceflow.broker.metadata_log import log_records
-from onceflow.broker.topics import TRANSACTIONS_TOPIC
+from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
 from onceflow.txn.records import decode_key
 from onceflow.wire.api import ApiKey
-from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
+from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import (
     GENERATIONS,
     NEW,
@@ -21,7 +21,9 @@ from tests.unit.broker_txn_helpers import (
     Generation,
     add,
     again,
+    commit_offset,
     committed,
+    committed_offset,
     end,
     ended,
     ends,
@@ -180,3 +182,85 @@ def test_markers_go_to_the_partitions_of_the_transaction_and_to_no_others() -> N
         assert found == [1, 0, 1]
 
     play(script)
+
+
+# --- the broker's own topics ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", [TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
+def test_the_topics_that_keep_transactions_and_groups_cannot_grow(topic: str) -> None:
+    """By their number an id has its partition: in another one a start would find it twice, and
+    might take the older record for the newer."""
+
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await client.create("orders")
+            names = [f"t{number}" for number in range(8)]
+            open_ones = [await ready(client, name) for name in names]
+            for who in open_ones:
+                await wrote(client, who, "orders", b"a")
+                assert await commit_offset(client, who, f"g-{who[0]}", "orders", 1) == "NONE"
+            row = {"name": topic, "count": 7, "assignments": None}
+            asked = {"topics": [row], "timeout": 1000, "validate_only": False}
+            (answer,) = (await client.ask(ApiKey.CREATE_PARTITIONS, 3, asked))["results"]
+            assert answer["error_code"] == "INVALID_TOPIC_EXCEPTION"
+            for who in open_ones:
+                await ended(client, who, commit=True)
+        async with again(world, world.disk) as (_, client):
+            assert await states(client) == dict.fromkeys(names, "CompleteCommit")
+            found = [await committed_offset(client, f"g-{name}", "orders") for name in names]
+            assert found == [("NONE", 1)] * len(names)
+
+    simulate(1, main)
+
+
+@pytest.mark.parametrize("topic", [TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
+@pytest.mark.parametrize("key", [b"k", b"\x00\x00\x00\x01t"], ids=["key", "value"])
+def test_nobody_can_write_what_a_start_could_not_read(topic: str, key: bytes) -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await client.create("orders")
+            who = await ready(client, "t")
+            assert await commit_offset(client, who, "g", "orders", 1) == "NONE"
+            await ended(client, who, commit=True)
+            admin = await running.client("__admin_client")  # others may not write there at all
+            answer = await admin.produce(topic, batch(b"no state", key=key))
+            assert answer["error_code"] == "INVALID_RECORD"
+        async with again(world, world.disk) as (_, client):
+            assert await states(client) == {"t": "CompleteCommit"}
+            assert await committed_offset(client, "g", "orders") == ("NONE", 1)
+
+    simulate(1, main)
+
+
+@pytest.mark.parametrize("number", [1, 9])
+def test_another_number_of_partitions_is_for_topics_that_are_yet_to_be_made(number: int) -> None:
+    async def main(world: World) -> None:
+        groups = [f"g{each}" for each in range(6)]
+
+        async def commits(client: RawClient, offset: int) -> None:
+            for group in groups:
+                who = await ready(client, f"t-{group}")
+                assert await commit_offset(client, who, group, "orders", offset) == "NONE"
+                await ended(client, who, commit=True)
+
+        async def found(client: RawClient) -> set[tuple[str, int]]:
+            return {await committed_offset(client, group, "orders") for group in groups}
+
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await client.create("orders")
+            await commits(client, 1)
+        other = {
+            "offsets_topic_num_partitions": number,
+            "transaction_state_log_num_partitions": number,
+        }
+        async with again(world, world.disk, "other", **other) as (_, client):
+            assert await found(client) == {("NONE", 1)}
+            await commits(client, 2)
+        async with again(world, world.disk, "as before") as (_, client):
+            assert await found(client) == {("NONE", 2)}
+
+    simulate(1, main)

@@ -22,6 +22,7 @@ from onceflow.log.config import LogConfig
 from onceflow.log.journal import Ticket
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.store import LogStore, StoreConfig
+from onceflow.log.urgency import Purpose
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import encode
 from onceflow.runtime.background import Background, Inline, Threads
@@ -262,6 +263,23 @@ def test_too_much_waiting_is_refused_without_a_trace() -> None:
     assert log.end_offset == 3
     background.wait(lambda: all(each.done for each in taken))
     assert log.high_watermark == 3
+    append(store, log, new_batch(size=239))
+
+
+def test_what_nobody_waits_for_does_not_keep_others_out() -> None:
+    """Lazy entries alone can fill the group that gathers: whoever is refused makes them go."""
+    config = StoreConfig(journal=JournalConfig(gathered_bytes=1100), reserve_bytes=0)
+    background = SimBackground(random.Random(2))
+    store = LogStore.open(SimDisk(), background, RAND, config)
+    ticket = store.create("orders", [log_id(1)])
+    background.wait(lambda: ticket.done)
+    log = store.logs[log_id(1)]
+    for _ in range(3):
+        lazy = new_batch(size=239).assign(log.end_offset, 0)
+        store.append(log, lazy, purpose=Purpose.TRANSACTION_GROWS)
+    with pytest.raises(StoreBusy):
+        append(store, log, new_batch(size=239))
+    background.wait(lambda: log.high_watermark == 3)
     append(store, log, new_batch(size=239))
 
 

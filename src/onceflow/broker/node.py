@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from onceflow.broker.config import BrokerConfig
@@ -54,9 +55,18 @@ class Node:
         self.topics = Topics(store, clock, rand, config.topic_defaults)
         if store.report.may_have_lost:
             self.topics.begin_epochs()
-        self._offsets = OffsetsTopic(self.topics, clock, config.offsets_topic_num_partitions)
+        made = self.topics.by_name.get(OFFSETS_TOPIC)
+        # Which partition keeps a group goes by their number: that of a topic which is there stands,
+        # whatever the setting says now.
+        partitions = config.offsets_topic_num_partitions if made is None else len(made.partitions)
+        self._offsets = OffsetsTopic(self.topics, clock, partitions)
         self.groups = GroupService(
-            config.to_group_config(), clock, rand, call_later, self._offsets, self._topic_exists
+            replace(config.to_group_config(), offsets_topic_num_partitions=partitions),
+            clock,
+            rand,
+            call_later,
+            self._offsets,
+            self._topic_exists,
         )
         self._offsets.replay(self.groups.replay)
         self.groups.loaded()

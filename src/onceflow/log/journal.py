@@ -181,7 +181,8 @@ class Journal:
         """Raises, or sees to it that `gather` cannot fail for an entry of that size."""
         group = self._gathering
         if group.entry_count and group.length + payload > self._config.gathered_bytes:
-            self.kick_soon()  # it may wait for room on the disk that has come since
+            # It may wait for room on the disk that has come since, or be lazy all through.
+            self.flush()
             raise StoreBusy(f"{group.length} bytes already wait for the journal; try again soon")
         end = group.length + ENTRY_OVERHEAD + payload
         if end > len(group.arena.view):

@@ -1,4 +1,8 @@
-"""CreatePartitions, versions 0-3: a topic can grow, never shrink."""
+"""CreatePartitions, versions 0-3: a topic can grow, never shrink.
+
+Unlike in Apache Kafka, the topics in which the broker keeps groups and transactions stay as they
+are: which partition keeps an id goes by their number, so a start would find it in two of them.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +65,8 @@ def _grow(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "This server does not host this topic-partition.",
         )
+    if topic.is_internal:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own")
     assignments = wanted.assignments
     refusal = increase_refusal(
         topic.name,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from onceflow.broker.append import LOG_APPEND_TIME, checked_batch
 from onceflow.broker.durable import once_durable
+from onceflow.broker.own_records import check_own_records
 from onceflow.broker.partition import Partition
 from onceflow.broker.producer_rules import repeated
 from onceflow.broker.promise import Answer
@@ -111,6 +112,8 @@ def _append(
         partition = topic.partitions[index]
         now_ms = node.clock.wall_ms()
         batch = checked_batch(topic, records, client.version, now_ms)
+        if topic.is_internal:
+            check_own_records(topic.name, batch)
         if batch.header.producer_id >= 0:
             first = repeated(node, topic, partition, batch.header, transactional_id, client.version)
             if first is not None:

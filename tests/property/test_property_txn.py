@@ -173,7 +173,7 @@ class Coordinator(RuleBasedStateMachine):
     @rule()
     def time_is_up(self) -> None:
         before = self.held
-        decision = time_out(before, self.tick(), limits=LIMITS, new_producer_id=self.new_id)
+        decision = time_out(before, self.tick(), new_producer_id=self.new_id)
         assert (decision is None) == (before.state is not State.ONGOING or before.is_two_phase)
         if decision is not None:
             self.apply(decision)

@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.errors import InvariantViolated
 from onceflow.txn.ending import CURRENT, REPEATED, SAME_EPOCH
-from onceflow.txn.machine import Finish, Identity, Limits, Result, State, end, resume
+from onceflow.txn.machine import Finish, Identity, Result, State, end, resume
 from onceflow.wire.error_code import ErrorCode
 from tests.unit.txn_helpers import A0, A1, B0, TV1, TV2, Coordinator, held
 
@@ -196,7 +196,7 @@ def test_a_commit_that_meets_an_abort_by_timeout_is_fenced_not_invalid(epoch: in
 
 
 def test_under_the_older_protocol_a_timeout_fences_too() -> None:
-    coordinator = Coordinator(held(State.ONGOING), Limits(transaction_version=1))
+    coordinator = Coordinator(held(State.ONGOING))
     coordinator.time_out()
     assert coordinator.end(ME, COMMIT, TV1) == FENCED
     assert coordinator.end(ME, ABORT, TV1) == FENCED

@@ -166,15 +166,6 @@ def test_a_zombie_cannot_end_the_transaction_of_its_successor(zombie: Identity) 
     assert coordinator.held == held(State.ONGOING)
 
 
-def test_under_the_older_protocol_the_fenced_producer_cannot_come_back() -> None:
-    coordinator = Coordinator(held(State.ONGOING), Limits(transaction_version=1))
-    assert coordinator.init() == ErrorCode.CONCURRENT_TRANSACTIONS
-    prepare, complete = coordinator.written
-    assert (prepare.epoch, prepare.last_epoch, complete.epoch) == (6, -1, 6)
-    assert coordinator.init(ME) == ErrorCode.PRODUCER_FENCED
-    assert coordinator.init() == Result(42, 7)
-
-
 # --- no epoch left ----------------------------------------------------------------------------
 
 
@@ -206,17 +197,14 @@ def test_a_repetition_after_a_restart_is_not_fenced(epoch: int) -> None:
     assert coordinator.init(Identity(42, epoch)) == given
 
 
-@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("epoch", [32_766, 32_767])
-def test_an_open_transaction_at_the_last_epoch_is_fenced_and_the_id_replaced(
-    version: int, epoch: int
-) -> None:
+def test_an_open_transaction_at_the_last_epoch_is_fenced_and_the_id_replaced(epoch: int) -> None:
     """KAFKA-20090: it must not get stuck at 32767."""
-    coordinator = Coordinator(held(State.ONGOING, epoch=epoch), Limits(transaction_version=version))
+    coordinator = Coordinator(held(State.ONGOING, epoch=epoch))
     assert coordinator.init() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert coordinator.written[0].epoch == 32_767
     assert coordinator.written[0].producer_id == 42
-    assert coordinator.init() == Result(100, 1 if version == 2 else 0)
+    assert coordinator.init() == Result(100, 1)
 
 
 def test_a_transaction_of_the_older_protocol_keeps_the_identity() -> None:

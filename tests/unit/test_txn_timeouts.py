@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.txn.machine import Limits, State, expire, time_out
+from onceflow.txn.machine import State, expire, time_out
 from onceflow.txn.timeouts import Deadlines, remaining_ms
 from tests.unit.txn_helpers import A0, Coordinator, held
 
@@ -86,12 +86,10 @@ def test_what_is_left_after_a_restart(now_ms: int, left: int) -> None:
 # --- the end of a transaction whose time is up ------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_it_is_aborted_and_its_producer_fenced(version: int) -> None:
+def test_it_is_aborted_and_its_producer_fenced() -> None:
     finish = time_out(
         held(State.ONGOING, started_ms=900),
         2_000,
-        limits=Limits(transaction_version=version),
         new_producer_id=lambda: 100,
     )
     assert finish is not None
@@ -99,8 +97,8 @@ def test_it_is_aborted_and_its_producer_fenced(version: int) -> None:
     assert finish.partitions == (A0,)
     assert (finish.prepare.epoch, finish.complete.epoch) == (6, 6)
     assert finish.complete.state is State.COMPLETE_ABORT
-    assert finish.complete.last_epoch == (5 if version == 2 else -1)
-    assert finish.complete.client_version == version
+    assert finish.complete.last_epoch == 5
+    assert finish.complete.client_version == 2
 
 
 @pytest.mark.parametrize("state", [each for each in State if each is not State.ONGOING])

@@ -52,7 +52,6 @@ def test_no_time_ends_it_also_after_a_restart() -> None:
     timed_out = time_out(
         coordinator.held,
         2**60,
-        limits=coordinator.limits,
         new_producer_id=coordinator.new_producer_id,
     )
     assert timed_out is None

@@ -99,7 +99,6 @@ class Coordinator:
         decided = time_out(
             self.held,
             self.now_ms,
-            limits=self.limits,
             new_producer_id=self.new_producer_id,
         )
         return ErrorCode.NONE if decided is None else self.apply(decided)

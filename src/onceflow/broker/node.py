@@ -15,7 +15,7 @@ from onceflow.broker.offsets_topic import OffsetsTopic
 from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from onceflow.broker.transactions_topic import TransactionsTopic
-from onceflow.broker.txn_book import Outside, TransactionBook, limits_of
+from onceflow.broker.txn_book import Outside, TransactionBook
 from onceflow.broker.txn_repair import repair
 from onceflow.broker.txn_service import TransactionService
 from onceflow.log.journal import Ticket
@@ -87,7 +87,7 @@ class Node:
             ids.take,
             self._open_epoch,
         )
-        book = TransactionBook(limits_of(self.config), outside)
+        book = TransactionBook(outside)
         book.load()
         if self.store.report.may_have_lost:
             repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from onceflow.broker.config import BrokerConfig
 from onceflow.broker.markers import Markers
 from onceflow.broker.transactions_topic import TransactionsTopic
 from onceflow.errors import OnceflowError
@@ -23,7 +22,6 @@ from onceflow.txn import machine
 from onceflow.txn.finishing import COMPLETED
 from onceflow.txn.machine import (
     Finish,
-    Limits,
     NewProducerId,
     State,
     TopicPartition,
@@ -56,20 +54,10 @@ class Outside(NamedTuple):
     """The epoch of the transaction that a producer has open in a partition; None if it has none."""
 
 
-def limits_of(config: BrokerConfig) -> Limits:
-    """The settings that decisions depend on."""
-    return Limits(
-        max_timeout_ms=config.transaction_max_timeout_ms,
-        max_partitions_per_transaction=config.max_transaction_partitions,
-        two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
-    )
-
-
 class TransactionBook:
     """Belongs to the broker's loop."""
 
-    def __init__(self, limits: Limits, outside: Outside) -> None:
-        self._limits = limits
+    def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._clock = outside.clock
         self._known: dict[str, Transaction] = {}
@@ -219,7 +207,6 @@ class TransactionBook:
             finish = machine.time_out(
                 transaction,
                 self._clock.wall_ms(),
-                limits=self._limits,
                 new_producer_id=self._outside.new_producer_id,
             )
             if finish is None:

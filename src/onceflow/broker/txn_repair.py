@@ -68,9 +68,7 @@ def _catch_up(
     if transaction.is_idle:
         book.write(moved(transaction, State.EMPTY), Purpose.TRANSACTION_ENDS)
         return
-    book.finish(
-        fence(transaction, now_ms=now_ms, transaction_version=2, new_producer_id=new_producer_id)
-    )
+    book.finish(fence(transaction, now_ms=now_ms, new_producer_id=new_producer_id))
 
 
 def _open_transactions(topics: Topics) -> Iterator[tuple[TopicPartition, OpenTransaction]]:

@@ -16,7 +16,7 @@ from onceflow.broker.durable import or_hang_up
 from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.promise import Answer
 from onceflow.broker.topics import OFFSETS_TOPIC
-from onceflow.broker.txn_book import TransactionBook, limits_of
+from onceflow.broker.txn_book import TransactionBook
 from onceflow.errors import OnceflowError
 from onceflow.group.offsets_log import failure_code
 from onceflow.log.urgency import Purpose
@@ -27,6 +27,7 @@ from onceflow.txn.machine import (
     Finish,
     Identity,
     InitProducerId,
+    Limits,
     Refused,
     Result,
     State,
@@ -60,7 +61,11 @@ class TransactionService:
         offsets_partition: Callable[[str], int],
     ) -> None:
         self._config = config
-        self._limits = limits_of(config)
+        self._limits = Limits(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            max_partitions_per_transaction=config.max_transaction_partitions,
+            two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
+        )
         self._clock = clock
         self._book = book
         self._ids = ids

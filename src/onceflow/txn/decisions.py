@@ -16,8 +16,6 @@ class Limits:
     max_timeout_ms: int = 900_000
     max_partitions_per_transaction: int = 10_000
     two_phase_commit_enabled: bool = False
-    transaction_version: int = 2
-    """The finalised `transaction.version`: how the coordinator ends transactions by itself."""
 
 
 class Result(NamedTuple):

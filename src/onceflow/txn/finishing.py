@@ -70,29 +70,11 @@ def end_with_same_epoch(transaction: Transaction, commit: bool, *, now_ms: int) 
     return finish(prepare, now_ms)
 
 
-def fence(
-    transaction: Transaction,
-    *,
-    now_ms: int,
-    transaction_version: int,
-    new_producer_id: NewProducerId,
-) -> Finish:
-    """Aborts for a client that does not ask for it, and puts it out with a new epoch. It may come
-    back under version 2, where it can tell from the answer what happened."""
+def fence(transaction: Transaction, *, now_ms: int, new_producer_id: NewProducerId) -> Finish:
+    """Aborts for a client that does not ask for it, and puts it out with a new epoch. One that
+    speaks version 2 can come back: it can tell from the answer what happened."""
     fenced = moved(transaction, State.PREPARE_EPOCH_FENCE)
-    if transaction_version >= 2 or transaction.is_kept:
-        return end_with_new_epoch(
-            fenced, commit=False, now_ms=now_ms, new_producer_id=new_producer_id
-        )
-    prepare = moved(
-        fenced,
-        State.PREPARE_ABORT,
-        epoch=min(transaction.epoch + 1, LARGEST_EPOCH),
-        last_epoch=NONE,
-        updated_ms=now_ms,
-        client_version=transaction_version,
-    )
-    return finish(prepare, now_ms)
+    return end_with_new_epoch(fenced, commit=False, now_ms=now_ms, new_producer_id=new_producer_id)
 
 
 def finish(prepare: Transaction, now_ms: int) -> Finish:

@@ -62,7 +62,6 @@ def init_producer_id(
     fenced = fence(
         transaction,
         now_ms=now_ms,
-        transaction_version=limits.transaction_version,
         new_producer_id=new_producer_id,
     )
     return answered_with(fenced, ErrorCode.CONCURRENT_TRANSACTIONS)

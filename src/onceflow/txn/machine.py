@@ -104,7 +104,6 @@ def time_out(
     transaction: Transaction,
     now_ms: int,
     *,
-    limits: Limits,
     new_producer_id: NewProducerId,
 ) -> Finish | None:
     """Aborts and fences a transaction whose time is up; None where no time can end it. That it is
@@ -114,7 +113,6 @@ def time_out(
     return fence(
         transaction,
         now_ms=now_ms,
-        transaction_version=limits.transaction_version,
         new_producer_id=new_producer_id,
     )
 

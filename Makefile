@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-tests run check test test-ours test-interop bench crash kill lock clean
+.PHONY: help setup setup-tests run check test test-ours test-interop long bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -12,6 +12,7 @@ help:
 	@echo "make test   all checks and all tests"
 	@echo "make check  ruff, mypy, import directions and the rules of the house"
 	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
+	@echo "make long   the tests that make test leaves out because they take long"
 	@echo "make crash  a long campaign of simulated power cuts"
 	@echo "make kill   a long campaign of kill -9 under load"
 	@echo "make lock   write the lock files anew"
@@ -42,6 +43,9 @@ test-ours:
 	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop
 test-interop:
 	$(PYTEST) tests/interop
+
+long: setup-tests
+	$(PYTEST) -m long
 
 bench: setup
 	$(VENV)/python bench/records.py

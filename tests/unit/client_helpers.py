@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +48,19 @@ def api_versions(offer: Mapping[ApiKey, Versions]) -> Any:
             for key, each in offer.items()
         ),
         throttle_time=NO_TIME,
+    )
+
+
+def with_features(levels: Mapping[str, int], epoch: int) -> Any:
+    """What a broker says that speaks all we do, in a cluster with these features finalized."""
+    feature = new(ApiKey.API_VERSIONS, "response", "FinalizedFeatureKey")
+    return replace(
+        api_versions(SPOKEN),
+        finalized_features_epoch=epoch,
+        finalized_features=tuple(
+            feature(name=name, max_version_level=level, min_version_level=level)
+            for name, level in levels.items()
+        ),
     )
 
 

@@ -289,7 +289,9 @@ def test_addresses(text: str, addresses: list[str]) -> None:
     assert [str(each) for each in parse_addresses(text)] == addresses
 
 
-@pytest.mark.parametrize("text", ["", ",", ":9092", "a:0", "a:65536", "a:b", "http://a:9092", "a:"])
+@pytest.mark.parametrize(
+    "text", ["", ",", ":9092", "a:0", "a:65536", "a:b", "http://a:9092", "a:", "a:" + "9" * 5000]
+)
 def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(InvalidSetting, match=r"127\.0\.0\.1:9092"):
         parse_addresses(text)

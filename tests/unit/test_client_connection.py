@@ -39,6 +39,7 @@ from tests.unit.client_helpers import (
     connect,
     listen,
     metadata,
+    with_features,
 )
 
 ALL_TOPICS = MetadataRequest(topics=None, include_topic_authorized_operations=False)
@@ -304,5 +305,40 @@ def test_an_answer_that_is_none_is_refused_and_the_connection_with_it(body: byte
         with pytest.raises(AnswerMalformed, match="answers METADATA"):
             await connection.request(ApiKey.METADATA, ALL_TOPICS)
         assert not connection.is_open
+
+    simulate(program)
+
+
+# --- features -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epoch", "known"), [(7, {"transaction.version": 2}), (0, {"transaction.version": 2}), (-1, {})]
+)
+def test_only_features_with_a_valid_epoch_count(epoch: int, known: dict[str, int]) -> None:
+    async def program(client: Net, broker: Net) -> None:
+        offer = with_features({"transaction.version": 2}, epoch)
+        await listen(broker, {ApiKey.API_VERSIONS: lambda *_: offer})
+        connection = await connect(client)
+        assert connection.features == known
+        assert connection.features_epoch == epoch
+
+    simulate(program)
+
+
+def test_a_broker_of_old_has_no_features() -> None:
+    def answer(version: int, request: Any) -> Any:
+        body = bytearray(encode(recast(api_versions(SPOKEN), old)))
+        if version:
+            body[:2] = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+        return bytes(body)
+
+    old: Any = message_class(ApiKey.API_VERSIONS, 0, "response")
+
+    async def program(client: Net, broker: Net) -> None:
+        await listen(broker, {ApiKey.API_VERSIONS: answer})
+        connection = await connect(client)
+        assert connection.features == {}
+        assert connection.features_epoch == -1
 
     simulate(program)

@@ -12,7 +12,7 @@ from kio.schema.errors import ErrorCode
 from onceflow.client.cluster import Cluster, ClusterSettings
 from onceflow.client.errors import AnswerMalformed, BrokerError
 from onceflow.client.model import TopicPartition
-from onceflow.client.produce_answer import read_produce_answer
+from onceflow.client.produce_wire import read_produce
 from onceflow.client.retry import RetryPolicy
 from onceflow.client.simple_consumer import SimpleConsumer
 from onceflow.client.simple_producer import MAX_BATCH_BYTES, NewRecord, Sent, SimpleProducer
@@ -190,12 +190,12 @@ def test_an_answer_that_does_not_fit_the_request_is_refused(body: bytes) -> None
 def test_every_part_of_a_produce_answer_is_read() -> None:
     refused = ProduceResult(4, error=87, message="no", record_errors=((2, "no key"), (3, None)))
     body = write_response([("a", [ProduceResult(0, base_offset=9)]), ("b", [refused])], 12)
-    first, second = read_produce_answer(memoryview(body))
-    assert first == (TopicPartition("a", 0), 0, 9, None)
-    assert second == (TopicPartition("b", 4), 87, -1, "record 2: no key; record 3: None")
+    first, second = read_produce(12, memoryview(body))
+    assert first == (TopicPartition("a", 0), 0, 9, -1, -1, None)
+    assert second == (TopicPartition("b", 4), 87, -1, -1, -1, "record 2: no key; record 3: None")
     for size in range(len(body) - 6):  # behind it is only the throttle time
         with pytest.raises(MessageMalformed):
-            read_produce_answer(memoryview(body)[:size])
+            read_produce(12, memoryview(body)[:size])
 
 
 def fetch_answer(records: bytes, high_watermark: int, error: Any = ErrorCode.none) -> Any:

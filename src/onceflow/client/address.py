@@ -30,7 +30,8 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 
 def _parse(text: str) -> Address:
     host, port = _split(text)
-    number = int(port) if port.isascii() and port.isdigit() else -1
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
+    number = int(port) if is_number else -1
     if not host or "/" in host or not 0 < number <= _LARGEST_PORT:
         raise InvalidSetting(
             f"{text!r} is not the address of a broker; "

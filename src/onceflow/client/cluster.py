@@ -1,49 +1,70 @@
 """The brokers of a cluster, a connection to each that is needed, and who is responsible for what.
 
-Starts from a few addresses, tried in order. What the cluster said about its brokers and topics is
-kept until an answer shows that it is out of date; `retrying` then asks anew and tries again.
+Starts from a few addresses, tried in order, those that failed last. What the cluster said about its
+brokers, topics and coordinators is kept until it is old or an answer shows that it is out of date;
+`retrying` then asks anew and tries again. However many need the same answer at the same time, it is
+asked for once. After a fork the child opens connections of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from onceflow.client.address import Address
 from onceflow.client.connection import Connection
 from onceflow.client.errors import (
+    LOST,
     BrokerError,
-    BrokerUnreachable,
-    ClientError,
     ConnectionLost,
     NoSuchPartition,
     NotKafka,
     TopicNotFound,
 )
 from onceflow.client.model import Partition, Topic, TopicPartition
+from onceflow.client.pool import ClusterSettings as ClusterSettings
+from onceflow.client.pool import Lane as Lane
+from onceflow.client.pool import Pool
 from onceflow.client.retry import RetryPolicy, retrying
+from onceflow.client.single_flight import SingleFlight
 from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.rand import Rand, RealRand
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
 
 T = TypeVar("T")
 
-GROUP_KEY: Final = 0
 _NO_LEADER: Final = -1
-_NO_SUCH_TOPIC: Final = ("UNKNOWN_TOPIC_OR_PARTITION", "INVALID_TOPIC_EXCEPTION")
+_NO_SUCH_TOPIC: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+)
+_TRANSACTION_VERSION: Final = "transaction.version"
+_NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """How patient a client is, and what it calls itself."""
+class CoordinatorOf(IntEnum):
+    """What a broker looks after; numbers of the protocol."""
 
-    client_id: str = "onceflow"
-    connect_timeout_s: float = 10.0
-    request_timeout_s: float = 30.0
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class _Known(NamedTuple):
+    topic: Topic
+    since: float
+
+
+class _Answer(NamedTuple):
+    """About the topics that were asked for."""
+
+    topics: list[Topic]
+    missing: list[str]
+    refused: BrokerError | None
 
 
 class Cluster:
@@ -59,13 +80,13 @@ class Cluster:
     ) -> None:
         self.settings = settings or ClusterSettings()
         self._bootstrap = tuple(bootstrap)
-        self._net = net or RealNet()
         self._rand = rand or RealRand()
+        self._pool = Pool(self.settings, net or RealNet(), self._rand)
         self._addresses: dict[int, Address] = {}
         self._controller = -1
-        self._topics: dict[str, Topic] = {}
-        self._connections: dict[Address, Connection] = {}
-        self._locks: dict[Address, asyncio.Lock] = {}
+        self._topics: dict[str, _Known] = {}
+        self._coordinators: dict[tuple[CoordinatorOf, str], int] = {}
+        self._flights = SingleFlight()
 
     async def connect(self) -> None:
         """Reaches one broker and learns of the others."""
@@ -89,42 +110,37 @@ class Cluster:
 
     def close(self) -> None:
         """Closes all connections."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
+        self._flights.close()
+        self._pool.close()
 
     @property
     def node_ids(self) -> list[int]:
         """The brokers that were alive when the cluster was last asked."""
         return sorted(self._addresses)
 
+    @property
+    def features(self) -> Mapping[str, int]:
+        """The levels of features that are finalized, as the broker said that knows best."""
+        return self._pool.features
+
     # --- connections ----------------------------------------------------------------------------
 
     async def any_broker(self) -> Connection:
         """One that is connected, else the first of the known ones that can be reached."""
-        for connection in self._connections.values():
-            if connection.is_open:
-                return connection
-        errors: list[ClientError] = []
-        for address in dict.fromkeys((*self._bootstrap, *self._addresses.values())):
-            try:
-                return await self._connect(address)
-            except (BrokerUnreachable, NotKafka) as error:
-                errors.append(error)
-        if len(errors) == 1:
-            raise errors[0]
-        raise BrokerUnreachable("no broker can be reached: " + "; ".join(map(str, errors)))
+        return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
 
-    async def broker(self, node_id: int) -> Connection:
+    async def broker(self, node_id: int, *, lane: Lane = Lane.SHARED) -> Connection:
         """The connection to a broker that the metadata has named."""
         address = self._addresses.get(node_id)
         if address is None:
-            raise ConnectionLost(f"broker {node_id} is not among the cluster's live brokers")
+            raise ConnectionLost(
+                f"broker {node_id} is not among the cluster's live brokers", outcome="not applied"
+            )
         try:
-            return await self._connect(address)
+            return await self._pool.get(address, lane)
         except NotKafka as error:
             # A broker named it as its peer: more likely it is just going down.
-            raise ConnectionLost(str(error)) from error
+            raise ConnectionLost(str(error), outcome="not applied") from error
 
     async def controller(self) -> Connection:
         """Who takes changes of topics; brokers of today pass them on, so any will do."""
@@ -132,18 +148,39 @@ class Cluster:
             return await self.broker(self._controller)
         return await self.any_broker()
 
+    async def transaction_version(self) -> int:
+        """The level of `transaction.version` that the cluster has finalized; 0 when it does not
+        say. Only this tells whether partitions may join a transaction unasked."""
+        if self._pool.features_epoch < 0:
+            await self.any_broker()
+        return self.features.get(_TRANSACTION_VERSION, 0)
+
+    # --- who is responsible ---------------------------------------------------------------------
+
     async def leader(self, partition: TopicPartition) -> int:
         """The id of the broker that leads a partition."""
         topic = await self.topic(partition.topic)
-        for each in topic.partitions:
-            if each.partition == partition.partition and each.leader != _NO_LEADER:
-                return each.leader
-            if each.partition == partition.partition:
-                raise _error(ApiKey.METADATA, "leader_not_available", f"partition {partition}")
-        raise NoSuchPartition(
-            f"topic {topic.name!r} has no partition {partition.partition}; "
-            f"it has {len(topic.partitions)}, counted from 0"
-        )
+        leader = _leader(topic, partition.partition)
+        if leader is None:
+            raise NoSuchPartition(
+                f"topic {topic.name!r} has no partition {partition.partition}; "
+                f"it has {len(topic.partitions)}, counted from 0"
+            )
+        if leader == _NO_LEADER:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+            raise BrokerError(code, ApiKey.METADATA.name, f"partition {partition}")
+        return leader
+
+    def known_leader(self, partition: TopicPartition) -> int | None:
+        """What `leader` would say without asking anybody; None when it would have to ask."""
+        known = self._topics.get(partition.topic)
+        leader = None if known is None else _leader(known.topic, partition.partition)
+        return None if leader == _NO_LEADER else leader
+
+    def known_partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has, as far as is known without asking anybody."""
+        known = self._topics.get(topic)
+        return None if known is None else len(known.topic.partitions)
 
     async def by_leader(
         self, partitions: Iterable[TopicPartition]
@@ -154,35 +191,34 @@ class Cluster:
             grouped.setdefault(await self.leader(partition), []).append(partition)
         return grouped
 
-    async def coordinator(self, group_id: str) -> Connection:
-        """The broker that looks after a group."""
+    async def coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> Connection:
+        """The broker that looks after a group or a transactional id."""
+        node_id = self._coordinators.get((kind, key))
+        if node_id is None:
+            node_id = await self._flights.run((kind, key), lambda: self._find(kind, key))
+        return await self.broker(node_id)
+
+    def forget_coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> None:
+        """It is another one by now: the next call looks for it."""
+        self._coordinators.pop((kind, key), None)
+
+    async def _find(self, kind: CoordinatorOf, key: str) -> int:
         from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
+        subject = f"{_SUBJECTS[kind]} {key!r}"
         connection = await self.any_broker()
         answer = await connection.request(
             ApiKey.FIND_COORDINATOR,
-            FindCoordinatorRequest(key_type=GROUP_KEY, coordinator_keys=(group_id,)),
+            FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,)),
         )
         for found in answer.coordinators:
-            check(ApiKey.FIND_COORDINATOR, found, f"group {group_id!r}")
-            address = Address(found.host, found.port)
-            self._addresses[found.node_id] = address
-            return await self._connect(address)
-        raise _error(ApiKey.FIND_COORDINATOR, "coordinator_not_available", f"group {group_id!r}")
-
-    async def _connect(self, address: Address) -> Connection:
-        async with self._locks.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
-            if connection is None or not connection.is_open:
-                connection = await Connection.open(
-                    self._net,
-                    address,
-                    client_id=self.settings.client_id,
-                    connect_timeout_s=self.settings.connect_timeout_s,
-                    request_timeout_s=self.settings.request_timeout_s,
-                )
-                self._connections[address] = connection
-        return connection
+            check(ApiKey.FIND_COORDINATOR, found, subject)
+            node_id = int(found.node_id)
+            self._addresses[node_id] = Address(found.host, found.port)
+            self._coordinators[kind, key] = node_id
+            return node_id
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        raise BrokerError(code, ApiKey.FIND_COORDINATOR.name, subject)
 
     # --- metadata -------------------------------------------------------------------------------
 
@@ -191,6 +227,15 @@ class Cluster:
 
         Raises `TopicNotFound` for the first name that is not there.
         """
+        asked = None if names is None else tuple(sorted(set(names)))
+        answer = await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
+        if answer.missing:
+            raise TopicNotFound(answer.missing[0], await self._topic_names())
+        if answer.refused is not None:
+            raise answer.refused
+        return answer.topics
+
+    async def _ask_metadata(self, names: tuple[str, ...] | None) -> _Answer:
         from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
         connection = await self.any_broker()
@@ -207,21 +252,33 @@ class Cluster:
         )
         self._addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         self._controller = answer.controller_id
-        topics = []
+        now = asyncio.get_running_loop().time()
+        result = _Answer([], [], None)
         for found in answer.topics:
-            if found.error_code.name.upper() in _NO_SUCH_TOPIC:
-                self.forget(found.name)
-                raise TopicNotFound(found.name, await self._topic_names())
-            check(ApiKey.METADATA, found, f"topic {found.name!r}")
-            topics.append(_topic(found))
-            self._topics[found.name] = topics[-1]
-        return topics
+            if found.error_code.value in _NO_SUCH_TOPIC:
+                result.missing.append(found.name)
+            elif found.error_code.value:
+                refusal = (found.error_code, ApiKey.METADATA.name, f"topic {found.name!r}")
+                result = result._replace(refused=BrokerError(*refusal))
+            else:
+                result.topics.append(_topic(found))
+                self._topics[found.name] = _Known(result.topics[-1], now)
+                continue
+            self.forget(found.name)
+        return result
 
     async def topic(self, name: str) -> Topic:
-        """A topic, as it was when it was last asked for; raises `TopicNotFound`."""
-        if name not in self._topics:
+        """A topic, as it was when it was last asked for, which is not too long ago; raises
+        `TopicNotFound`."""
+        known = self._topics.get(name)
+        if known is None:
             await self.metadata([name])
-        return self._topics[name]
+        elif asyncio.get_running_loop().time() - known.since > self.settings.metadata_max_age_s:
+            try:
+                await self.metadata(list(self._topics))
+            except LOST:  # what is old is better than nothing
+                return known.topic
+        return self._topics[name].topic
 
     async def find_topic(self, name: str) -> Topic:
         """`topic`, tried again while brokers choose a leader."""
@@ -239,14 +296,22 @@ class Cluster:
         self._topics.pop(name, None)
 
     async def refresh(self) -> None:
-        """Asks anew for everything that is known."""
-        names = list(self._topics)
-        self._topics.clear()
-        await self.metadata(names)
+        """Asks anew for everything that is known; what is gone by now is forgotten."""
+        self._coordinators.clear()
+        asked = tuple(sorted(self._topics))
+        await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
 
-    async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
+    ) -> T:
         """`attempt`, again and again while its error is worth it and time is not up."""
-        return await retrying(attempt, self.refresh, self.settings.retry, self._rand)
+        return await retrying(attempt, self.refresh, policy or self.settings.retry, self._rand)
+
+
+_SUBJECTS: Final = {
+    CoordinatorOf.GROUP: "group",
+    CoordinatorOf.TRANSACTION: "transactional id",
+}
 
 
 def check(key: ApiKey, part: Any, subject: str) -> None:
@@ -256,10 +321,12 @@ def check(key: ApiKey, part: Any, subject: str) -> None:
         raise BrokerError(part.error_code, key.name, subject, message)
 
 
-def _error(key: ApiKey, name: str, subject: str) -> BrokerError:
-    from kio.schema.errors import ErrorCode
-
-    return BrokerError(ErrorCode[name], key.name, subject)
+def _leader(topic: Topic, number: int) -> int | None:
+    """None when there is no such partition."""
+    partitions = topic.partitions
+    if 0 <= number < len(partitions) and partitions[number].partition == number:  # as always
+        return partitions[number].leader
+    return next((each.leader for each in partitions if each.partition == number), None)
 
 
 def _topic(found: Any) -> Topic:

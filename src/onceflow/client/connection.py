@@ -1,141 +1,84 @@
-"""One connection to one broker: requests go out, answers come back in the same order.
+"""One connection to one broker: opened, protected, agreed on versions, then asked.
 
-When a connection fails, every request that waits on it fails with the same named error, and so
-does every later one: a connection is never mended, the owner opens another. A request that is not
-answered by its deadline ends the connection, because nobody knows when its answer would come and
-all others would queue behind it.
+A connection is never mended: when it fails the owner opens another. Several requests may be in
+flight; answers come in their order. Opening it, whatever that takes, has one deadline. A connection
+belongs to the process that opened it: a child that was forked off gets `CrossedFork`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
-from collections import deque
+import ssl
+import struct
+from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import metadata
-from typing import Any, Final, cast
+from types import MappingProxyType
+from typing import Any, Final
 
 from onceflow.client.address import Address
 from onceflow.client.errors import (
     AnswerMalformed,
     ApiNotServed,
     BrokerUnreachable,
-    ClientError,
     ConnectionClosed,
     ConnectionLost,
+    CrossedFork,
     NotKafka,
     RequestTimedOut,
+    TlsFailed,
 )
+from onceflow.client.security import PLAINTEXT, Derive, Security, in_a_thread, log_in
+from onceflow.client.stream import LARGEST_ANSWER, Buffer, RequestHead, Stream
 from onceflow.client.versions import SPOKEN, Versions, choose
-from onceflow.errors import FrameTooLarge, MessageMalformed
+from onceflow.errors import MessageMalformed
 from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand, RealRand
 from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.frame import FrameReader, Scratch
-from onceflow.wire.header import request_header
-from onceflow.wire.primitives import INT16, INT32, read_int, skip_tags
+from onceflow.wire.primitives import INT16, read_int
 from onceflow.wire.recast import recast
 
-LARGEST_ANSWER: Final = 256 << 20
-"""Less than any four letters of ASCII or the start of a TLS alert, taken for a length."""
+__all__ = ["Connection", "LARGEST_ANSWER"]
+
 _SOFTWARE_NAME: Final = "onceflow"
 _UNSUPPORTED_VERSION: Final = 35
-_LARGEST_CORRELATION_ID: Final = 2**31 - 1
-
-
-class _Stream(asyncio.BufferedProtocol):
-    """Frames in, and who waits for which."""
-
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self.transport: asyncio.Transport | None = None
-        self.failure: tuple[type[ClientError], str] | None = None
-        self.has_answered = False
-        self._waiters: deque[tuple[int, asyncio.Future[bytes]]] = deque()
-        self._correlation_id = 0
-        self._scratch = Scratch()
-        self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Not asked whether it is one: those of uvloop are no subclass.
-        self.transport = cast(asyncio.Transport, transport)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._frames.get_buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        try:
-            self._frames.received(nbytes)
-        except FrameTooLarge:
-            kind = AnswerMalformed if self.has_answered else NotKafka
-            self.fail(kind, f"{self.address} {_what_it_speaks(bytes(self._scratch.view[:4]))}")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        reason = f": {exc}" if exc is not None else ""
-        self.fail(ConnectionLost, f"{self.address} closed the connection{reason}")
-
-    def send(self, key: ApiKey, version: int, client_id: str, body: bytes) -> asyncio.Future[bytes]:
-        """Sends a request; the future is its answer from behind the correlation id on."""
-        if self.transport is None or self.failure is not None:
-            raise self.error()
-        self._correlation_id = self._correlation_id % _LARGEST_CORRELATION_ID + 1
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiters.append((self._correlation_id, future))
-        header = request_header(key, version, self._correlation_id, client_id)
-        self.transport.write(b"".join((INT32.pack(len(header) + len(body)), header, body)))
-        return future
-
-    def error(self) -> ClientError:
-        kind, message = self.failure or (ConnectionLost, f"{self.address} is not connected")
-        return kind(message)
-
-    def fail(self, kind: type[ClientError], message: str) -> None:
-        """Ends the connection; the first reason is the one that counts."""
-        if self.failure is None:
-            self.failure = kind, message
-        if self.transport is not None:
-            self.transport.abort()
-            self.transport = None
-        while self._waiters:
-            _, future = self._waiters.popleft()
-            if not future.done():
-                future.set_exception(self.error())
-
-    def _on_frame(self, frame: memoryview) -> bool:
-        if self.failure is not None:
-            return True
-        correlation_id = INT32.unpack_from(frame)[0] if len(frame) >= INT32.size else None
-        if not self._waiters or self._waiters[0][0] != correlation_id:
-            kind = AnswerMalformed if self.has_answered else NotKafka
-            self.fail(kind, f"{self.address} sent an answer to a question that was not asked")
-            return True
-        self.has_answered = True
-        _, future = self._waiters.popleft()
-        if not future.done():  # who waited may have been cancelled
-            future.set_result(bytes(frame[INT32.size :]))
-        return True
-
-
-def _what_it_speaks(start: bytes) -> str:
-    if start == b"HTTP":
-        return "speaks HTTP, not the Kafka protocol"
-    if start[:2] in (b"\x15\x03", b"\x16\x03"):
-        return "speaks TLS, and only plain text is supported"
-    return "does not speak the Kafka protocol"
+_UNKNOWN_EPOCH: Final = -1
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+_NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
+_LOGIN_HINT: Final = (
+    "; if that port wants a login, set security.protocol to SASL_PLAINTEXT or SASL_SSL"
+)
 
 
 class Connection:
-    """Made by `Connection.open`, which also agrees on versions."""
+    """Made by `Connection.open`. `features` are the levels that the cluster has finalized (empty
+    when the broker does not say), `features_epoch` is how new that knowledge is."""
 
-    __slots__ = ("_client_id", "_stream", "_theirs", "_timeout_s", "address")
+    __slots__ = (
+        "_client_id",
+        "_heads",
+        "_pid",
+        "_stream",
+        "_theirs",
+        "_timeout_s",
+        "address",
+        "features",
+        "features_epoch",
+    )
 
-    def __init__(self, stream: _Stream, client_id: str, timeout_s: float) -> None:
+    def __init__(self, stream: Stream, client_id: str, timeout_s: float) -> None:
         self._stream = stream
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._theirs: dict[int, Versions] = {}
+        self._heads: dict[tuple[int, int], RequestHead] = {}
+        self._pid = os.getpid()
         self.address = stream.address
+        self.features = _NO_FEATURES
+        self.features_epoch = _UNKNOWN_EPOCH
 
     @classmethod
     async def open(
@@ -146,27 +89,27 @@ class Connection:
         client_id: str = _SOFTWARE_NAME,
         connect_timeout_s: float = 10.0,
         request_timeout_s: float = 30.0,
+        security: Security = PLAINTEXT,
+        tls: ssl.SSLContext | None = None,
+        rand: Rand | None = None,
+        derive: Derive = in_a_thread,
     ) -> Connection:
-        """Raises `BrokerUnreachable`, `NotKafka` or `RequestTimedOut`."""
-        try:
-            async with asyncio.timeout(connect_timeout_s):
-                _, stream = await net.connect(address.host, address.port, lambda: _Stream(address))
-        except OSError as error:
-            raise BrokerUnreachable(_why_unreachable(address, error)) from error
+        """Raises `BrokerUnreachable`, `TlsFailed`, `NotKafka`, `AuthenticationFailed` or
+        `RequestTimedOut`, all within `connect_timeout_s`. `tls` is `security.tls_context()`, made
+        once for many connections."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + connect_timeout_s
+        stream = await _reach(net, address, deadline)
         connection = cls(stream, client_id, request_timeout_s)
         try:
-            async with asyncio.timeout(connect_timeout_s):
-                await connection._agree_on_versions()
-        except TimeoutError as error:
-            connection.close()
-            raise NotKafka(
-                f"{address} accepts connections and does not answer; is it a Kafka broker?"
-            ) from error
-        except ConnectionLost as error:
-            raise NotKafka(
-                f"{address} closes the connection at once; it is not a Kafka broker, or one "
-                "that wants TLS or a login"
-            ) from error
+            if security.uses_tls:
+                context = tls or security.tls_context()
+                await _encrypt(stream, context, deadline)
+            await connection._greet(deadline)
+            if security.uses_login:
+                await connection._log_in(security, rand or RealRand(), derive, deadline)
+            else:
+                stream.hint = _LOGIN_HINT
         except BaseException:
             connection.close()
             raise
@@ -174,47 +117,126 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return self._stream.failure is None
+        return self._stream.failure is None and self._pid == os.getpid()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answers."""
+        return self._stream.in_flight
 
     def close(self) -> None:
         """Ends the connection; whoever waits gets `ConnectionClosed`."""
+        if self._pid != os.getpid():
+            self._stream.abandon(CrossedFork, self._whose())
+            return
         self._stream.fail(ConnectionClosed, f"the connection to {self.address} was closed")
 
-    def version_of(self, key: ApiKey) -> int:
-        """The version in which an API is spoken here; raises `ApiNotServed`."""
-        theirs = self._theirs.get(key)
-        version = choose(SPOKEN[key], theirs)
+    def version_of(self, key: ApiKey, *, newest: int | None = None) -> int:
+        """The version in which an API is spoken here, none above `newest`; raises
+        `ApiNotServed`."""
+        ours, theirs = SPOKEN[key], self._theirs.get(key)
+        if newest is not None:
+            ours = Versions(ours.oldest, min(ours.newest, newest))
+        version = choose(ours, theirs)
         if version is None:
             offer = f"only versions {theirs}" if theirs else "no version at all"
             raise ApiNotServed(
                 f"the broker at {self.address} offers {offer} of {key.name}; "
-                f"this client speaks {SPOKEN[key]}"
+                f"this client speaks {ours}"
             )
         return version
 
-    async def request(self, key: ApiKey, message: Any, *, timeout_s: float | None = None) -> Any:
+    async def request(
+        self,
+        key: ApiKey,
+        message: Any,
+        *,
+        timeout_s: float | None = None,
+        newest: int | None = None,
+    ) -> Any:
         """Sends a message of any version; the answer is in the newest version that we speak."""
-        version = self.version_of(key)
+        version = self.version_of(key, newest=newest)
         body = encode(recast(message, message_class(key, version, "request")))
-        frame = await self.exchange(key, version, body, timeout_s=timeout_s)
-        answer = self._decode(key, version, frame)
+        answer = self._decode(
+            key, version, await self.submit(key, version, (body,), timeout_s=timeout_s)
+        )
         return recast(answer, message_class(key, SPOKEN[key].newest, "response"))
 
     async def exchange(
         self, key: ApiKey, version: int, body: bytes, *, timeout_s: float | None = None
     ) -> memoryview:
         """Sends the bytes of a request's body; the bytes of the answer's body."""
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        future = self._stream.send(key, version, self._client_id, body)
+        return await self.submit(key, version, (body,), timeout_s=timeout_s)
+
+    def submit(
+        self, key: ApiKey, version: int, body: Sequence[Buffer], *, timeout_s: float | None = None
+    ) -> asyncio.Future[memoryview]:
+        """Sends a request now, its body in parts that are not copied when they are large; the
+        future is the body of the answer, or why there is none. Parts must not change until then."""
+        if self._pid != os.getpid():
+            raise CrossedFork(self._whose())
+        head = self._heads.get((key, version)) or self._head(key, version)
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        return self._stream.ask(head, body, limit_s)
+
+    def tell(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
+        """Sends a request that brokers do not answer: a Produce with acks=0."""
+        if self._pid != os.getpid():
+            raise CrossedFork(self._whose())
+        head = self._heads.get((key, version)) or self._head(key, version)
+        self._stream.tell(head, body)
+
+    def _whose(self) -> str:
+        return (
+            f"the connection to {self.address} was opened by process {self._pid} before this one "
+            "was forked off"
+        )
+
+    def _head(self, key: ApiKey, version: int) -> RequestHead:
+        """Made once for each version."""
+        is_tagged = is_flexible(key, version)
+        name = self._client_id.encode()
+        head = RequestHead(
+            name=key.name,
+            before=_KEY_AND_VERSION.pack(key, version),
+            after=INT16.pack(len(name)) + name + (b"\x00" if is_tagged else b""),
+            answer_has_tags=is_tagged and key is not ApiKey.API_VERSIONS,
+        )
+        self._heads[key, version] = head
+        return head
+
+    # --- opening --------------------------------------------------------------------------------
+
+    async def _greet(self, deadline: float) -> None:
         try:
-            async with asyncio.timeout(limit):
-                frame = memoryview(await future)
-        except TimeoutError:
-            message = f"{self.address} did not answer {key.name} within {limit:g} s"
-            self._stream.fail(RequestTimedOut, message)
-            raise RequestTimedOut(message) from None
-        has_tags = is_flexible(key, version) and key is not ApiKey.API_VERSIONS
-        return frame[skip_tags(frame, 0) :] if has_tags else frame
+            async with asyncio.timeout_at(deadline):
+                await self._agree_on_versions()
+        except TimeoutError as error:
+            raise NotKafka(
+                f"{self.address} accepts connections and does not answer; is it a Kafka broker?"
+            ) from error
+        except ConnectionLost as error:
+            raise NotKafka(
+                f"{self.address} closes the connection at once; it is not a Kafka broker, or one "
+                "that wants TLS (security.protocol)"
+            ) from error
+
+    async def _log_in(
+        self, security: Security, rand: Rand, derive: Derive, deadline: float
+    ) -> None:
+        name = self._client_id.encode()
+
+        async def ask(api: int, version: int, body: bytes) -> memoryview:
+            before = _KEY_AND_VERSION.pack(api, version)
+            after = INT16.pack(len(name)) + name
+            head = RequestHead("a login", before, after, answer_has_tags=False)
+            return await self._stream.ask(head, (body,), self._timeout_s)
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                await log_in(security, ask, rand, derive)
+        except TimeoutError as error:
+            raise RequestTimedOut(f"{self.address} did not answer a login in time") from error
 
     async def _agree_on_versions(self) -> None:
         """Asks in the newest version; a broker that does not know it answers in version 0."""
@@ -237,19 +259,69 @@ class Connection:
         self._theirs = {
             each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys
         }
+        self.features_epoch = getattr(answer, "finalized_features_epoch", _UNKNOWN_EPOCH)
+        if self.features_epoch >= 0:  # else they are not valid
+            levels = {each.name: int(each.max_version_level) for each in answer.finalized_features}
+            self.features = MappingProxyType(levels)
 
     def _decode(self, key: ApiKey, version: int, frame: memoryview) -> Any:
         try:
             return decode(message_class(key, version, "response"), frame)
         except MessageMalformed as error:
-            message = f"{self.address} answers {key.name} version {version} wrongly: {error}"
-            self._stream.fail(AnswerMalformed, message)
-            raise AnswerMalformed(message) from error
+            raise self.malformed(key, version, error) from error
+
+    def malformed(self, key: ApiKey, version: int, error: MessageMalformed) -> AnswerMalformed:
+        """Ends the connection, because of an answer that is none; raise what it returns."""
+        message = f"{self.address} answers {key.name} version {version} wrongly: {error}"
+        self._stream.fail(AnswerMalformed, message)
+        return AnswerMalformed(message)
+
+
+async def _reach(net: Net, address: Address, deadline: float) -> Stream:
+    try:
+        async with asyncio.timeout_at(deadline):
+            _, stream = await net.connect(address.host, address.port, lambda: Stream(address))
+    except OSError as error:
+        raise BrokerUnreachable(_why_unreachable(address, error)) from error
+    return stream
+
+
+async def _encrypt(stream: Stream, context: ssl.SSLContext | None, deadline: float) -> None:
+    """From here on all bytes go through TLS."""
+    loop = asyncio.get_running_loop()
+    address, plain = stream.address, stream.transport
+    if plain is None or context is None:
+        raise stream.error(was_sent=False)
+    try:
+        async with asyncio.timeout_at(deadline):
+            stream.transport = await loop.start_tls(
+                plain, stream, context, server_hostname=address.host
+            )
+    except ssl.SSLCertVerificationError as error:
+        raise TlsFailed(
+            f"the certificate of {address} is not accepted: {error.verify_message}; "
+            "check ssl.cafile and the names in the certificate"
+        ) from error
+    except ssl.SSLError as error:
+        raise TlsFailed(
+            f"{address} does not agree to TLS ({error.reason or error}); is it a TLS port, and "
+            "does it want a certificate of ours (ssl.certfile)?"
+        ) from error
+    except TimeoutError as error:
+        raise NotKafka(
+            f"{address} accepts connections and does not answer a TLS handshake; is it a TLS port?"
+        ) from error
+    except OSError as error:
+        raise NotKafka(
+            f"{address} closes the connection in the TLS handshake; is it a TLS port?"
+        ) from error
 
 
 @cache
 def _software_version() -> str:
     """What brokers are told, in the few letters that they allow."""
+    from importlib import metadata  # slow to load
+
     try:
         return re.sub(r"[^a-zA-Z0-9.-]", "-", metadata.version("onceflow"))
     except metadata.PackageNotFoundError:  # run from its sources

@@ -47,7 +47,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A setting of a topic. `is_set` says that it was set on the topic itself."""
+    """A setting of a topic or broker. `is_set` says that it was set on that itself."""
 
     name: str
     value: str | None
@@ -78,6 +78,75 @@ class TimedOffset:
 
     offset: int
     timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """Where a log began and ended when it was last read; -1 for what the broker did not say."""
+
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    """Up to where readers of committed records may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The last leader epoch up to the one that was asked about, and the offset behind its last
+    record; -1 where the log knows of none."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """A transactional id as the list of transactions has it."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What the coordinator knows of a transactional id."""
+
+    transactional_id: str
+    coordinator: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    """When the transaction began; None when none is open."""
+    partitions: frozenset[TopicPartition]
+    """Those that still need a marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer as the leader of a partition remembers it."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    """Of whoever wrote its last marker; -1 before the first."""
+    transaction_start_offset: int | None
+    """Where its open transaction begins; None when none is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that is open in one partition, as the partition's leader sees it."""
+
+    partition: TopicPartition
+    producer: ActiveProducer
+    start_offset: int
+    transactional_id: str | None = None
+    """Whose it is, when any coordinator knows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,40 +1,51 @@
-"""Where partitions begin and end, and what their offset was at a time."""
+"""Where partitions begin and end, what their offset was at a time, and moving their beginning."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 from onceflow.client.cluster import Cluster, check
-from onceflow.client.model import EARLIEST, LATEST, OffsetRange, TimedOffset, TopicPartition
+from onceflow.client.errors import ApiNotServed
+from onceflow.client.model import (
+    EARLIEST,
+    LATEST,
+    EpochEnd,
+    OffsetRange,
+    TimedOffset,
+    TopicPartition,
+)
 from onceflow.wire.api import ApiKey
 
 NOT_A_REPLICA: Final = -1
 
 
 async def list_offsets(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int]
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, TimedOffset]:
     """For each partition the first offset whose timestamp is not before the one that is given, in
-    milliseconds; or its first offset (`EARLIEST`) or the one behind its last (`LATEST`)."""
+    milliseconds; or its first offset (`EARLIEST`) or the one behind its last (`LATEST`), which is
+    the last stable offset for readers of committed records."""
 
     async def attempt() -> dict[TopicPartition, TimedOffset]:
         leaders = await cluster.by_leader(wanted)
         parts = await asyncio.gather(
-            *(_ask(cluster, leader, wanted, led) for leader, led in leaders.items())
+            *(
+                offsets_of(cluster, leader, {each: wanted[each] for each in led}, read_committed)
+                for leader, led in leaders.items()
+            )
         )
         return {partition: offset for part in parts for partition, offset in part.items()}
 
     return await cluster.retrying(attempt)
 
 
-async def _ask(
-    cluster: Cluster,
-    leader: int,
-    wanted: Mapping[TopicPartition, int],
-    partitions: list[TopicPartition],
+async def offsets_of(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> dict[TopicPartition, TimedOffset]:
+    """`list_offsets` from the one broker that leads all of them, tried once."""
     from kio.schema.list_offsets.v7.request import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -51,10 +62,12 @@ async def _ask(
                 for number in numbers
             ),
         )
-        for topic, numbers in by_topic(partitions).items()
+        for topic, numbers in by_topic(wanted).items()
     )
     connection = await cluster.broker(leader)
-    request = ListOffsetsRequest(replica_id=NOT_A_REPLICA, isolation_level=0, topics=topics)
+    request = ListOffsetsRequest(
+        replica_id=NOT_A_REPLICA, isolation_level=int(read_committed), topics=topics
+    )
     answer = await connection.request(ApiKey.LIST_OFFSETS, request)
     return dict(_offsets(answer))
 
@@ -68,13 +81,15 @@ def _offsets(answer: Any) -> Iterable[tuple[TopicPartition, TimedOffset]]:
 
 
 async def offset_ranges(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
+    cluster: Cluster, partitions: Iterable[TopicPartition], *, read_committed: bool = False
 ) -> dict[TopicPartition, OffsetRange]:
-    """The first and the next offset of each partition."""
+    """The first and the next offset of each partition, or the last stable one."""
     partitions = list(partitions)
     # One after the other: an end that was taken first could lie before the start.
     earliest = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
-    latest = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
+    latest = await list_offsets(
+        cluster, dict.fromkeys(partitions, LATEST), read_committed=read_committed
+    )
     return {
         partition: OffsetRange(earliest[partition].offset, latest[partition].offset)
         for partition in partitions
@@ -92,6 +107,93 @@ async def offsets_at(
         partition: found[partition].offset if found[partition].offset >= 0 else end.offset
         for partition, end in latest.items()
     }
+
+
+async def epoch_ends(
+    cluster: Cluster, leader: int, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd]:
+    """Where, in the logs of the broker that leads all of them, leader epochs end: what was read in
+    such an epoch behind that is gone. Tried once; empty from a broker too old to be asked."""
+    from kio.schema.offset_for_leader_epoch.v4.request import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopic,
+    )
+
+    topics = tuple(
+        OffsetForLeaderTopic(
+            topic=topic,
+            partitions=tuple(
+                OffsetForLeaderPartition(
+                    partition=number, leader_epoch=epochs[TopicPartition(topic, number)]
+                )
+                for number in numbers
+            ),
+        )
+        for topic, numbers in by_topic(epochs).items()
+    )
+    connection = await cluster.broker(leader)
+    request = OffsetForLeaderEpochRequest(replica_id=NOT_A_REPLICA, topics=topics)
+    try:
+        answer = await connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, request)
+    except ApiNotServed:
+        return {}
+    return dict(_ends(answer))
+
+
+def _ends(answer: Any) -> Iterable[tuple[TopicPartition, EpochEnd]]:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.topic, each.partition)
+            check(ApiKey.OFFSET_FOR_LEADER_EPOCH, each, f"partition {partition}")
+            yield partition, EpochEnd(each.leader_epoch, each.end_offset)
+
+
+async def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Deletes what lies below an offset (-1: all there is) in each partition; the first offsets
+    that are left. Nobody gets them back."""
+    from kio.schema.delete_records.v2.request import (
+        DeleteRecordsPartition,
+        DeleteRecordsRequest,
+        DeleteRecordsTopic,
+    )
+
+    async def ask(leader: int, led: list[TopicPartition]) -> dict[TopicPartition, int]:
+        topics = tuple(
+            DeleteRecordsTopic(
+                name=topic,
+                partitions=tuple(
+                    DeleteRecordsPartition(
+                        partition_index=number, offset=before[TopicPartition(topic, number)]
+                    )
+                    for number in numbers
+                ),
+            )
+            for topic, numbers in by_topic(led).items()
+        )
+        patience = timedelta(seconds=cluster.settings.request_timeout_s / 2)
+        connection = await cluster.broker(leader)
+        answer = await connection.request(
+            ApiKey.DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout=patience)
+        )
+        return dict(_low_watermarks(answer))
+
+    async def attempt() -> dict[TopicPartition, int]:
+        leaders = await cluster.by_leader(before)
+        parts = await asyncio.gather(*(ask(leader, led) for leader, led in leaders.items()))
+        return {partition: low for part in parts for partition, low in part.items()}
+
+    return await cluster.retrying(attempt)
+
+
+def _low_watermarks(answer: Any) -> Iterable[tuple[TopicPartition, int]]:
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            check(ApiKey.DELETE_RECORDS, each, f"partition {partition}")
+            yield partition, each.low_watermark
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

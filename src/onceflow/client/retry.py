@@ -1,16 +1,18 @@
-"""Trying again, within bounds: which errors are worth it is said by the table in `errors`."""
+"""Trying again, within bounds: which errors are worth it is said by the table in `error_table`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from onceflow.client.errors import Action, ClientError, action_for
 from onceflow.runtime.rand import Rand
 
 T = TypeVar("T")
+
+_WORTH_IT: Final = (Action.RETRY, Action.REFRESH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,20 +24,46 @@ class RetryPolicy:
     longest_pause_s: float = 1.0
 
 
+TRANSACTIONAL: Final = RetryPolicy(total_s=60.0, first_pause_s=0.005, longest_pause_s=0.1)
+"""The first Produce to a partition and the first calls after a commit are often refused for a few
+milliseconds: long pauses there cost more than the work."""
+
+
+class Backoff:
+    """The pauses of one thing that is tried again and again.
+
+    They double up to the longest and are drawn a little apart, so that many clients of a broker
+    that comes back do not all ask at once.
+    """
+
+    __slots__ = ("_pause", "_policy", "_rand")
+
+    def __init__(self, policy: RetryPolicy, rand: Rand) -> None:
+        self._policy = policy
+        self._rand = rand
+        self._pause = policy.first_pause_s
+
+    def next_s(self) -> float:
+        """The pause to be made now."""
+        pause = self._pause
+        self._pause = min(2 * pause, self._policy.longest_pause_s)
+        return pause * self._rand.uniform(0.8, 1.2)
+
+    def reset(self) -> None:
+        """It went well: the next trouble starts with a short pause again."""
+        self._pause = self._policy.first_pause_s
+
+
 async def retrying(
     attempt: Callable[[], Awaitable[T]],
     refresh: Callable[[], Awaitable[None]],
     policy: RetryPolicy,
     rand: Rand,
 ) -> T:
-    """The result of the first attempt that succeeds; the last error when time is up.
-
-    Pauses double up to the longest and are drawn a little apart, so that many clients of a broker
-    that comes back do not all ask at once.
-    """
+    """The result of the first attempt that succeeds; the last error when time is up."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + policy.total_s
-    pause = policy.first_pause_s
+    backoff = Backoff(policy, rand)
     action = Action.RETRY
     while True:
         try:
@@ -44,7 +72,7 @@ async def retrying(
             return await attempt()
         except ClientError as error:
             action = action_for(error)
-            if action is Action.FAIL or loop.time() + pause > deadline:
+            pause = backoff.next_s()
+            if action not in _WORTH_IT or loop.time() + pause > deadline:
                 raise
-        await asyncio.sleep(pause * rand.uniform(0.8, 1.2))
-        pause = min(2 * pause, policy.longest_pause_s)
+        await asyncio.sleep(pause)

@@ -1,28 +1,29 @@
 """Reads partitions from given offsets on; nobody else is told, and no group is joined.
 
-`poll` gives the records of one round of Fetch as columns. Control batches are passed over; records
-of transactions that were not committed are shown like any other (read_uncommitted).
+`poll` gives the records of one round of Fetch as columns; between two polls nothing happens.
+Control batches are passed over; records of transactions that were not committed are shown like any
+other, unless `read_committed` is asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from onceflow.client.cluster import Cluster, check
-from onceflow.client.errors import BrokerError
+from onceflow.client.cluster import Cluster
+from onceflow.client.fetch_request import fetch, is_out_of_range, out_of_range, refusal
+from onceflow.client.fetch_wire import FetchAnswer
+from onceflow.client.isolation import PartitionFilter
 from onceflow.client.model import TopicPartition
-from onceflow.client.offsets import by_topic, offset_ranges
+from onceflow.client.settings import ISOLATION_LEVELS, ReaderSettings
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import decode
-from onceflow.wire.api import ApiKey
 
 MAX_BYTES: Final = 16 << 20
-MAX_PARTITION_BYTES: Final = 1 << 20
 
 
 class Fetched(NamedTuple):
@@ -35,15 +36,24 @@ class Fetched(NamedTuple):
 class SimpleConsumer:
     """`positions` are the offsets that will be read next."""
 
-    def __init__(self, cluster: Cluster, positions: Mapping[TopicPartition, int]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+    ) -> None:
         self._cluster = cluster
+        self._settings = ReaderSettings(
+            fetch_max_bytes=MAX_BYTES, isolation_level=ISOLATION_LEVELS[read_committed]
+        )
         self.positions = dict(positions)
         self.high_watermarks: dict[TopicPartition, int] = {}
 
     async def poll(self, max_wait_s: float) -> list[Fetched]:
         """What has come within `max_wait_s`; nothing of what it returns is returned again."""
 
-        async def attempt() -> list[Any]:
+        async def attempt() -> list[FetchAnswer]:
             leaders = await self._cluster.by_leader(self.positions)
             parts = await asyncio.gather(
                 *(self._ask(leader, led, max_wait_s) for leader, led in leaders.items())
@@ -51,71 +61,38 @@ class SimpleConsumer:
             return [each for part in parts for each in part]
 
         fetched = []
-        for partition, answer in await self._cluster.retrying(attempt):
-            self.high_watermarks[partition] = answer.high_watermark
-            records = self._take(partition, answer.records)
+        for answer in await self._cluster.retrying(attempt):
+            self.high_watermarks[answer.partition] = answer.high_watermark
+            records = self._take(answer)
             if records is not None:
-                fetched.append(Fetched(partition, records))
+                fetched.append(Fetched(answer.partition, records))
         return fetched
 
     async def _ask(
         self, leader: int, partitions: list[TopicPartition], max_wait_s: float
-    ) -> list[tuple[TopicPartition, Any]]:
-        from kio.schema.fetch.v12.request import FetchPartition, FetchRequest, FetchTopic
-
-        topics = tuple(
-            FetchTopic(
-                topic=topic,
-                partitions=tuple(
-                    FetchPartition(
-                        partition=number,
-                        fetch_offset=self.positions[TopicPartition(topic, number)],
-                        partition_max_bytes=MAX_PARTITION_BYTES,
-                    )
-                    for number in numbers
-                ),
-            )
-            for topic, numbers in by_topic(partitions).items()
+    ) -> list[FetchAnswer]:
+        answers = await fetch(
+            self._cluster,
+            leader,
+            [(each, self.positions[each]) for each in partitions],
+            replace(self._settings, fetch_max_wait_ms=int(1000 * max_wait_s)),
         )
-        request = FetchRequest(
-            max_wait=timedelta(seconds=max_wait_s),
-            min_bytes=1,
-            max_bytes=MAX_BYTES,
-            topics=topics,
-            forgotten_topics_data=(),
-        )
-        connection = await self._cluster.broker(leader)
-        answer = await connection.request(ApiKey.FETCH, request)
-        check(ApiKey.FETCH, answer, f"broker {leader}")
-        found = []
-        for topic in answer.responses:
-            for each in topic.partitions:
-                partition = TopicPartition(topic.topic, each.partition_index)
-                await self._check_partition(partition, each)
-                found.append((partition, each))
-        return found
+        for answer in answers:
+            partition = answer.partition
+            if is_out_of_range(answer):
+                raise await out_of_range(self._cluster, partition, self.positions[partition])
+            if answer.error:
+                raise refusal(answer)
+        return answers
 
-    async def _check_partition(self, partition: TopicPartition, answer: Any) -> None:
-        try:
-            check(ApiKey.FETCH, answer, f"partition {partition}")
-        except BrokerError as error:
-            if error.name != "OFFSET_OUT_OF_RANGE":
-                raise
-            held = (await offset_ranges(self._cluster, [partition]))[partition]
-            raise BrokerError(
-                answer.error_code,
-                ApiKey.FETCH.name,
-                f"partition {partition}",
-                f"there is no offset {self.positions[partition]}; it holds the offsets from "
-                f"{held.earliest} up to {held.latest}",
-            ) from error
-
-    def _take(self, partition: TopicPartition, data: bytes | None) -> pa.RecordBatch | None:
-        batches = list(iter_stored(data)) if data else []
+    def _take(self, answer: FetchAnswer) -> pa.RecordBatch | None:
+        position = self.positions[answer.partition]
+        reader = PartitionFilter(position, read_committed=self._settings.read_committed)
+        reader.begin(answer.aborted)
+        batches = list(reader.visible(iter_stored(answer.records)))
+        self.positions[answer.partition] = reader.position
         if not batches:
             return None
-        position = self.positions[partition]
-        self.positions[partition] = max(position, batches[-1].header.next_offset)
         records = decode(batches)
         if batches[0].header.base_offset < position:  # a batch is sent whole
             offsets: list[Any] = records.column("offset").to_pylist()

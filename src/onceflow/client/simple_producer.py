@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow as pa
 from onceflow.client.cluster import Cluster
 from onceflow.client.errors import AnswerMalformed, BrokerError
 from onceflow.client.model import Topic, TopicPartition
-from onceflow.client.produce_answer import PartitionAnswer, read_produce_answer
+from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
 from onceflow.errors import MessageMalformed
 from onceflow.records.arrow import HEADERS
 from onceflow.records.batch import Codec, NewBatch
@@ -28,8 +27,6 @@ from onceflow.records.murmur2 import partition_for_key
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import encode, message_class
-from onceflow.wire.recast import recast
 
 MAX_BATCH_BYTES: Final = 512 << 10
 """Half of what a topic takes by default, before compression."""
@@ -144,46 +141,29 @@ class SimpleProducer:
         leader: int,
         batches: Mapping[TopicPartition, NewBatch],
         partitions: list[TopicPartition],
-    ) -> list[PartitionAnswer]:
-        from kio.schema.produce.v12.request import (
-            PartitionProduceData,
-            ProduceRequest,
-            TopicProduceData,
-        )
-
+    ) -> list[ProduceAnswer]:
         connection = await self._cluster.broker(leader)
         version = connection.version_of(ApiKey.PRODUCE)
-        data = tuple(
-            PartitionProduceData(index=each.partition, records=bytes(batches[each].buffer))
-            for each in partitions
-        )
-        request = ProduceRequest(
+        request = write_produce(
+            version,
+            {self._topic.name: [(each.partition, batches[each].buffer) for each in partitions]},
+            transactional_id=None,
             acks=_ALL_REPLICAS,
-            timeout=timedelta(seconds=self._cluster.settings.request_timeout_s / 2),
-            topic_data=(TopicProduceData(name=self._topic.name, partition_data=data),),
+            timeout_ms=int(self._cluster.settings.request_timeout_s * 500),
         )
-        body = encode(recast(request, message_class(ApiKey.PRODUCE, version, "request")))
-        frame = await connection.exchange(ApiKey.PRODUCE, version, body)
+        frame = await connection.submit(ApiKey.PRODUCE, version, request)
         try:
-            answers = read_produce_answer(frame)
+            answers = read_produce(version, frame)
         except MessageMalformed as error:
-            raise AnswerMalformed(
-                f"{connection.address} answers PRODUCE wrongly: {error}"
-            ) from error
+            raise connection.malformed(ApiKey.PRODUCE, version, error) from error
         if {each.partition for each in answers} != set(partitions):
             raise AnswerMalformed(f"{connection.address} answers for other partitions")
         return answers
 
 
-def _refusal(answer: PartitionAnswer) -> BrokerError:
-    from kio.schema.errors import ErrorCode
-
+def _refusal(answer: ProduceAnswer) -> BrokerError:
     subject = f"partition {answer.partition}"
-    try:
-        code = ErrorCode(answer.error)
-    except ValueError:  # of a newer broker
-        code = ErrorCode.unknown_server_error
-    return BrokerError(code, ApiKey.PRODUCE.name, subject, answer.message)
+    return BrokerError(answer.error, ApiKey.PRODUCE.name, subject, answer.message)
 
 
 def _columns(records: Sequence[NewRecord]) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from onceflow.client.cluster import Cluster, check
+from onceflow.client.connection import Connection
 from onceflow.client.errors import BrokerError, TopicNotFound
 from onceflow.client.model import Config, Topic, TopicDescription, TopicPartition
 from onceflow.client.offsets import offset_ranges
@@ -15,7 +16,9 @@ from onceflow.wire.api import ApiKey
 BROKER_DEFAULT: Final = -1
 """As a number of partitions or replicas: what the broker is set to."""
 _TOPIC_RESOURCE: Final = 2
-_SET_ON_TOPIC: Final = 1
+_BROKER_RESOURCE: Final = 4
+_SET_HERE: Final = {_TOPIC_RESOURCE: (1,), _BROKER_RESOURCE: (2, 4)}
+"""On the topic; on the running broker, or in its file."""
 _SET: Final = 0
 _DELETE: Final = 1
 
@@ -43,33 +46,51 @@ async def describe_topic(cluster: Cluster, name: str) -> TopicDescription:
 
 async def topic_configs(cluster: Cluster, name: str) -> tuple[Config, ...]:
     """The settings of a topic, by name, those that it has from the broker included."""
+
+    async def attempt() -> tuple[Config, ...]:
+        connection = await cluster.any_broker()
+        return await _configs(connection, _TOPIC_RESOURCE, name, f"settings of topic {name!r}")
+
+    return await cluster.retrying(attempt)
+
+
+async def broker_configs(cluster: Cluster, node_id: int) -> tuple[Config, ...]:
+    """The settings of a broker, by name."""
+
+    async def attempt() -> tuple[Config, ...]:
+        connection = await cluster.broker(node_id)
+        subject = f"settings of broker {node_id}"
+        return await _configs(connection, _BROKER_RESOURCE, str(node_id), subject)
+
+    return await cluster.retrying(attempt)
+
+
+async def _configs(
+    connection: Connection, kind: int, name: str, subject: str
+) -> tuple[Config, ...]:
     from kio.schema.describe_configs.v4.request import (
         DescribeConfigsRequest,
         DescribeConfigsResource,
     )
 
     resource = DescribeConfigsResource(
-        resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        resource_type=kind, resource_name=name, configuration_keys=None
     )
-    request = DescribeConfigsRequest(resources=(resource,))
-
-    async def attempt() -> tuple[Config, ...]:
-        connection = await cluster.any_broker()
-        answer = await connection.request(ApiKey.DESCRIBE_CONFIGS, request)
-        found = []
-        for result in answer.results:
-            check(ApiKey.DESCRIBE_CONFIGS, result, f"settings of topic {name!r}")
-            found += [_config(each) for each in result.configs]
-        return tuple(sorted(found, key=lambda config: config.name))
-
-    return await cluster.retrying(attempt)
+    answer = await connection.request(
+        ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=(resource,))
+    )
+    found = []
+    for result in answer.results:
+        check(ApiKey.DESCRIBE_CONFIGS, result, subject)
+        found += [_config(each, kind) for each in result.configs]
+    return tuple(sorted(found, key=lambda config: config.name))
 
 
-def _config(found: Any) -> Config:
+def _config(found: Any, kind: int) -> Config:
     return Config(
         name=found.name,
         value=found.value,
-        is_set=found.config_source == _SET_ON_TOPIC,
+        is_set=found.config_source in _SET_HERE[kind],
         is_sensitive=found.is_sensitive,
     )
 

@@ -1,11 +1,13 @@
-"""A few records in plain Python: for internal topics, where loading compiled code costs more.
+"""A few records in plain Python: for internal topics and small batches of a producer, where loading
+or calling compiled code costs more.
 
 Bulk work is for `columns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from onceflow.records.batch import (
@@ -40,26 +42,62 @@ def write_records(
     transactional: bool = False,
 ) -> NewBatch:
     """One uncompressed batch, all of one time."""
-    buffer = bytearray(HEADER_SIZE)
-    for number, record in enumerate(records):
-        body = bytearray((0, 0))  # attributes, timestamp delta
-        body += _varint(number)
-        for each in record:
-            body += _varint(-1) if each is None else _varint(len(each)) + each
-        body += _varint(0)  # headers
-        buffer += _varint(len(body))
-        buffer += body
+    count = len(records)
     return seal(
-        buffer,
+        write_section(
+            [record.key for record in records],
+            [record.value for record in records],
+            [timestamp_ms] * count,
+        ),
         attributes=Codec.NONE | (TRANSACTIONAL_BIT if transactional else 0),
-        last_offset_delta=len(records) - 1,
+        last_offset_delta=count - 1,
         base_timestamp=timestamp_ms,
         max_timestamp=timestamp_ms,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(records),
+        record_count=count,
     )
+
+
+def write_section(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Mapping[int, bytes] = MappingProxyType({}),
+) -> bytearray:
+    """Room for a batch's header, then the records; times count from the first one's.
+
+    `headers` has what `write_headers` made, by the number of the record.
+    """
+    base_timestamp = timestamps[0] if timestamps else 0
+    varint = _VARINTS
+    parts = [_ROOM]
+    for number, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
+        body = b"".join(
+            (
+                b"\0",  # attributes
+                varint[timestamp - base_timestamp],
+                varint[number],
+                _NULL if key is None else varint[len(key)],
+                key or b"",
+                _NULL if value is None else varint[len(value)],
+                value or b"",
+                headers.get(number, b"\0") if headers else b"\0",
+            )
+        )
+        parts += (varint[len(body)], body)
+    return bytearray().join(parts)
+
+
+def write_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """The headers of one record: how many, then each."""
+    parts = [_VARINTS[len(headers)]]
+    for key, value in headers:
+        name = key.encode()
+        parts += (_VARINTS[len(name)], name)
+        parts += (_NULL,) if value is None else (_VARINTS[len(value)], value)
+    return b"".join(parts)
 
 
 def read_records(batch: StoredBatch) -> Iterator[PlainRecord]:
@@ -81,11 +119,24 @@ def read_placed(batch: StoredBatch) -> Iterator[tuple[int, PlainRecord]]:
         yield header.base_offset + record.offset_delta, PlainRecord(record.key, record.value)
 
 
-def _varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while raw >= 0x80:
-        out.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    out.append(raw)
-    return bytes(out)
+class _Varints(dict[int, bytes]):
+    """Zigzag varints; the short ones are kept, because the same few come again in every batch."""
+
+    def __missing__(self, value: int) -> bytes:
+        raw = (value << 1) ^ (value >> 63)
+        rest = raw
+        out = bytearray()
+        while rest >= 0x80:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+        encoded = bytes(out)
+        if raw < _KEPT:
+            self[value] = encoded
+        return encoded
+
+
+_KEPT = 1 << 14
+_VARINTS = _Varints()
+_NULL = b"\x01"
+_ROOM = bytes(HEADER_SIZE)

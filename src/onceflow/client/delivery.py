@@ -1,0 +1,106 @@
+"""From the queue of a fetcher to its reader: chunks become columns, and rows leave in order.
+
+A position moves when its rows leave, not before. What is decoded and not yet delivered is dropped
+when the reader seeks, and kept while its partition is paused.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+from onceflow.client.fetch_core import Chunk, FetchCore
+from onceflow.client.fetch_errors import RecordsUnreadable
+from onceflow.client.model import TopicPartition
+from onceflow.errors import OnceflowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceflow.client.fetched import Record
+
+
+class _Held(NamedTuple):
+    """Rows of one partition; behind them the position is `next_offset`."""
+
+    partition: TopicPartition
+    turn: int
+    rows: pa.RecordBatch
+    next_offset: int
+
+
+class Delivery:
+    """What has been decoded and not been delivered."""
+
+    def __init__(self, core: FetchCore) -> None:
+        self._core = core
+        self._held: list[_Held] = []
+
+    def fill(self, most_bytes: int) -> bool:
+        """Decodes what is queued unless there are rows already; whether there are any. Raises an
+        error that is next in the queue."""
+        while not self._has_rows():
+            chunks = self._core.take(most_bytes)
+            if not chunks:
+                return False
+            ordered = sorted(chunks, key=lambda chunk: chunk.partition)
+            for _, group in groupby(ordered, key=lambda chunk: chunk.partition):
+                self._decode(list(group))
+        return True
+
+    def _has_rows(self) -> bool:
+        core = self._core
+        self._held = [each for each in self._held if core.is_current(each.partition, each.turn)]
+        return any(not core.reading(each.partition).is_paused for each in self._held)
+
+    def _decode(self, chunks: list[Chunk]) -> None:
+        """Chunks of one partition, one behind the other."""
+        first, last = chunks[0], chunks[-1]
+        batches = list(chain.from_iterable(chunk.batches for chunk in chunks))
+        if batches:
+            from onceflow.client.fetched import columns_of
+
+            try:
+                rows = columns_of(first.partition, batches, first.first)
+            except OnceflowError as error:
+                unreadable = RecordsUnreadable.of(first.partition, first.first, error)
+                self._core.fail_now(first.partition, unreadable)
+                return
+            if rows.num_rows:
+                self._held.append(_Held(first.partition, first.turn, rows, last.next_offset))
+                return
+        self._core.delivered(first.partition, first.turn, last.next_offset)
+
+    def table(self, max_rows: int | None) -> pa.Table:
+        """The rows that are there, `max_rows` at most."""
+        import pyarrow as pa
+
+        from onceflow.client.fetched import FETCHED_SCHEMA
+
+        return pa.Table.from_batches(self._leave(max_rows), schema=FETCHED_SCHEMA)
+
+    def records(self, max_records: int) -> list[Record]:
+        """The same, by record."""
+        from onceflow.client.fetched import records_of
+
+        return list(chain.from_iterable(map(records_of, self._leave(max_records))))
+
+    def _leave(self, most: int | None) -> list[pa.RecordBatch]:
+        from onceflow.client.fetched import offset_at
+
+        leaving, kept = [], []
+        for held in self._held:
+            partition, turn, rows, next_offset = held
+            if self._core.reading(partition).is_paused or most == 0:
+                kept.append(held)
+                continue
+            if most is not None and rows.num_rows > most:
+                rest = rows.slice(most)
+                kept.append(held._replace(rows=rest))
+                rows, next_offset = rows.slice(0, most), offset_at(rest, 0)
+            if most is not None:
+                most -= rows.num_rows
+            leaving.append(rows)
+            self._core.delivered(partition, turn, next_offset)
+        self._held = kept
+        return leaving

@@ -1,0 +1,119 @@
+"""Fetched batches as Arrow columns, or as records one by one.
+
+The columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+timestamp type and headers. Loaded when the first records are there: Arrow takes its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from onceflow.client.model import TopicPartition
+from onceflow.records.arrow import HEADERS, TIMESTAMP
+from onceflow.records.batch import LOG_APPEND_TIME_BIT, StoredBatch
+from onceflow.records.columns import decode
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("offset", pa.int64(), nullable=False),
+    pa.field("timestamp", TIMESTAMP, nullable=False),
+    pa.field("timestamp_type", pa.int32(), nullable=False),
+    pa.field("headers", HEADERS, nullable=False),
+]
+FETCHED_SCHEMA: Final = pa.schema(_FIELDS)
+_OFFSET: Final = 4
+
+
+class Record(NamedTuple):
+    """One record. `timestamp` is in milliseconds; `timestamp_type` says who set it: 0 the
+    producer, 1 the broker."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def columns_of(
+    partition: TopicPartition, batches: Sequence[StoredBatch], first: int, end: int | None = None
+) -> pa.RecordBatch:
+    """The records of batches of one partition with offsets from `first` on and below `end`; raises
+    what `decode` does."""
+    records = decode(batches)
+    types = _timestamp_types(batches, records.num_rows)
+    rows = records.num_rows
+    columns = [
+        records.column(0),
+        records.column(1),
+        pa.repeat(pa.scalar(partition.topic), rows),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), rows),
+        records.column(4),
+        records.column(3),
+        types,
+        records.column(2),
+    ]
+    made = pa.RecordBatch.from_arrays(columns, schema=FETCHED_SCHEMA)
+    if not rows:
+        return made
+    starts_early = bool(batches[0].header.base_offset < first)
+    if starts_early or (end is not None and batches[-1].header.next_offset > end):
+        offsets: Any = records.column(4).to_numpy()
+        start = int(np.searchsorted(offsets, first))
+        stop = rows if end is None else int(np.searchsorted(offsets, end))
+        made = made.slice(start, max(0, stop - start))
+    return made
+
+
+def _timestamp_types(batches: Sequence[StoredBatch], rows: int) -> Any:
+    """Almost always one for all: a topic's setting."""
+    types = [
+        (batch.header.attributes & LOG_APPEND_TIME_BIT) // LOG_APPEND_TIME_BIT for batch in batches
+    ]
+    if len(set(types)) <= 1:
+        return pa.repeat(pa.scalar(types[0] if types else 0, pa.int32()), rows)
+    counts = [batch.header.record_count for batch in batches]
+    return pa.array(np.repeat(np.array(types, np.int32), counts))
+
+
+def offset_at(batch: pa.RecordBatch, row: int) -> int:
+    """The offset of one row."""
+    offset: int = batch.column(_OFFSET)[row].as_py()
+    return offset
+
+
+def records_of(batch: pa.RecordBatch) -> Iterable[Record]:
+    """The rows of columns of `FETCHED_SCHEMA`."""
+    if not batch.num_rows:
+        return ()
+    column = batch.column
+    topic: Any = column(2)[0].as_py()
+    partition: Any = column(3)[0].as_py()
+    return map(
+        Record,
+        repeat(topic),
+        repeat(partition),
+        column(_OFFSET).to_numpy().tolist(),
+        column(5).cast(pa.int64()).to_numpy().tolist(),
+        column(6).to_numpy().tolist(),
+        column(0).to_pylist(),
+        column(1).to_pylist(),
+        _headers(column(7)),
+    )
+
+
+def _headers(column: Any) -> Iterable[tuple[tuple[str, bytes | None], ...]]:
+    if not len(column.flatten()):
+        return repeat(())
+    return [tuple((each["key"], each["value"]) for each in row) for row in column.to_pylist()]

@@ -1,0 +1,360 @@
+"""The producer: records in, promises of where they are out; exactly once if asked for.
+
+    async with Producer("localhost:9092") as producer:
+        receipt = await producer.send("orders", b"paid", key=b"42")
+        print((await receipt).offset)
+
+`send` returns as soon as the record is gathered, and waits only while `buffer.memory` is full. With
+a transactional id, records are sent inside transactions:
+
+    async with Producer("localhost:9092", transactional_id="shop") as producer:
+        async with producer.transaction() as transaction:
+            await transaction.send("orders", b"paid")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from onceflow.client.accumulator import Accumulator, Limits
+from onceflow.client.batches import RECORD_OVERHEAD, ProducerIdAndEpoch
+from onceflow.client.cluster import Cluster
+from onceflow.client.errors import BufferFull, ClientError, NoSuchPartition, TransactionAborted
+from onceflow.client.model import TopicPartition
+from onceflow.client.partitioner import StickyPartitioner, partition_for_key
+from onceflow.client.receipts import Receipt, TableReceipt, all_settled
+from onceflow.client.sender import Sender
+from onceflow.client.sequences import Sequences
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transaction import Transaction
+from onceflow.client.transfer import Claim, OpenTransaction
+from onceflow.client.txn_driver import TransactionDriver
+from onceflow.client.txn_machine import TransactionMachine
+from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.client.txn_states import State, WrongState
+from onceflow.records.batch import Codec
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand, RealRand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Headers = Sequence[tuple[str, bytes | None]]
+_CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
+
+
+class Producer:
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        net: Net | None = None,
+        clock: Clock | None = None,
+        rand: Rand | None = None,
+        **named: object,
+    ) -> None:
+        if bootstrap is not None:
+            named["bootstrap_servers"] = bootstrap
+        self.settings = ProducerSettings.of(settings, **named)
+        self._clock = clock or RealClock()
+        self._rand = rand or RealRand()
+        self._cluster = Cluster(
+            self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=self._rand
+        )
+        name = self.settings.transactional_id
+        self._sequences = Sequences(
+            idempotent=self.settings.enable_idempotence,
+            transactional=name is not None,
+            max_in_flight=self.settings.max_in_flight_requests_per_connection,
+        )
+        self._accumulator = Accumulator(_limits(self.settings), self._sequences)
+        self._sticky = StickyPartitioner(self._rand, self.settings.batch_size)
+        self._machine = self._new_machine(name) if name is not None else None
+        self._driver = TransactionDriver(self._cluster, self._clock)
+        self._sender: Sender | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+
+    def _new_machine(self, transactional_id: str) -> TransactionMachine:
+        return TransactionMachine(
+            transactional_id,
+            timeout_ms=self.settings.transaction_timeout_ms,
+            clock=self._clock,
+            rand=self._rand,
+            policy=self.settings.transactional_retry,
+        )
+
+    # --- start and end ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reaches the cluster; raises `BrokerUnreachable` and the like."""
+        await self._cluster.connect()
+        self._sender = Sender(
+            self.settings,
+            self._cluster,
+            self._accumulator,
+            self._clock,
+            self._rand,
+            self._machine,
+            self._driver,
+        )
+        self._sender.on_progress = self._room.set
+        self._task = asyncio.get_running_loop().create_task(self._sender.run())
+
+    async def close(self) -> None:
+        """Sends what is gathered, or gives up on it when its time is up; then ends everything. An
+        open transaction is left to its timeout: abort it first."""
+        if self._task is None:
+            return
+        self._accumulator.closing = True
+        if self._machine is None or self._machine.state is State.IN_TRANSACTION:
+            await self.flush()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- sending ------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Receipt:
+        """Gathers a record; the receipt says where it is. Raises `BufferFull` when there is no room
+        for `max.block.ms`, and in a transaction that has failed why it has."""
+        sender = self._running()
+        if self._accumulator.is_full:
+            await self._wait_for_room()
+        size = (len(value) if value else 0) + (len(key) if key else 0)
+        place = await self._place(topic, key, partition, size)
+        self._check_transaction()
+        batch, index = self._accumulator.append(
+            place,
+            key,
+            value,
+            self._clock.wall_ms() if timestamp_ms is None else timestamp_ms,
+            headers,
+            self._clock.monotonic(),
+        )
+        if key is None and partition is None:
+            self._sticky.landed(topic, batch)
+        if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
+            sender.wake()
+        return Receipt(batch, index)
+
+    async def send_table(
+        self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
+    ) -> TableReceipt:
+        """Gathers the rows of an Arrow table (columns key, value, timestamp, headers and partition,
+        of which only value is needed), batch by batch through compiled code."""
+        from onceflow.client.tables import encoded_by_partition
+
+        sender = self._running()
+        if self._accumulator.is_full:
+            await self._wait_for_room()
+        found = await self._cluster.find_topic(topic)
+        self._check_transaction()
+        now = self._clock.monotonic()
+        batches = []
+        for number, encoded in encoded_by_partition(
+            table,
+            len(found.partitions),
+            partition=partition,
+            sticky=self._rand.randrange(len(found.partitions)),
+            max_batch_bytes=self.settings.max_request_size // 2,
+            codec=_CODECS[self.settings.compression_type],
+            now_ms=self._clock.wall_ms(),
+        ).items():
+            place = TopicPartition(topic, number)
+            batches += self._accumulator.add_encoded(place, encoded, now)
+        sender.wake()
+        return TableReceipt(batches)
+
+    async def _place(
+        self, topic: str, key: bytes | None, partition: int | None, size: int
+    ) -> TopicPartition:
+        partitions = self._cluster.known_partitions(topic)
+        if partitions is None:
+            partitions = len((await self._cluster.find_topic(topic)).partitions)
+        if partition is not None:
+            if not 0 <= partition < partitions:
+                raise NoSuchPartition(
+                    f"topic {topic!r} has no partition {partition}; it has {partitions}, counted "
+                    "from 0"
+                )
+            return TopicPartition(topic, partition)
+        if key is not None:
+            return TopicPartition(topic, partition_for_key(key, partitions))
+        return TopicPartition(topic, self._sticky.partition(topic, size, range(partitions)))
+
+    async def _wait_for_room(self) -> None:
+        limit_s = self.settings.max_block_ms / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._accumulator.is_full:
+                    self._room.clear()
+                    self._running().wake()
+                    await self._room.wait()
+        except TimeoutError:
+            raise BufferFull(
+                f"{self._accumulator.used} bytes wait to be sent (buffer.memory is "
+                f"{self.settings.buffer_memory}) and none could be sent within max.block.ms, "
+                f"{limit_s:g} s"
+            ) from None
+
+    async def flush(self) -> None:
+        """Returns when everything that was sent so far has an outcome; whether it is a good one is
+        said by the receipts."""
+        self._accumulator.flushing += 1
+        self._running().wake()
+        try:
+            await all_settled(self._accumulator.incomplete())
+        finally:
+            self._accumulator.flushing -= 1
+
+    def _running(self) -> Sender:
+        if self._sender is None or self._task is None:
+            raise WrongState("the producer is not started, or is closed: use it in `async with`")
+        if self._sender.failure is not None:
+            raise self._sender.failure
+        return self._sender
+
+    # --- transactions -------------------------------------------------------------------------
+
+    def _transactional(self) -> TransactionMachine:
+        if self._machine is None:
+            raise WrongState("the producer has no transactional.id: give it one")
+        return self._machine
+
+    def _check_transaction(self) -> None:
+        machine = self._machine
+        if machine is not None and machine.state is not State.IN_TRANSACTION:
+            if machine.error is not None:
+                raise machine.error
+            raise WrongState(f"send: the producer {machine.state.value}")
+
+    async def init_transactions(self) -> None:
+        """Takes over the transactional id: ends what another producer has left open under it, and
+        fences that one."""
+        machine = self._transactional()
+        self._running()
+        await self._driver.run(machine.init(await self._cluster.transaction_version()))
+        self._adopt(machine)
+
+    async def begin_transaction(self) -> None:
+        """What is sent from now on is seen whole or not at all."""
+        self._running()
+        self._transactional().begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
+    ) -> None:
+        """Offsets of a group that hold if the transaction is committed."""
+        machine = self._transactional()
+        member = GroupMember(group) if isinstance(group, str) else group
+        rows = {
+            place: OffsetToCommit(each) if isinstance(each, int) else each
+            for place, each in offsets.items()
+        }
+        await self._driver.run(machine.commit_offsets(member, rows))
+
+    async def commit_transaction(self) -> None:
+        """Returns when everything of the transaction is visible. Raises `AbortableError` when it
+        has to be aborted; after `UnknownOutcome` it must not be."""
+        machine = self._transactional()
+        if machine.state is State.UNCLEAR_COMMIT:
+            await self._end(machine.resolve())
+            return
+        await self.flush()
+        await self._end(machine.commit())
+
+    async def abort_transaction(self) -> None:
+        """Nothing of the transaction will ever be seen."""
+        machine = self._transactional()
+        if machine.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            reason = TransactionAborted("the transaction was aborted before this was sent")
+            self._running().fail_waiting(reason)
+            await all_settled(self._accumulator.incomplete())
+        await self._end(machine.abort())
+
+    async def _end(self, operation: Any) -> None:
+        machine = self._transactional()
+        try:
+            await self._driver.run(operation)
+        finally:
+            self._adopt(machine)
+            self._running().wake()
+
+    def _adopt(self, machine: TransactionMachine) -> None:
+        """Under a new identity sequences begin at 0."""
+        _, producer_id, epoch = machine.identity
+        pair = ProducerIdAndEpoch(producer_id, epoch)
+        if producer_id >= 0 and pair != self._sequences.producer:
+            self._sequences.adopt(pair)
+
+    def transaction(self) -> Transaction:
+        """One transaction, for `async with`: committed at its end, aborted when it is left by an
+        exception. The first one takes over the transactional id."""
+        self._transactional()
+        return Transaction(self)
+
+    @property
+    def state(self) -> State:
+        """Where a transactional producer is."""
+        return self._transactional().state
+
+    async def open_transaction(self, partitions: Sequence[TopicPartition]) -> OpenTransaction:
+        """The transaction that is open, as a value with which another process can write to these
+        partitions, from their next sequences on. This producer may not write to them any more."""
+        machine = self._transactional()
+        await self.flush()
+        await self._driver.run(machine.join(partitions))
+        following = self._sequences.next_sequences()
+        identity = machine.identity
+        return OpenTransaction(
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            transaction_version=max(machine.transaction_version, 1),
+            timeout_ms=machine.timeout_ms,
+            bootstrap=tuple(self.settings.bootstrap_servers),
+            claims=tuple(Claim(each, following.get(each, 0)) for each in partitions),
+        )
+
+
+def _limits(settings: ProducerSettings) -> Limits:
+    return Limits(
+        batch_size=settings.batch_size,
+        linger=settings.linger_ms / 1000,
+        buffer_memory=settings.buffer_memory,
+        delivery_timeout=settings.delivery_timeout_ms / 1000,
+        codec=_CODECS[settings.compression_type],
+    )
+
+
+__all__ = ["ClientError", "Producer"]

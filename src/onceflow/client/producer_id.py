@@ -1,0 +1,23 @@
+"""A producer id for a producer without a transactional id: any broker gives one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from onceflow.client.batches import ProducerIdAndEpoch
+from onceflow.client.cluster import Cluster, check
+from onceflow.wire.api import ApiKey
+
+_NEVER: Final = timedelta(milliseconds=2**31 - 1)
+
+
+async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
+    """One that nobody has had, in its first epoch. Raises what the broker says."""
+    from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+
+    connection = await cluster.any_broker()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)
+    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request)
+    check(ApiKey.INIT_PRODUCER_ID, answer, "a producer id")
+    return ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))

@@ -1,0 +1,122 @@
+"""What `send` gives back: a promise of where a record is, shared by all records of a batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Iterable
+from typing import Any, NamedTuple
+
+from onceflow.client.batches import Batch
+from onceflow.errors import InvariantViolated
+
+
+class Delivery(NamedTuple):
+    """Where a record is in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 where the broker says that it is there, and not where."""
+    timestamp: int
+    """The broker's, where the topic wants that; else -1."""
+
+
+class Receipt:
+    """Awaiting it gives the `Delivery`, or raises why there is none. It may be awaited by nobody or
+    by many; the record counts either way."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def is_done(self) -> bool:
+        """Whether awaiting it would not wait."""
+        return self._batch.locate(self._index)[0].is_done
+
+    def __await__(self) -> Generator[Any, None, Delivery]:
+        batch, index = self._batch.locate(self._index)
+        while not batch.is_done:
+            yield from settled(batch).__await__()
+            batch, index = batch.locate(index)  # it may have been split
+        return _delivery(batch, index)
+
+
+def _delivery(batch: Batch, index: int) -> Delivery:
+    outcome = batch.outcome
+    if isinstance(outcome, BaseException):
+        raise outcome
+    if outcome is None:
+        raise InvariantViolated("a batch that is done has an outcome")
+    topic, partition = batch.partition
+    return Delivery(topic, partition, outcome.offset_of(index), outcome.timestamp)
+
+
+async def settled(batch: Batch) -> None:
+    """Returns when the batch has an outcome, or was split."""
+    if batch.waiter is None:
+        batch.waiter = asyncio.get_running_loop().create_future()
+    # Shielded: one who stops waiting must not take the promise away from the others.
+    await asyncio.shield(batch.waiter)
+
+
+def tell(batch: Batch) -> None:
+    """Wakes all who wait for the batch."""
+    if batch.waiter is not None and not batch.waiter.done():
+        batch.waiter.set_result(None)
+
+
+async def all_settled(batches: Iterable[Batch]) -> None:
+    """Returns when all of them, and the parts that they were split into, have an outcome."""
+    left = list(batches)
+    while left:
+        batch = left.pop()
+        if batch.parts:
+            left += batch.parts
+        elif not batch.is_done:
+            await settled(batch)
+            left.append(batch)
+
+
+class TableReceipt:
+    """Awaiting it gives, for each partition that rows went to, their number and first and last
+    offset; or raises the first reason why some are not there."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = batches
+
+    def __await__(self) -> Generator[Any, None, list[Placed]]:
+        yield from all_settled(self._batches).__await__()
+        placed: dict[tuple[str, int], Placed] = {}
+        for batch in _leaves(self._batches):
+            first, last = _delivery(batch, 0), _delivery(batch, batch.count - 1)
+            before = placed.get(batch.partition)
+            placed[batch.partition] = Placed(
+                *batch.partition,
+                batch.count + (before.rows if before else 0),
+                before.first_offset if before else first.offset,
+                last.offset,
+            )
+        return sorted(placed.values())
+
+
+class Placed(NamedTuple):
+    """Rows of a table in one partition."""
+
+    topic: str
+    partition: int
+    rows: int
+    first_offset: int
+    last_offset: int
+
+
+def _leaves(batches: Iterable[Batch]) -> Iterable[Batch]:
+    for batch in batches:
+        if batch.parts:
+            yield from _leaves(batch.parts)
+        else:
+            yield batch

@@ -1,0 +1,330 @@
+"""Sends what the accumulator has gathered, and takes in what brokers say.
+
+One task looks what is ready, groups it by the leader of each partition and sends it; answers are
+taken in as they come, without a task of their own. Decisions are the core's (`accumulator`,
+`sequences`, `txn_machine`): this module only has the sockets and the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
+
+from onceflow.client.accumulator import Accumulator
+from onceflow.client.batches import Batch
+from onceflow.client.cluster import Cluster
+from onceflow.client.connection import Connection
+from onceflow.client.error_table import Action, action
+from onceflow.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLost,
+    DeliveryFailed,
+    FatalProducerError,
+    Outcome,
+)
+from onceflow.client.model import TopicPartition
+from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
+from onceflow.client.producer_id import new_producer_id
+from onceflow.client.receipts import tell
+from onceflow.client.sequences import Answer, Verdict
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.txn_driver import TransactionDriver
+from onceflow.client.txn_machine import TransactionMachine
+from onceflow.client.txn_states import State
+from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2
+from onceflow.errors import MessageMalformed
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.api import ApiKey
+
+_FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
+_DONE: Final = Answer(0)
+
+
+class Sender:
+    """Belongs to one producer; `run` is its task."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Clock,
+        rand: Rand,
+        machine: TransactionMachine | None,
+        driver: TransactionDriver,
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._clock = clock
+        self._rand = rand
+        self._machine = machine
+        self._driver = driver
+        self._policy = settings.retry if machine is None else settings.transactional_retry
+        self._news = asyncio.Event()
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._links: dict[int, Connection] = {}
+        self._trouble: ClientError | None = None
+        self.failure: ClientError | None = None
+        """Why nothing can be sent any more."""
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called when batches have come to an outcome: there may be room again."""
+
+    def wake(self) -> None:
+        """Something has changed: look again."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                self._news.clear()
+                self._give_up_expired()
+                self._send_ready()
+                await self._wait()
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+
+    async def _wait(self) -> None:
+        now = self._clock.monotonic()
+        until = self._accumulator.next_deadline(now)
+        try:
+            async with asyncio.timeout(None if until is None else max(until - now, 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    # --- in the background --------------------------------------------------------------------
+
+    def _spawn(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Starts something unless it is under way; when it has ended, all is looked at again."""
+        if name not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._trying(work))
+            self._tasks[name] = task
+            task.add_done_callback(partial(self._ended, name))
+
+    async def _trying(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What fails is tried again after a pause, as long as there is something to send."""
+        try:
+            await work()
+        except ClientError as error:
+            self._trouble = error
+            await asyncio.sleep(self._pause(1))
+
+    def _ended(self, name: object, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(name, None)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            # No error of a broker or a connection: a defect, which must not become silence.
+            self.failure = FatalProducerError(f"the producer has failed: {problem!r}")
+            self.failure.__cause__ = problem
+            self.fail_waiting(self.failure)
+        self.wake()
+
+    def _pause(self, attempts: int) -> float:
+        longest = min(
+            self._policy.first_pause_s * 2.0 ** min(attempts - 1, 20), self._policy.longest_pause_s
+        )
+        return longest * self._rand.uniform(0.8, 1.2)
+
+    async def _learn(self) -> None:
+        topics = {batch.partition.topic for batch in self._accumulator.incomplete()}
+        await self._cluster.metadata(topics)
+
+    async def _connect(self, leader: int) -> None:
+        try:
+            self._links[leader] = await self._cluster.broker(leader)
+        except ClientError:
+            self._spawn("metadata", self._learn)  # it may not be the leader any more
+            raise
+
+    async def _identify(self) -> None:
+        found = await new_producer_id(self._cluster)
+        self._accumulator.sequences.adopt(found)
+
+    async def _join(self, machine: TransactionMachine, partitions: list[TopicPartition]) -> None:
+        try:
+            await self._driver.run(machine.join(partitions))
+        except ClientError as error:
+            self.fail_waiting(error)
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def _send_ready(self) -> None:
+        accumulator = self._accumulator
+        if accumulator.sequences.needs_producer_id:
+            if self._machine is None and accumulator.incomplete():
+                self._spawn("producer id", self._identify)
+            return
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in accumulator.ready(self._clock.monotonic()):
+            leader = self._cluster.known_leader(partition)
+            if leader is None:
+                self._spawn("metadata", self._learn)
+            else:
+                by_leader.setdefault(leader, []).append(partition)
+        for leader, partitions in by_leader.items():
+            link = self._links.get(leader)
+            if link is None or not link.is_open:
+                self._spawn(("connection", leader), partial(self._connect, leader))
+            else:
+                self._send_to(link, self._joined(partitions))
+
+    def _joined(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Those to which a batch may go now; the others join the transaction first."""
+        machine = self._machine
+        if machine is None:
+            return partitions
+        may = [each for each in partitions if machine.may_send(each)]
+        if len(may) < len(partitions) and machine.state is State.IN_TRANSACTION:
+            missing = [each for each in partitions if each not in machine.partitions]
+            self._spawn("join", partial(self._join, machine, missing))
+        return may
+
+    def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> None:
+        settings = self._settings
+        while link.in_flight < settings.max_in_flight_requests_per_connection:
+            now = self._clock.monotonic()
+            batches = self._accumulator.drain(partitions, settings.max_request_size, now)
+            if not batches:
+                return
+            try:
+                self._send(link, batches)
+            except ClientError as error:  # before anything left
+                self._lost(batches, error, in_doubt=False)
+                return
+
+    def _send(self, link: Connection, batches: list[Batch]) -> None:
+        machine, settings = self._machine, self._settings
+        is_old = machine is not None and not machine.has_own_epochs
+        newest = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE] if is_old else None
+        version = link.version_of(ApiKey.PRODUCE, newest=newest)
+        topics: dict[str, list[tuple[int, memoryview]]] = {}
+        for batch in batches:
+            topic, number = batch.partition
+            topics.setdefault(topic, []).append((number, batch.buffer))
+        body = write_produce(
+            version,
+            topics,
+            transactional_id=settings.transactional_id,
+            acks=settings.acks,
+            timeout_ms=settings.request_timeout_ms,
+        )
+        if settings.acks == 0:
+            link.tell(ApiKey.PRODUCE, version, body)
+            for batch in batches:
+                self._accumulator.answered(batch, _DONE, 0.0)
+            self._told(batches)
+            return
+        future = link.submit(ApiKey.PRODUCE, version, body)
+        future.add_done_callback(partial(self._came, link, version, batches))
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _came(
+        self,
+        link: Connection,
+        version: int,
+        batches: list[Batch],
+        future: asyncio.Future[memoryview],
+    ) -> None:
+        if future.cancelled():
+            self._lost(batches, ConnectionLost("the request was given up"), in_doubt=True)
+            return
+        error = future.exception()
+        if error is not None:
+            in_doubt = not isinstance(error, ClientError) or error.outcome == "unknown"
+            self._lost(batches, error, in_doubt=in_doubt)
+            return
+        try:
+            answers = {each.partition: each for each in read_produce(version, future.result())}
+        except MessageMalformed as problem:
+            malformed = link.malformed(ApiKey.PRODUCE, version, problem)
+            self._lost(batches, malformed, in_doubt=True)
+            return
+        for batch in batches:
+            answer = answers.get(batch.partition)
+            if answer is None:
+                self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=True)
+            else:
+                self._take_in(batch, answer)
+        self._told(batches)
+
+    def _take_in(self, batch: Batch, answer: ProduceAnswer) -> None:
+        _, code, base_offset, append_time, log_start, _ = answer
+        verdict = self._accumulator.answered(
+            batch, Answer(code, base_offset, append_time, log_start), self._retry_at(batch)
+        )
+        if not code:
+            self._trouble = None
+            return
+        error = BrokerError(
+            code, ApiKey.PRODUCE.name, f"partition {batch.partition}", answer.message
+        )
+        if verdict in _FAILED:
+            self._fail(batch, error)
+        else:
+            self._trouble = error
+            if action(code, ApiKey.PRODUCE) is Action.REFRESH:
+                self._spawn("metadata", self._learn)
+
+    def _lost(self, batches: Sequence[Batch], error: BaseException, *, in_doubt: bool) -> None:
+        """No answer came: all is sent again, perhaps to another broker."""
+        if isinstance(error, ClientError):
+            self._trouble = error
+        for batch in batches:
+            self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=in_doubt)
+        self._spawn("metadata", self._learn)
+        self._told(batches)
+
+    def _retry_at(self, batch: Batch) -> float:
+        return self._clock.monotonic() + self._pause(batch.attempts)
+
+    def _told(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            if batch.is_done or batch.parts:
+                tell(batch)
+        self.wake()
+        self.on_progress()
+
+    # --- giving up ----------------------------------------------------------------------------
+
+    def _give_up_expired(self) -> None:
+        for batch in self._accumulator.expired(self._clock.monotonic()):
+            last = f"; the last problem was: {self._trouble}" if self._trouble else ""
+            seconds = self._settings.delivery_timeout_ms / 1000
+            message = (
+                f"{batch.count} records for {batch.partition} were not acknowledged within "
+                f"delivery.timeout.ms, {seconds:g} s{last}"
+            )
+            self._fail(batch, DeliveryFailed(message, outcome=_outcome(batch)))
+
+    def _fail(self, batch: Batch, error: ClientError) -> None:
+        """One batch has failed; in a transaction, so has the transaction."""
+        found: ClientError = error
+        if self._machine is not None:
+            found = self._machine.failed(error)
+        elif not isinstance(error, DeliveryFailed):
+            found = DeliveryFailed(str(error), outcome=_outcome(batch), advice=error.advice)
+        if found is not error:
+            found.__cause__ = error
+        self._accumulator.fail(batch, found)
+        tell(batch)
+        if self._machine is not None:
+            self.fail_waiting(found)
+
+    def fail_waiting(self, error: ClientError) -> None:
+        """Nothing more of what is gathered can be sent; what is under way may still be answered."""
+        for batch in self._accumulator.incomplete():
+            if not batch.is_outstanding:
+                self._accumulator.fail(batch, error)
+                tell(batch)
+        self.on_progress()
+
+
+def _outcome(batch: Batch) -> Outcome:
+    return "unknown" if batch.is_outstanding or batch.in_doubt else "not applied"

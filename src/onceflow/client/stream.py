@@ -1,0 +1,206 @@
+"""The bytes of one connection: requests go out one behind the other, answers come back in order.
+
+When it fails, every request that waits fails with the same named error, and so does every later
+one. Each request has a deadline; the first that passes ends the stream, because nobody knows when
+that answer would come and all others queue behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias, cast
+
+from onceflow.client.address import Address
+from onceflow.client.errors import (
+    AnswerMalformed,
+    ClientError,
+    ConnectionLost,
+    NotKafka,
+    RequestTimedOut,
+)
+from onceflow.errors import FrameTooLarge, MessageMalformed
+from onceflow.wire.frame import FrameReader, Scratch
+from onceflow.wire.primitives import INT32, skip_tags
+
+LARGEST_ANSWER: Final = 256 << 20
+"""Less than any four letters of ASCII or the start of a TLS alert, taken for a length."""
+_LARGEST_CORRELATION_ID: Final = 2**31 - 1
+_WORTH_JOINING: Final = 64 << 10
+"""Bytes up to which one write of a copy is cheaper than one of several parts."""
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class RequestHead(NamedTuple):
+    """What stands in front of a request's body, around the correlation id."""
+
+    name: str
+    before: bytes
+    """The numbers of API and version."""
+    after: bytes
+    """The client's name, and the tagged fields if there are any."""
+    answer_has_tags: bool
+
+
+class _Waiter(NamedTuple):
+    correlation_id: int
+    answer: asyncio.Future[memoryview]
+    deadline: float
+    limit_s: float
+    head: RequestHead
+
+
+class Stream(asyncio.BufferedProtocol):
+    """Frames in, and who waits for which."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.transport: asyncio.Transport | None = None
+        self.failure: tuple[type[ClientError], str] | None = None
+        self.has_answered = False
+        self.hint = ""
+        """What is worth saying if the broker hangs up before it has answered once more."""
+        self._loop = asyncio.get_running_loop()
+        self._waiters: deque[_Waiter] = deque()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._correlation_id = 0
+        self._scratch = Scratch()
+        self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
+
+    # --- the transport's side -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not asked whether it is one: those of uvloop are no subclass.
+        self.transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._frames.received(nbytes)
+        except FrameTooLarge:
+            kind = AnswerMalformed if self.has_answered else NotKafka
+            self.fail(kind, f"{self.address} {_what_it_speaks(bytes(self._scratch.view[:4]))}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc is not None else ""
+        self.fail(ConnectionLost, f"{self.address} closed the connection{reason}{self.hint}")
+
+    # --- the client's side ----------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for their answers."""
+        return len(self._waiters)
+
+    def ask(
+        self, head: RequestHead, body: Sequence[Buffer], limit_s: float
+    ) -> asyncio.Future[memoryview]:
+        """Sends a request; the future is the body of its answer."""
+        correlation_id = self._send(head, body)
+        answer: asyncio.Future[memoryview] = self._loop.create_future()
+        deadline = self._loop.time() + limit_s
+        self._waiters.append(_Waiter(correlation_id, answer, deadline, limit_s, head))
+        if self._alarm is None or deadline < self._alarm.when():
+            self._set_alarm(deadline)
+        return answer
+
+    def tell(self, head: RequestHead, body: Sequence[Buffer]) -> None:
+        """Sends a request that is not answered: a Produce with acks=0."""
+        self._send(head, body)
+
+    def _send(self, head: RequestHead, body: Sequence[Buffer]) -> int:
+        transport = self.transport
+        if transport is None or self.failure is not None:
+            raise self.error(was_sent=False)
+        self._correlation_id = correlation_id = self._correlation_id % _LARGEST_CORRELATION_ID + 1
+        size = len(head.before) + INT32.size + len(head.after) + sum(map(len, body))
+        start = b"".join((INT32.pack(size), head.before, INT32.pack(correlation_id), head.after))
+        if size <= _WORTH_JOINING:
+            transport.write(b"".join((start, *body)))
+        else:
+            transport.writelines([start, *body])
+        return correlation_id
+
+    def error(self, *, was_sent: bool = True) -> ClientError:
+        """Why this stream has ended, as a new exception."""
+        kind, message = self.failure or (ConnectionLost, f"{self.address} is not connected")
+        return kind(message) if was_sent else kind(message, outcome="not applied")
+
+    def fail(self, kind: type[ClientError], message: str) -> None:
+        """Ends the connection; the first reason is the one that counts."""
+        if self.failure is None:
+            self.failure = kind, message
+        if self.transport is not None:
+            self.transport.abort()
+            self.transport = None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        while self._waiters:
+            answer = self._waiters.popleft().answer
+            if not answer.done():
+                answer.set_exception(self.error())
+
+    def abandon(self, kind: type[ClientError], message: str) -> None:
+        """Ends it without a touch on the socket, which belongs to the process before the fork."""
+        self.failure = kind, message
+        self.transport = None
+        self._alarm = None
+        self._waiters.clear()
+
+    # --- answers and deadlines ------------------------------------------------------------------
+
+    def _on_frame(self, frame: memoryview) -> bool:
+        if self.failure is not None:
+            return True
+        correlation_id = INT32.unpack_from(frame)[0] if len(frame) >= INT32.size else None
+        if not self._waiters or self._waiters[0].correlation_id != correlation_id:
+            kind = AnswerMalformed if self.has_answered else NotKafka
+            self.fail(kind, f"{self.address} sent an answer to a question that was not asked")
+            return True
+        self.has_answered = True
+        self.hint = ""
+        waiter = self._waiters.popleft()
+        if waiter.answer.done():  # who waited may have been cancelled
+            return True
+        body = memoryview(bytes(frame[INT32.size :]))
+        if waiter.head.answer_has_tags:
+            try:
+                body = body[skip_tags(body, 0) :]
+            except MessageMalformed as error:
+                self._waiters.appendleft(waiter)
+                message = f"{self.address} answers {waiter.head.name} wrongly: {error}"
+                self.fail(AnswerMalformed, message)
+                return True
+        waiter.answer.set_result(body)
+        return True
+
+    def _set_alarm(self, deadline: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(deadline, self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if not self._waiters:
+            return
+        first = min(self._waiters, key=lambda each: each.deadline)
+        if first.deadline > self._loop.time():
+            self._set_alarm(first.deadline)
+            return
+        self.fail(
+            RequestTimedOut,
+            f"{self.address} did not answer {first.head.name} within {first.limit_s:g} s",
+        )
+
+
+def _what_it_speaks(start: bytes) -> str:
+    if start == b"HTTP":
+        return "speaks HTTP, not the Kafka protocol"
+    if start[:2] in (b"\x15\x03", b"\x16\x03"):
+        return "speaks TLS; set security.protocol to SSL or SASL_SSL, or use another port"
+    return "does not speak the Kafka protocol"

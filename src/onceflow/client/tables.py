@@ -1,0 +1,85 @@
+"""Arrow tables into batches, by partition, through compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceflow.client.batches import RecordInvalid
+from onceflow.records.batch import Codec, NewBatch
+from onceflow.records.columns import encode_all
+from onceflow.records.murmur2 import partitions_for_keys
+
+_WRITTEN = ("key", "value", "timestamp", "headers")
+
+
+def encoded_by_partition(
+    table: pa.Table | pa.RecordBatch,
+    partitions: int,
+    *,
+    partition: int | None,
+    sticky: int,
+    max_batch_bytes: int,
+    codec: Codec,
+    now_ms: int,
+) -> dict[int, list[NewBatch]]:
+    """The batches of each partition, rows in the table's order. A row goes to `partition`, else to
+    what its column of that name says, else where its key belongs, else to `sticky`."""
+    rows = table.combine_chunks() if isinstance(table, pa.Table) else table
+    if "value" not in rows.schema.names:
+        raise RecordInvalid(f"a table needs a column 'value'; it has {rows.schema.names}")
+    columns = rows.select([name for name in rows.schema.names if name in _WRITTEN])
+    found: dict[int, list[NewBatch]] = {}
+    for number, part in _parts(rows, columns, partitions, partition, sticky):
+        for chunk in part.to_batches() if isinstance(part, pa.Table) else [part]:
+            found.setdefault(number, []).extend(
+                encode_all(chunk, max_batch_bytes=max_batch_bytes, codec=codec, now_ms=now_ms)
+            )
+    return found
+
+
+def _parts(
+    rows: pa.Table | pa.RecordBatch,
+    columns: pa.Table | pa.RecordBatch,
+    partitions: int,
+    partition: int | None,
+    sticky: int,
+) -> list[tuple[int, pa.Table | pa.RecordBatch]]:
+    if partition is not None:
+        return [(partition, columns)]
+    numbers = _numbers(rows, partitions, sticky)
+    if numbers is None:
+        return [(sticky, columns)]
+    wanted: list[int] = sorted(pc.unique(numbers).to_pylist())
+    wrong = [each for each in wanted if not 0 <= each < partitions]
+    if wrong:
+        raise RecordInvalid(f"there are {partitions} partitions, and a row is for {wrong[0]}")
+    return [
+        (each, columns.filter(pc.equal(numbers, pa.scalar(each, pa.int32())))) for each in wanted
+    ]
+
+
+def _numbers(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> Any:
+    """The partition of each row; None when all may go to one."""
+    names = rows.schema.names
+    if "partition" in names:
+        given = _flat(rows.column("partition")).cast(pa.int32())
+        if given.null_count == 0:
+            return given
+        return pc.coalesce(given, _by_key(rows, partitions, sticky))
+    return _by_key(rows, partitions, sticky) if "key" in names else None
+
+
+def _by_key(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> Any:
+    if "key" not in rows.schema.names:
+        return pa.array([sticky] * rows.num_rows, pa.int32())
+    keys = _flat(rows.column("key")).cast(pa.binary())
+    filled: Any = pc.fill_null(keys, b"")
+    by_key = partitions_for_keys(filled, partitions)
+    return pc.if_else(pc.is_valid(keys), by_key, pa.scalar(sticky, pa.int32()))
+
+
+def _flat(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,73 @@
+"""Runs the machine of a transactional producer on a cluster: asks, waits, finds coordinators."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+from onceflow.client.cluster import Cluster, CoordinatorOf
+from onceflow.client.errors import ApiNotServed, ClientError, RequestTimedOut
+from onceflow.client.txn_asking import Ask, Operation, Reply
+from onceflow.client.txn_requests import read_answer
+from onceflow.errors import MessageMalformed
+from onceflow.runtime.clock import Clock
+
+T = TypeVar("T")
+
+
+class TransactionDriver:
+    """One at a time: transactional requests of a producer never overtake each other."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._turn = asyncio.Lock()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """What the operation returns or raises. One that is cancelled counts as not answered."""
+        async with self._turn:
+            try:
+                ask = next(operation)
+                while True:
+                    ask = operation.send(await self._ask(ask))
+            except StopIteration as end:
+                found: T = end.value
+                return found
+            finally:
+                operation.close()
+
+    async def _ask(self, ask: Ask) -> Reply:
+        if ask.pause_s:
+            await asyncio.sleep(ask.pause_s)
+        group_id = ask.group_id
+        kind = CoordinatorOf.TRANSACTION if group_id is None else CoordinatorOf.GROUP
+        key = ask.request.identity.transactional_id if group_id is None else group_id
+        if ask.refind:
+            self._cluster.forget_coordinator(key, kind)
+        left = ask.deadline - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(max(left, 0.0)):
+                return await self._send(ask, key, kind)
+        except TimeoutError:
+            return RequestTimedOut(f"{ask.request.api.name} was not answered in time")
+        except ClientError as error:
+            return error
+
+    async def _send(self, ask: Ask, key: str, kind: CoordinatorOf) -> Reply:
+        request = ask.request
+        try:
+            connection = await self._cluster.coordinator(key, kind)
+        except ClientError as error:  # whatever was lost, it was not the request itself
+            error.outcome = "not applied"
+            raise
+        version = connection.version_of(request.api, newest=request.versions.newest)
+        if version < request.versions.oldest:
+            raise ApiNotServed(
+                f"the broker at {connection.address} speaks {request.api.name} up to version "
+                f"{version}, and a transaction of this protocol needs {request.versions}"
+            )
+        frame = await connection.submit(request.api, version, (request.body(version),))
+        try:
+            return read_answer(request, version, frame)
+        except MessageMalformed as error:
+            raise connection.malformed(request.api, version, error) from error

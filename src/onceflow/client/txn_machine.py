@@ -1,0 +1,336 @@
+"""A transactional producer without any network: what to ask next, and what the answers mean.
+
+Each method that needs brokers is a generator. It yields `Ask`: after a pause, and after finding
+the coordinator anew if it says so, send that request. It is sent the `Answer`, or the `ClientError`
+for which there is none, and returns or raises what the user gets. Whoever drives it runs one at a
+time; closing one before its end counts as an answer that was lost.
+
+Both protocols are spoken. Since `transaction.version` 2 every transaction has an epoch of its own,
+which the answer to its end brings; before, transactions share one, and a copy of an EndTxn that is
+still under way could end the next one: so after any doubt, and after every abort, the older
+protocol goes on with a new epoch. Whenever (producer id, epoch) changes, sequences restart at 0;
+as long as it does not, they go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Final
+
+from onceflow.client.error_table import Action
+from onceflow.client.errors import (
+    AbortableError,
+    BrokerError,
+    ClientError,
+    Outcome,
+    UnknownOutcome,
+    action_for,
+    producer_error,
+)
+from onceflow.client.model import TopicPartition
+from onceflow.client.retry import TRANSACTIONAL, RetryPolicy
+from onceflow.client.txn_asking import Asked, Asker, Operation, code_of, is_worth_it
+from onceflow.client.txn_requests import (
+    TRANSACTION_V2,
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    EndTxn,
+    GroupMember,
+    Identity,
+    InitProducerId,
+    OffsetToCommit,
+    Request,
+    TxnOffsetCommit,
+    versions_for,
+)
+from onceflow.client.txn_states import Event, State, WrongState, after
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+_EPOCH_GONE: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+class TransactionMachine:
+    """One transactional id. `state`, `identity`, `error` (why nothing but an abort, or nothing at
+    all, is possible) and `partitions` (those of the open transaction) are to be read only."""
+
+    def __init__(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        clock: Clock,
+        rand: Rand,
+        policy: RetryPolicy = TRANSACTIONAL,
+    ) -> None:
+        self.state = State.UNINITIALIZED
+        self.identity = Identity(transactional_id)
+        self.transaction_version = 0
+        self.timeout_ms = timeout_ms
+        self.error: ClientError | None = None
+        self.partitions: set[TopicPartition] = set()
+        self._has_begun = False
+        """A broker may know of the open transaction: it takes an EndTxn to end it."""
+        self._is_adopted = False
+        self._groups: set[str] = set()
+        self._clock = clock
+        self._asker = Asker(clock, rand, policy)
+
+    def adopt(
+        self,
+        identity: Identity,
+        transaction_version: int,
+        partitions: Iterable[TopicPartition] = (),
+    ) -> None:
+        """Goes on with a transaction that somebody else has begun; only once, and first of all."""
+        for event in (Event.INIT, Event.IDENTIFIED, Event.BEGIN):
+            self._move(event)
+        self.identity = identity
+        self.transaction_version = transaction_version
+        self.partitions = set(partitions)
+        self._has_begun = self._is_adopted = True
+
+    @property
+    def has_own_epochs(self) -> bool:
+        """Whether every transaction has its own epoch: the newer protocol."""
+        return self.transaction_version >= TRANSACTION_V2
+
+    # --- calls without brokers ------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Opens a transaction; brokers hear of it when something joins."""
+        self._move(Event.BEGIN)
+        self.partitions.clear()
+        self._groups.clear()
+        self._has_begun = self._is_adopted = False
+
+    def may_send(self, partition: TopicPartition) -> bool:
+        """Whether a batch may go to this partition now: its request is taken for sent. False: it
+        has to `join` first, or there is no transaction to send in."""
+        if self.state is not State.IN_TRANSACTION:
+            return False
+        if self.has_own_epochs:
+            self._has_begun = True
+            self.partitions.add(partition)
+        return partition in self.partitions
+
+    def failed(self, error: ClientError) -> ClientError:
+        """Something that was sent in the transaction failed for good; what the user gets."""
+        if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            return error
+        found = producer_error(error) if isinstance(error, BrokerError) else error
+        if action_for(found) is Action.FATAL:
+            return self._fail(Event.FENCED, found)
+        if not isinstance(found, AbortableError):
+            found = AbortableError(str(error), outcome=error.outcome)
+        return self._fail(Event.TROUBLE, found)
+
+    # --- calls that ask brokers -----------------------------------------------------------------
+
+    def init(self, transaction_version: int) -> Operation[None]:
+        """A new epoch, whatever was open before is aborted. `transaction_version` is what the
+        brokers have finalized."""
+        self._move(Event.INIT)
+        self.transaction_version = transaction_version
+        anyone = Identity(self.identity.transactional_id)
+        error = yield from self._identify(anyone)
+        if error is not None:
+            raise error
+
+    def join(self, partitions: Iterable[TopicPartition]) -> Operation[None]:
+        """Makes the partitions part of the transaction, so that batches may be sent to them."""
+        self._move(Event.SEND)
+        new = tuple(each for each in dict.fromkeys(partitions) if each not in self.partitions)
+        if self.has_own_epochs or not new:
+            self.partitions.update(new)
+            self._has_begun = self._has_begun or bool(new)
+            return
+        asked = yield from self._asker.ask(AddPartitions(self.identity, new))
+        added = {each for each, code in asked.answer.partitions if not code}
+        self.partitions |= added
+        self._has_begun = self._has_begun or bool(added) or asked.is_doubtful
+        if asked.error is not None:
+            raise self.failed(_after(asked.error)) from asked.error
+
+    def commit_offsets(
+        self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> Operation[None]:
+        """Offsets that hold if the transaction is committed."""
+        self._move(Event.SEND)
+        if not offsets:
+            return
+        try:
+            if not self.has_own_epochs and member.group_id not in self._groups:
+                request = AddOffsets(self.identity, member.group_id)
+                yield from self._ask_in_transaction(request)
+                self._groups.add(member.group_id)
+            self._has_begun = True
+            versions = versions_for(ApiKey.TXN_OFFSET_COMMIT, self.transaction_version)
+            pairs = tuple(offsets.items())
+            yield from self._ask_in_transaction(
+                TxnOffsetCommit(self.identity, member, pairs, versions)
+            )
+        except GeneratorExit:
+            # Nobody could say whether a commit would have them in it.
+            self._fail(Event.TROUBLE, AbortableError("committing offsets was cut short"))
+            raise
+
+    def commit(self) -> Operation[None]:
+        """Everything that was sent becomes visible at once. Raises `AbortableError` when the
+        transaction cannot be committed, `UnknownOutcome` when no answer came in time."""
+        self._move(Event.COMMIT)
+        if not self._has_begun:
+            self._move(Event.COMMITTED)
+            return
+        yield from self._commit(was_doubtful=False)
+
+    def resolve(self) -> Operation[None]:
+        """Asks again about a commit that was not answered: returns if it was done."""
+        self._move(Event.RESOLVE)
+        yield from self._commit(was_doubtful=True)
+
+    def abort(self) -> Operation[None]:
+        """Nothing that was sent will be seen."""
+        self._move(Event.ABORT)
+        if not self._has_begun:
+            self._move(Event.ABORTED)
+            return
+        request = self._end(committed=False)
+        try:
+            asked = yield from self._asker.ask(request)
+        except GeneratorExit:
+            self._fail(Event.ABORT_FAILED, AbortableError("an abort was cut short"))
+            raise
+        refusal = asked.error
+        if code_of(refusal) == ErrorCode.INVALID_TXN_STATE and self._may_be_empty():
+            refusal = None
+        if refusal is None:
+            yield from self._ended(asked.answer, Event.ABORTED, renew=not self.has_own_epochs)
+            return
+        if asked.is_refusal and isinstance(refusal, BrokerError):
+            raise self._fail(Event.FENCED, producer_error(refusal, aborting=True)) from refusal
+        raise self._fail(
+            Event.ABORT_FAILED,
+            AbortableError(f"the abort was not answered: {refusal}", outcome=refusal.outcome),
+        ) from refusal
+
+    def _may_be_empty(self) -> bool:
+        """Whether nothing is known to have joined: then the coordinator knows of no transaction to
+        abort. The new epoch of the older protocol makes sure that nothing will."""
+        is_known = self._is_adopted or self.partitions or self._groups
+        return not self.has_own_epochs and not is_known
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def _end(self, *, committed: bool) -> EndTxn:
+        versions = versions_for(ApiKey.END_TXN, self.transaction_version)
+        return EndTxn(self.identity, committed, versions)
+
+    def _commit(self, *, was_doubtful: bool) -> Operation[None]:
+        began = self._clock.monotonic()
+        try:
+            asked = yield from self._asker.ask(self._end(committed=True))
+        except GeneratorExit:
+            waited = self._clock.monotonic() - began
+            self._fail(Event.GAVE_UP, self._unknown(waited, "it was cut short"))
+            raise
+        asked = asked._replace(is_doubtful=asked.is_doubtful or was_doubtful)
+        if asked.error is None:
+            renew = asked.is_doubtful and not self.has_own_epochs
+            yield from self._ended(asked.answer, Event.COMMITTED, renew=renew)
+            return
+        waited = self._clock.monotonic() - began
+        raise self._not_committed(asked, asked.error, waited) from asked.error
+
+    def _not_committed(self, asked: Asked, error: ClientError, waited_s: float) -> ClientError:
+        if not asked.is_refusal or not isinstance(error, BrokerError):
+            if asked.is_doubtful:
+                return self._fail(Event.GAVE_UP, self._unknown(waited_s, error))
+            return self._fail(Event.TROUBLE, AbortableError(f"the commit was not taken: {error}"))
+        # With a copy in doubt, that one may have been taken before another producer came.
+        outcome: Outcome = "unknown" if asked.is_doubtful else "not applied"
+        if error.code in _EPOCH_GONE and self.has_own_epochs and not asked.is_doubtful:
+            # It timed out, or another producer took over: the abort will tell.
+            return self._fail(Event.TROUBLE, AbortableError(str(error)))
+        found = producer_error(error)
+        if isinstance(found, AbortableError):
+            return self._fail(Event.TROUBLE, found)
+        found.outcome = outcome
+        return self._fail(Event.FENCED, found)
+
+    def _unknown(self, waited_s: float, cause: object) -> UnknownOutcome:
+        name = self.identity.transactional_id
+        return UnknownOutcome.of_commit(name, round(waited_s, 3), cause)
+
+    def _ended(self, answer: Answer, event: Event, *, renew: bool) -> Operation[None]:
+        """The transaction has ended. A new epoch that cannot be had is no failure of its end: the
+        next call says so."""
+        self._adopt(answer)
+        self.error = None
+        self._has_begun = False
+        if not renew:
+            self._move(event)
+            return
+        self._move(Event.RENEW)
+        yield from self._identify(self.identity)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _identify(self, known: Identity) -> Operation[ClientError | None]:
+        try:
+            request = InitProducerId(known, self.timeout_ms)
+            asked = yield from self._asker.ask(request)
+        except GeneratorExit:
+            self._move(Event.INIT_FAILED)
+            raise
+        if asked.error is None:
+            self._adopt(asked.answer)
+            self._move(Event.IDENTIFIED)
+            return None
+        error = asked.error
+        if asked.is_refusal and isinstance(error, BrokerError):
+            found = producer_error(error)
+            if action_for(found) is Action.FATAL:
+                return self._fail(Event.FENCED, found)
+        self._move(Event.INIT_FAILED)
+        return error
+
+    def _adopt(self, answer: Answer) -> None:
+        if answer.producer_id >= 0:
+            self.identity = self.identity._replace(
+                producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+            )
+
+    def _ask_in_transaction(self, request: Request) -> Operation[None]:
+        asked = yield from self._asker.ask(request)
+        self._has_begun = self._has_begun or asked.error is None or asked.is_doubtful
+        if asked.error is not None:
+            raise self.failed(_after(asked.error)) from asked.error
+
+    # --- the table ------------------------------------------------------------------------------
+
+    def _move(self, event: Event) -> None:
+        try:
+            self.state = after(self.state, event)
+        except WrongState as wrong:
+            if self.error is None:
+                raise
+            raise copy(self.error) from wrong  # its traceback is of another call
+
+    def _fail(self, event: Event, error: ClientError) -> ClientError:
+        is_later = self.state is State.ABORTABLE_ERROR and event is Event.TROUBLE
+        self._move(event)
+        if not is_later:  # what came first is more likely to be the reason
+            self.error = error
+        return error
+
+
+def _after(error: ClientError) -> ClientError:
+    """What is left of an error when its time is up: nobody asks again."""
+    if is_worth_it(error):
+        return AbortableError(f"not done in time: {error}", outcome=error.outcome)
+    return error

@@ -1,0 +1,107 @@
+"""The states of a transactional producer, and every step between them that there is: one table.
+
+What the table does not have cannot happen: a call that it lacks is refused with `WrongState`, and
+the one rule that matters most can be seen in it. From `COMMITTING` no way leads to `ABORTING` but
+over a refusal by the broker: a commit that nobody answered is asked about again, never undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from onceflow.client.errors import ProducerError
+
+
+class WrongState(ProducerError):
+    """A call that makes no sense now, such as a commit without a transaction."""
+
+    advice = "call the producer's methods in the order that the message names"
+
+
+class State(Enum):
+    """Where a transactional producer is, in words for its user."""
+
+    UNINITIALIZED = "has no epoch yet: call init_transactions"
+    INITIALIZING = "waits for its epoch"
+    READY = "has no transaction open: call begin_transaction"
+    IN_TRANSACTION = "has a transaction open: commit or abort it"
+    COMMITTING = "waits for the answer to a commit"
+    ABORTING = "waits for the answer to an abort"
+    ABORTABLE_ERROR = "has a transaction that can only be aborted: call abort_transaction"
+    UNCLEAR_COMMIT = "does not know whether its commit was done: resolve it, or close the producer"
+    FATAL_ERROR = "can do nothing more: close it"
+
+
+class Event(Enum):
+    """What happens to it: calls of the user, answers of brokers, time that is up."""
+
+    INIT = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND = "send"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+    RESOLVE = "resolve"
+    IDENTIFIED = "an epoch was given"
+    INIT_FAILED = "no epoch was given"
+    COMMITTED = "the commit was answered"
+    GAVE_UP = "the commit was not answered in time"
+    ABORTED = "the abort was answered"
+    ABORT_FAILED = "the abort was not answered in time"
+    RENEW = "the transaction has ended, its epoch must not be used again"
+    TROUBLE = "something of the transaction failed"
+    FENCED = "the broker refuses this producer"
+
+
+_S, _E = State, Event
+
+EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
+    _S.UNINITIALIZED: {_E.INIT: _S.INITIALIZING},
+    _S.INITIALIZING: {
+        _E.IDENTIFIED: _S.READY,
+        _E.INIT_FAILED: _S.UNINITIALIZED,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.READY: {
+        _E.BEGIN: _S.IN_TRANSACTION,
+        _E.INIT: _S.INITIALIZING,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.IN_TRANSACTION: {
+        _E.SEND: _S.IN_TRANSACTION,
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.COMMITTING: {
+        _E.COMMITTED: _S.READY,
+        _E.RENEW: _S.INITIALIZING,
+        _E.GAVE_UP: _S.UNCLEAR_COMMIT,
+        # Only when no copy of the commit is in doubt.
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.UNCLEAR_COMMIT: {_E.RESOLVE: _S.COMMITTING},
+    _S.ABORTABLE_ERROR: {
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.ABORTING: {
+        _E.ABORTED: _S.READY,
+        _E.RENEW: _S.INITIALIZING,
+        _E.ABORT_FAILED: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.FATAL_ERROR: {},
+}
+
+
+def after(state: State, event: Event) -> State:
+    """The state that follows; raises `WrongState` when the table has none."""
+    found = EDGES[state].get(event)
+    if found is None:
+        raise WrongState(f"{event.value}: the producer {state.value}")
+    return found

@@ -1,0 +1,270 @@
+"""A blocking reader for worker processes: an exact range of a partition's offsets as Arrow columns.
+
+By default only what was committed: what is behind the first open transaction is waited for, what
+was aborted is passed over. While one answer is being looked at the next is under way, never more:
+memory holds two of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from onceflow.client.errors import Action, BrokerError, ClientError, action_for
+from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
+from onceflow.client.fetch_wire import FetchAnswer, FetchFrom, read_fetch, write_fetch
+from onceflow.client.isolation import PartitionFilter
+from onceflow.client.model import EARLIEST, LATEST, TopicPartition
+from onceflow.client.retry import Backoff
+from onceflow.client.settings import ReaderSettings
+from onceflow.client.txn_asking import is_worth_it
+from onceflow.client.versions import SPOKEN
+from onceflow.client.worker_cluster import BlockingCluster, understood
+from onceflow.client.worker_socket import BlockingConnection
+from onceflow.client.worker_wire import read_list_offsets, write_list_offsets
+from onceflow.errors import MessageMalformed, RecordError
+from onceflow.records.batch import StoredBatch, iter_stored
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.rand import Rand, RealRand
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ReaderBusy(ClientError):
+    """Another range was begun before the one before it was read to its end, or closed."""
+
+    advice = "read one range after the other, or make a reader for each"
+
+
+class Reader:
+    """For one thread; a process that is forked off opens connections of its own."""
+
+    def __init__(
+        self, settings: ReaderSettings, *, clock: Clock | None = None, rand: Rand | None = None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or RealClock()
+        self._rand = rand or RealRand()
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, self._clock, self._rand
+        )
+        self._is_reading = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._cluster.close()
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The records from `start` up to, not including, `end` (columns of `FETCHED_SCHEMA`), in
+        order; then it ends, also where the last offsets hold no record.
+
+        Raises `OffsetOutOfRange` when the log does not hold `start`, and `RangeUnavailable` when
+        nothing more could be read for `default.api.timeout.ms`.
+        """
+        from onceflow.client.fetched import columns_of
+
+        place = TopicPartition(topic, partition)
+        if self._is_reading:
+            raise ReaderBusy(f"partition {place}: this reader is reading another range")
+        self._is_reading = True
+        fetching = _Fetching(self, place, start, end)
+        try:
+            while (found := fetching.next()) is not None:
+                batches, first = found
+                try:
+                    records = columns_of(place, batches, first, end)
+                except RecordError as error:
+                    raise RecordsUnreadable.of(place, first, error) from error
+                if records.num_rows:
+                    yield records
+        finally:
+            fetching.close()
+            self._is_reading = False
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind the last that may be read."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> tuple[int, int]:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            return self._ends(place, deadline)
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
+    def _ends(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
+        found = []
+        key = ApiKey.LIST_OFFSETS
+        for which in (EARLIEST, LATEST):
+            connection = self._cluster.leader(place, deadline)
+            committed = self._settings.read_committed
+            body = write_list_offsets(place, which, read_committed=committed)
+            code, offset = self._cluster.ask(connection, key, body, read_list_offsets, deadline)
+            if code:
+                raise BrokerError(code, key.name, f"partition {place}")
+            found.append(offset)
+        return found[0], found[1]
+
+    def _refresh(self, error: ClientError, place: TopicPartition, deadline: float) -> None:
+        if action_for(error) is not Action.REFRESH:
+            return
+        try:
+            self._cluster.refresh({place.topic}, deadline)
+        except ClientError as problem:
+            if not is_worth_it(problem):
+                raise
+
+
+class _Fetching:
+    """One range that is being read."""
+
+    def __init__(self, reader: Reader, place: TopicPartition, start: int, end: int) -> None:
+        self._reader = reader
+        self._settings = reader._settings
+        self._cluster = reader._cluster
+        self._clock = reader._clock
+        self._place = place
+        self._end = end
+        self._filter = PartitionFilter(start, read_committed=self._settings.read_committed)
+        self._backoff = Backoff(self._settings.retry, reader._rand)
+        self._deadline = 0.0
+        self._asked: tuple[BlockingConnection, int] | None = None
+        """Where a Fetch is under way, and in which version."""
+        self._ends: tuple[int, int] | None = None
+        """Where committed data ends, and the log."""
+        self._went_on()
+
+    def next(self) -> tuple[list[StoredBatch], int] | None:
+        """Batches, and the offset from which on their records are wanted; None at the end."""
+        while self._filter.position < self._end:
+            try:
+                answer = self._fetch()
+                self._check(answer)
+            except ClientError as error:
+                self._pause(error)
+                continue
+            self._ends = answer.last_stable_offset, answer.high_watermark
+            first = self._filter.position
+            batches = self._visible(answer)
+            if self._filter.position > first:
+                self._went_on()
+            elif self._clock.monotonic() >= self._deadline:
+                raise self._unavailable("nothing came")
+            if self._filter.position < self._end:
+                self._ask_ahead()
+            if batches:
+                return batches, first
+        return None
+
+    def close(self) -> None:
+        """An answer that nobody wants any more takes its connection with it."""
+        if self._asked is not None:
+            self._asked[0].close()
+            self._asked = None
+
+    def _went_on(self) -> None:
+        self._deadline = self._clock.monotonic() + self._settings.retry.total_s
+        self._backoff.reset()
+
+    def _fetch(self) -> FetchAnswer:
+        connection, version = self._asked or self._ask()
+        self._asked = None
+        try:
+            buffer = connection.receive(self._cluster.soon(self._deadline))
+        except BaseException:
+            connection.close()
+            raise
+        return understood(connection, ApiKey.FETCH, lambda: self._read(version, buffer))
+
+    def _read(self, version: int, buffer: memoryview) -> FetchAnswer:
+        error, partitions = read_fetch(version, buffer)
+        if error:
+            raise BrokerError(error, ApiKey.FETCH.name, f"partition {self._place}")
+        if len(partitions) != 1 or partitions[0].partition != self._place:
+            raise MessageMalformed("not the partition that was asked for")
+        return partitions[0]
+
+    def _ask(self) -> tuple[BlockingConnection, int]:
+        settings = self._settings
+        connection = self._cluster.leader(self._place, self._deadline)
+        version = connection.version_of(ApiKey.FETCH, SPOKEN[ApiKey.FETCH])
+        wanted = FetchFrom(
+            self._place.partition, self._filter.position, settings.max_partition_fetch_bytes
+        )
+        body = write_fetch(
+            version,
+            {self._place.topic: (wanted,)},
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            read_committed=settings.read_committed,
+        )
+        connection.send(ApiKey.FETCH, version, (body,), self._cluster.soon(self._deadline))
+        return connection, version
+
+    def _ask_ahead(self) -> None:
+        """What fails here fails again when the answer is needed, and is dealt with there."""
+        with suppress(ClientError):
+            self._asked = self._ask()
+
+    def _check(self, answer: FetchAnswer) -> None:
+        if not answer.error:
+            return
+        if answer.error != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise BrokerError(answer.error, ApiKey.FETCH.name, f"partition {self._place}")
+        earliest, latest = self._reader.ends(*self._place)
+        raise OffsetOutOfRange(
+            self._place,
+            f"there is no offset {self._filter.position}; it holds the offsets from {earliest} up "
+            f"to {latest}",
+        )
+
+    def _visible(self, answer: FetchAnswer) -> list[StoredBatch]:
+        self._filter.begin(answer.aborted)
+        try:
+            return list(self._filter.visible(self._wanted(iter_stored(answer.records))))
+        except RecordError as error:
+            raise RecordsUnreadable.of(self._place, self._filter.position, error) from error
+
+    def _wanted(self, batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
+        """Those below the end; behind it the broker may send more."""
+        for batch in batches:
+            if batch.header.base_offset >= self._end:
+                self._filter.position = max(self._filter.position, self._end)
+                return
+            yield batch
+
+    def _pause(self, error: ClientError) -> None:
+        pause_s = self._backoff.next_s()
+        if not is_worth_it(error):
+            raise error
+        if self._clock.monotonic() + pause_s >= self._deadline:
+            raise self._unavailable(str(error)) from error
+        time.sleep(pause_s)
+        self._reader._refresh(error, self._place, self._deadline)
+
+    def _unavailable(self, why: str) -> RangeUnavailable:
+        limit_s = self._settings.retry.total_s
+        if self._ends is not None:
+            why = f"committed data ends at {self._ends[0]}, the log at {self._ends[1]}; {why}"
+        return RangeUnavailable(
+            f"partition {self._place}: nothing of the offsets from {self._filter.position} up to "
+            f"{self._end} could be read for {limit_s:g} s ({why})"
+        )

@@ -1,0 +1,63 @@
+"""Transactions from a blocking program: what is told before any broker is asked."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from onceflow.client.address import Address
+from onceflow.client.errors import BrokerUnreachable, CrossedFork
+from onceflow.client.finisher import Finisher
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transfer import OpenTransaction
+from onceflow.client.txn_requests import Identity
+from onceflow.client.txn_states import State
+from onceflow.errors import InvalidSetting
+
+NOBODY = Address("127.0.0.1", 1)
+OPEN = OpenTransaction(
+    transactional_id="payments",
+    producer_id=7,
+    producer_epoch=3,
+    transaction_version=2,
+    timeout_ms=60_000,
+    bootstrap=(NOBODY,),
+)
+
+
+def test_it_needs_a_transactional_id() -> None:
+    with pytest.raises(InvalidSetting, match=r"transactional\.id"):
+        Finisher(ProducerSettings.of())
+
+
+def test_it_takes_over_where_another_one_was() -> None:
+    with Finisher.of(OPEN) as finisher:
+        assert finisher.identity == Identity("payments", 7, 3)
+        assert finisher.state is State.IN_TRANSACTION
+
+
+def test_nobody_there_is_told_in_time() -> None:
+    settings = ProducerSettings.of(
+        bootstrap_servers=str(NOBODY),
+        transactional_id="payments",
+        delivery_timeout_ms=300,
+        request_timeout_ms=300,
+        linger_ms=0,
+    )
+    with Finisher(settings) as finisher, pytest.raises(BrokerUnreachable, match="check host"):
+        finisher.init()
+
+
+def test_it_does_not_cross_a_fork() -> None:
+    with Finisher.of(OPEN) as finisher:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                finisher.commit()
+            except CrossedFork:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,153 @@
+"""The producer against a real broker in a simulated world: lost answers, full buffers, the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from onceflow.broker.config_settings import Address
+from onceflow.client.errors import (
+    AbortableError,
+    BufferFull,
+    DeliveryFailed,
+    NoSuchPartition,
+    TopicNotFound,
+)
+from onceflow.client.producer import Producer
+from onceflow.client.txn_states import WrongState
+from onceflow.errors import InvalidSetting
+from onceflow.runtime.sim_world import World
+from tests.unit import broker_helpers
+from tests.unit.broker_helpers import RawClient, Running, Script, values_in
+
+ADDRESS = "broker:9092"
+
+
+def play(script: Script) -> None:
+    """Clients are sent to where the broker really is."""
+    broker_helpers.play(script, advertise=Address("broker", 9092))
+
+
+def producer(world: World, **settings: Any) -> Producer:
+    return Producer(
+        ADDRESS,
+        net=world.net.host("client"),
+        clock=world.clock,
+        rand=world.rand.fork("producer"),
+        **settings,
+    )
+
+
+async def values(client: RawClient, topic: str) -> list[bytes | None]:
+    return [value for _, value in values_in((await client.fetch(topic))["records"])]
+
+
+async def send_on(ours: Producer) -> None:
+    while True:
+        await ours.send("t", bytes(1000))
+
+
+async def send_in_transaction(ours: Producer, *records: bytes) -> None:
+    async with ours.transaction() as transaction:
+        for record in records:
+            await transaction.send("t", record)
+
+
+def test_records_keep_their_order() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, batch_size=100) as ours:
+            receipts = [await ours.send("t", b"%d" % number) for number in range(200)]
+            await ours.flush()
+            assert [(await each).offset for each in receipts] == list(range(200))
+        assert await values(client, "t") == [b"%d" % number for number in range(200)]
+
+    play(script)
+
+
+def test_nothing_is_doubled_when_connections_break() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, batch_size=200, linger_ms=0, retry_backoff_ms=1) as ours:
+            receipts = []
+            for number in range(300):
+                receipts.append(await ours.send("t", b"%d" % number))
+                if number % 50 == 49:
+                    await asyncio.sleep(0.001 * (number % 7))
+                    for connection in list(running.server._connections):
+                        connection.abort()
+            for receipt in receipts:
+                await receipt
+        again = await running.client()
+        assert await values(again, "t") == [b"%d" % number for number in range(300)]
+
+    play(script)
+
+
+def test_what_cannot_be_sent_fails_in_time_and_says_why() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(
+            world, delivery_timeout_ms=5000, request_timeout_ms=1000, retry_backoff_max_ms=100
+        ) as ours:
+            await (await ours.send("t", b"first"))
+            began = world.clock.monotonic()
+            await running.server.stop()
+            with pytest.raises(DeliveryFailed, match=r"delivery\.timeout\.ms, 5 s; the last"):
+                await (await ours.send("t", b"second"))
+            assert 4.9 < world.clock.monotonic() - began < 7
+
+    play(script)
+
+
+def test_a_full_buffer_makes_the_sender_wait_and_then_refuses() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(
+            world, buffer_memory=4000, max_request_size=4000, batch_size=2000, max_block_ms=3000
+        ) as ours:
+            for _ in range(100):  # more than the buffer holds: it is sent meanwhile
+                await ours.send("t", bytes(1000))
+            await ours.flush()
+            await running.server.stop()
+            with pytest.raises(BufferFull, match=r"buffer\.memory is 4000"):
+                await send_on(ours)
+            ours._running().fail_waiting(DeliveryFailed("the test is over"))
+
+    play(script)
+
+
+def test_wrong_uses_are_named() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 2)
+        ours = producer(world)
+        with pytest.raises(WrongState, match="not started"):
+            await ours.send("orders", b"")
+        async with ours:
+            with pytest.raises(TopicNotFound, match="did you mean 'orders'"):
+                await ours.send("order", b"")
+            with pytest.raises(NoSuchPartition, match="it has 2, counted from 0"):
+                await ours.send("orders", b"", partition=2)
+            with pytest.raises(WrongState, match=r"no transactional\.id"):
+                await ours.begin_transaction()
+        with pytest.raises(InvalidSetting, match=r"transactional\.id"):
+            producer(world, transactional_id="t", enable_idempotence=False)
+
+    play(script)
+
+
+def test_a_transaction_that_fails_can_be_aborted_and_the_next_one_works() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", max_message_bytes="500")
+        async with producer(world, transactional_id="id") as ours:
+            with pytest.raises(AbortableError, match=r"max\.message\.bytes"):
+                await send_in_transaction(ours, b"small", bytes(1000))
+            async with ours.transaction() as transaction:
+                await transaction.send("t", b"good")
+        found = await client.fetch("t", isolation_level=1)
+        assert b"good" in found["records"]
+        assert found["last_stable_offset"] == found["high_watermark"]
+
+    play(script)

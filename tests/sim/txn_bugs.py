@@ -253,7 +253,7 @@ BUGS = {
         Bug(end_answered_early, "was handed out before", recovering=False),
         Bug(commit_answered_early, "was committed, and is gone", recovering=False, first=60),
         Bug(produce_answered_early, "is at", recovering=False),
-        Bug(recovery_flips_the_decision, _IN_PART, "crowded", first=145),
+        Bug(recovery_flips_the_decision, _IN_PART + "|EndTxn again", "crowded", first=60),
         Bug(recovery_forgets_the_decision, "is still Prepare|hangs at", "crowded", first=120),
         Bug(deadlines_forgotten, "hangs at", serving=False, first=40),
         Bug(

@@ -15,7 +15,7 @@ from onceflow.client.admin import Admin
 from onceflow.client.fetch_errors import OffsetOutOfRange
 from onceflow.client.fetch_settings import FetcherSettings
 from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import EARLIEST, LATEST, OpenTransaction, TopicPartition
+from onceflow.client.model import EARLIEST, LATEST, PartitionTransaction, TopicPartition
 from onceflow.client.ranges import read_range
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.transactions import TransactionNotFound
@@ -184,7 +184,9 @@ async def operators(admin: Admin, names: Names, transcript: Transcript) -> None:
     busy.abort_transaction(30)
 
 
-def note_open(transcript: Transcript, names: Names, label: str, found: OpenTransaction) -> None:
+def note_open(
+    transcript: Transcript, names: Names, label: str, found: PartitionTransaction
+) -> None:
     producer = found.producer
     assert producer.transaction_start_offset == found.start_offset
     transcript.note(

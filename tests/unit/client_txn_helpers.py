@@ -10,9 +10,17 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.retry import RetryPolicy
 from onceflow.client.txn_asking import Ask, Operation, Reply
 from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_requests import Answer, EndTxn, InitProducerId, Request
+from onceflow.client.txn_requests import (
+    Answer,
+    EndTxn,
+    GroupMember,
+    InitProducerId,
+    OffsetToCommit,
+    Request,
+)
 from onceflow.client.txn_states import State
 from onceflow.runtime.rand import SimRand
+from onceflow.wire.error_code import ErrorCode as E
 
 T = TypeVar("T")
 
@@ -130,3 +138,14 @@ def unreachable() -> ClientError:
 
 def lost() -> ClientError:
     return ConnectionLost("the connection was lost")
+
+
+GROUP = GroupMember("readers", 3, "member", None)
+OFFSETS = {ORDERS: OffsetToCommit(41, "note")}
+WAITS: list[Reply] = [code(E.CONCURRENT_TRANSACTIONS), code(E.COORDINATOR_LOAD_IN_PROGRESS)]
+MOVED: list[Reply] = [
+    code(E.COORDINATOR_NOT_AVAILABLE),
+    code(E.NOT_COORDINATOR),
+    lost(),
+    unreachable(),
+]

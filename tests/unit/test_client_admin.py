@@ -14,7 +14,7 @@ from onceflow.client.model import (
     ActiveProducer,
     ListedTransaction,
     OffsetRange,
-    OpenTransaction,
+    PartitionTransaction,
     TopicPartition,
     TransactionDescription,
 )
@@ -162,7 +162,7 @@ def test_what_readers_wait_for_is_told_and_can_be_aborted() -> None:
         await wrote(client, who, "orders", b"b", b"c")
         producer = ActiveProducer(who.producer_id, who.epoch, 1, NOW_MS, -1, 1)
         (found,) = await admin.open_transactions()
-        assert found == OpenTransaction(P0, producer, 1, "t")
+        assert found == PartitionTransaction(P0, producer, 1, "t")
         assert (await admin.describe_producers([P0]))[P0] == (producer,)
         # Old, but its coordinator means to end it.
         assert await admin.find_hanging_transactions(longest_timeout_ms=-(10**15)) == []
@@ -179,8 +179,8 @@ def test_what_readers_wait_for_is_told_and_can_be_aborted() -> None:
 
 
 def test_a_transaction_hangs_unless_its_coordinator_will_mark_that_partition() -> None:
-    def found(partition: TopicPartition, name: str | None) -> OpenTransaction:
-        return OpenTransaction(partition, ActiveProducer(1, 0, 0, 0, 0, 5), 5, name)
+    def found(partition: TopicPartition, name: str | None) -> PartitionTransaction:
+        return PartitionTransaction(partition, ActiveProducer(1, 0, 0, 0, 0, 5), 5, name)
 
     described = {
         "known": TransactionDescription("known", "", "Ongoing", 1, 0, 1, 1, frozenset({P0}))

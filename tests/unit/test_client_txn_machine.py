@@ -14,10 +14,8 @@ from onceflow.client.txn_requests import (
     AddOffsets,
     AddPartitions,
     EndTxn,
-    GroupMember,
     Identity,
     InitProducerId,
-    OffsetToCommit,
     TxnOffsetCommit,
 )
 from onceflow.client.txn_states import EDGES, Event, State, WrongState, after
@@ -27,7 +25,11 @@ from tests.unit.client_txn_helpers import (
     BILLS,
     DONE,
     GIVEN,
+    GROUP,
+    MOVED,
+    OFFSETS,
     ORDERS,
+    WAITS,
     Bench,
     bumped,
     code,
@@ -35,19 +37,7 @@ from tests.unit.client_txn_helpers import (
     ends_in,
     inits_in,
     lost,
-    unreachable,
 )
-
-GROUP = GroupMember("readers", 3, "member", None)
-OFFSETS = {ORDERS: OffsetToCommit(41, "note")}
-WAITS: list[Reply] = [code(E.CONCURRENT_TRANSACTIONS), code(E.COORDINATOR_LOAD_IN_PROGRESS)]
-MOVED: list[Reply] = [
-    code(E.COORDINATOR_NOT_AVAILABLE),
-    code(E.NOT_COORDINATOR),
-    lost(),
-    unreachable(),
-]
-
 
 # --- the table ----------------------------------------------------------------------------------
 

@@ -11,17 +11,16 @@ from onceflow.client.errors import (
     Fenced,
     UnknownOutcome,
 )
-from onceflow.client.txn_asking import Reply
 from onceflow.client.txn_requests import (
-    GroupMember,
     Identity,
-    OffsetToCommit,
 )
 from onceflow.client.txn_states import State
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,
     DONE,
+    GROUP,
+    OFFSETS,
     ORDERS,
     Bench,
     bumped,
@@ -32,17 +31,6 @@ from tests.unit.client_txn_helpers import (
     lost,
     unreachable,
 )
-
-GROUP = GroupMember("readers", 3, "member", None)
-OFFSETS = {ORDERS: OffsetToCommit(41, "note")}
-WAITS: list[Reply] = [code(E.CONCURRENT_TRANSACTIONS), code(E.COORDINATOR_LOAD_IN_PROGRESS)]
-MOVED: list[Reply] = [
-    code(E.COORDINATOR_NOT_AVAILABLE),
-    code(E.NOT_COORDINATOR),
-    lost(),
-    unreachable(),
-]
-
 
 # --- unclear ends -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from onceflow.broker.partition import EpochStart
 from onceflow.errors import LogCorrupt
 from onceflow.log.partition_log import PartitionLog
 from onceflow.producers.ids import Block, IdBlocks
-from onceflow.records.batch import iter_stored
+from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.plain import PlainRecord, read_records
 from onceflow.types import LogId
 
@@ -114,9 +114,15 @@ class MetadataImage:
 
 def log_records(log: PartitionLog) -> Iterator[PlainRecord]:
     """All records of a log, in order: for internal logs, whose state is a fold over them."""
+    for batch in log_batches(log):
+        if not batch.header.is_control:
+            yield from read_records(batch)
+
+
+def log_batches(log: PartitionLog) -> Iterator[StoredBatch]:
+    """All durable batches of a log, in order."""
     offset = log.start_offset
     while offset < log.high_watermark:
         for batch in iter_stored(log.read(offset, _READ_BYTES).read()):
             offset = batch.header.next_offset
-            if not batch.header.is_control:
-                yield from read_records(batch)
+            yield batch

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from onceflow.broker.metadata_log import log_records
+from onceflow.broker.own_topic import OwnTopic
 from onceflow.broker.partition import Partition
-from onceflow.broker.topics import TRANSACTIONS_TOPIC, Topic, Topics
+from onceflow.broker.topics import TRANSACTIONS_TOPIC, Topics
 from onceflow.log.journal import Ticket
 from onceflow.log.urgency import Purpose
 from onceflow.records.plain import PlainRecord, write_records
@@ -16,36 +16,13 @@ from onceflow.txn.partitioner import partition_for
 from onceflow.txn.records import decode_key, decode_value, encode_key, encode_value
 from onceflow.txn.state import Transaction
 
-_CONFIG: Final = {
-    "cleanup.policy": "compact",
-    "compression.type": "uncompressed",
-    "min.insync.replicas": "1",
-    # A start reads all of it, and only what is sealed is compacted: less than Kafka's 100 MiB.
-    "segment.bytes": "16777216",
-}
 
-
-class TransactionsTopic:
+class TransactionsTopic(OwnTopic):
     """The log of all transactional ids, as the coordinator sees it."""
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
-        self._topics = topics
-        self._clock = clock
-        self._partitions = partitions
-        self._creation: Ticket | None = None
-
-    def make(self) -> list[Ticket]:
-        """Sees to it that the topic is there; what an answer that relies on it has to await."""
-        self._topic()
-        return [self._creation] if self._creation is not None else []
-
-    def _topic(self) -> Topic:
-        topic = self._topics.by_name.get(TRANSACTIONS_TOPIC)
-        if topic is None:
-            topic, self._creation = self._topics.create(
-                TRANSACTIONS_TOPIC, self._partitions, _CONFIG
-            )
-        return topic
+        config = {"compression.type": "uncompressed", "min.insync.replicas": "1"}
+        super().__init__(topics, clock, TRANSACTIONS_TOPIC, partitions, config)
 
     def partition_of(self, transactional_id: str) -> Partition:
         """The partition that keeps an id."""
@@ -64,8 +41,7 @@ class TransactionsTopic:
     def replay(self) -> Iterator[tuple[str, Transaction | None]]:
         """What was written last of each id. Most records are outdated, and never decoded: an id
         has three of each of its transactions until they are compacted."""
-        topic = self._topics.by_name.get(TRANSACTIONS_TOPIC)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in self._to_replay():
             latest = {record.key or b"": record.value for record in log_records(partition.log)}
             for key, value in latest.items():
                 transactional_id = decode_key(key)

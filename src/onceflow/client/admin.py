@@ -28,7 +28,7 @@ from onceflow.client.model import (
     ListedGroup,
     ListedTransaction,
     OffsetRange,
-    OpenTransaction,
+    PartitionTransaction,
     TimedOffset,
     Topic,
     TopicDescription,
@@ -249,7 +249,7 @@ class Admin:
 
     async def open_transactions(
         self, partitions: Iterable[TopicPartition] | None = None
-    ) -> list[OpenTransaction]:
+    ) -> list[PartitionTransaction]:
         """What readers of committed records wait for, in these partitions or in all, and whose it
         is."""
         return await open_transactions(self.cluster, await self._or_all(partitions))
@@ -259,7 +259,7 @@ class Admin:
         partitions: Iterable[TopicPartition] | None = None,
         *,
         longest_timeout_ms: int = LONGEST_TIMEOUT_MS,
-    ) -> list[OpenTransaction]:
+    ) -> list[PartitionTransaction]:
         """Transactions that are open for longer than any may last, and that nobody will end."""
         return await find_hanging(
             self.cluster,
@@ -270,7 +270,7 @@ class Admin:
 
     async def abort_open_transaction(
         self, partition: TopicPartition, start_offset: int
-    ) -> OpenTransaction:
+    ) -> PartitionTransaction:
         """Aborts a hanging transaction in one partition; raises `TransactionNotFound`."""
         return await abort_open_transaction(self.cluster, partition, start_offset)
 

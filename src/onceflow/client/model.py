@@ -139,7 +139,7 @@ class ActiveProducer:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class PartitionTransaction:
     """A transaction that is open in one partition, as the partition's leader sees it."""
 
     partition: TopicPartition

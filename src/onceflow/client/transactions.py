@@ -17,7 +17,7 @@ from onceflow.client.errors import ApiNotServed, BrokerError, ClientError
 from onceflow.client.model import (
     ActiveProducer,
     ListedTransaction,
-    OpenTransaction,
+    PartitionTransaction,
     TopicPartition,
     TransactionDescription,
 )
@@ -203,7 +203,7 @@ def _producer(found: Any) -> ActiveProducer:
 
 async def open_transactions(
     cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> list[OpenTransaction]:
+) -> list[PartitionTransaction]:
     """All that leaders hold open, by partition and offset, and whose they are: the first of a
     partition is the one that readers of committed records wait for."""
     found = _open(await describe_producers(cluster, partitions))
@@ -212,9 +212,9 @@ async def open_transactions(
 
 def _open(
     producers: Mapping[TopicPartition, Iterable[ActiveProducer]],
-) -> list[OpenTransaction]:
+) -> list[PartitionTransaction]:
     found = [
-        OpenTransaction(partition, each, each.transaction_start_offset)
+        PartitionTransaction(partition, each, each.transaction_start_offset)
         for partition, active in producers.items()
         for each in active
         if each.transaction_start_offset is not None
@@ -222,7 +222,7 @@ def _open(
     return sorted(found, key=lambda each: (each.partition, each.start_offset))
 
 
-async def _owners(cluster: Cluster, found: Iterable[OpenTransaction]) -> dict[int, str]:
+async def _owners(cluster: Cluster, found: Iterable[PartitionTransaction]) -> dict[int, str]:
     """The transactional ids of producers, where a coordinator knows one."""
     producer_ids = {each.producer.producer_id for each in found}
     if not producer_ids:
@@ -231,9 +231,11 @@ async def _owners(cluster: Cluster, found: Iterable[OpenTransaction]) -> dict[in
     return {each.producer_id: each.transactional_id for each in listed}
 
 
-def _named(found: Iterable[OpenTransaction], owners: Mapping[int, str]) -> list[OpenTransaction]:
+def _named(
+    found: Iterable[PartitionTransaction], owners: Mapping[int, str]
+) -> list[PartitionTransaction]:
     return [
-        OpenTransaction(
+        PartitionTransaction(
             each.partition,
             each.producer,
             each.start_offset,
@@ -249,7 +251,7 @@ async def find_hanging(
     *,
     now_ms: int,
     longest_timeout_ms: int = LONGEST_TIMEOUT_MS,
-) -> list[OpenTransaction]:
+) -> list[PartitionTransaction]:
     """Open transactions that nobody has written to for longer than any transaction may last, and
     whose coordinator does not mean to end them in that partition."""
     found = _open(await describe_producers(cluster, partitions))
@@ -259,12 +261,12 @@ async def find_hanging(
 
 
 def hanging(
-    found: Iterable[OpenTransaction], described: Mapping[str, TransactionDescription]
-) -> list[OpenTransaction]:
+    found: Iterable[PartitionTransaction], described: Mapping[str, TransactionDescription]
+) -> list[PartitionTransaction]:
     """Those that no coordinator will end. It names all partitions that are still to get a marker:
     one that is not among them never will."""
 
-    def is_looked_after(each: OpenTransaction) -> bool:
+    def is_looked_after(each: PartitionTransaction) -> bool:
         known = described.get(each.transactional_id or "")
         return known is not None and each.partition in known.partitions
 
@@ -273,13 +275,13 @@ def hanging(
 
 async def abort_open_transaction(
     cluster: Cluster, partition: TopicPartition, start_offset: int
-) -> OpenTransaction:
+) -> PartitionTransaction:
     """Aborts the transaction that begins there, in this one partition; its coordinator is not told.
     Only for what hangs: of another one the rest could still be committed. Raises
     `TransactionNotFound` when none is open there."""
-    sent: list[OpenTransaction] = []
+    sent: list[PartitionTransaction] = []
 
-    async def attempt() -> OpenTransaction:
+    async def attempt() -> PartitionTransaction:
         for each in _open(await describe_producers(cluster, [partition])):
             if each.start_offset == start_offset:
                 sent.append(each)
@@ -294,7 +296,7 @@ async def abort_open_transaction(
     return await cluster.retrying(attempt)
 
 
-async def _write_abort(cluster: Cluster, found: OpenTransaction) -> None:
+async def _write_abort(cluster: Cluster, found: PartitionTransaction) -> None:
     from kio.schema.write_txn_markers.v1.request import (
         WritableTxnMarker,
         WritableTxnMarkerTopic,

@@ -7,7 +7,9 @@ of the client's own (versions 2-4), and member epochs (version 9): there are cla
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any
 
 from kio.schema.offset_commit.v9.request import OffsetCommitRequest
 from kio.schema.offset_commit.v9.response import (
@@ -27,23 +29,12 @@ def handle(
     node: GroupHost, client: Client, request: OffsetCommitRequest
 ) -> Answer[OffsetCommitResponse]:
     """Commits what can be committed."""
-    entries = tuple(
-        OffsetEntry(
-            topic.name,
-            each.partition_index,
-            each.committed_offset,
-            each.committed_leader_epoch,
-            each.committed_metadata,
-        )
-        for topic in request.topics
-        for each in topic.partitions
-    )
     commit = CommitRequest(
         request.group_id,
         Identity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,
         client.version,
-        entries,
+        entries_of(request.topics),
     )
 
     def response(codes: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
@@ -65,3 +56,18 @@ def handle(
         )
 
     return then(node.groups.commit(commit), response)
+
+
+def entries_of(topics: Iterable[Any]) -> tuple[OffsetEntry, ...]:
+    """What a request wants to be committed, with or without a transaction."""
+    return tuple(
+        OffsetEntry(
+            topic.name,
+            each.partition_index,
+            each.committed_offset,
+            each.committed_leader_epoch,
+            each.committed_metadata,
+        )
+        for topic in topics
+        for each in topic.partitions
+    )

@@ -19,9 +19,10 @@ from kio.schema.txn_offset_commit.v5.response import (
 )
 
 from onceflow.broker.group_service import GroupHost
+from onceflow.broker.handlers.offset_commit import entries_of
 from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
-from onceflow.group.events import Identity, OffsetEntry, Producer, TxnCommitRequest
+from onceflow.group.events import Identity, Producer, TxnCommitRequest
 from onceflow.txn.state import Identity as TransactionIdentity
 from onceflow.wire.error_code import ErrorCode
 
@@ -47,23 +48,12 @@ def handle(
     node: TransactionHost, client: Client, request: TxnOffsetCommitRequest
 ) -> Answer[TxnOffsetCommitResponse]:
     """Writes what can be committed."""
-    entries = tuple(
-        OffsetEntry(
-            topic.name,
-            each.partition_index,
-            each.committed_offset,
-            each.committed_leader_epoch,
-            each.committed_metadata,
-        )
-        for topic in request.topics
-        for each in topic.partitions
-    )
     commit = TxnCommitRequest(
         request.group_id,
         Identity(request.member_id, request.group_instance_id),
         request.generation_id,
         Producer(request.producer_id, request.producer_epoch),
-        entries,
+        entries_of(request.topics),
     )
 
     def verify() -> ErrorCode:

@@ -1,0 +1,48 @@
+"""A topic in which the broker keeps state of its own: made when first needed, read at a start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onceflow.broker.partition import Partition
+from onceflow.broker.topics import Topic, Topics
+from onceflow.log.journal import Ticket
+from onceflow.runtime.clock import Clock
+
+COMPACTED = {
+    "cleanup.policy": "compact",
+    # A start reads all of it, and only what is sealed is compacted: less than Kafka's 100 MiB.
+    "segment.bytes": "16777216",
+}
+
+
+class OwnTopic:
+    """One such topic; what its records mean is for those who derive from it."""
+
+    def __init__(
+        self, topics: Topics, clock: Clock, name: str, partitions: int, config: Mapping[str, str]
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._name = name
+        self._partitions = partitions
+        self._config = config
+        self._creation: Ticket | None = None
+
+    def make(self) -> list[Ticket]:
+        """Sees to it that the topic is there; what an answer that relies on it has to await."""
+        self._topic()
+        return [self._creation] if self._creation is not None else []
+
+    def _topic(self) -> Topic:
+        topic = self._topics.by_name.get(self._name)
+        if topic is None:
+            topic, self._creation = self._topics.create(
+                self._name, self._partitions, {**COMPACTED, **self._config}
+            )
+        return topic
+
+    def _to_replay(self) -> Sequence[Partition]:
+        """Its partitions, none while it was not made."""
+        topic = self._topics.by_name.get(self._name)
+        return () if topic is None else topic.partitions

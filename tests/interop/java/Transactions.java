@@ -264,12 +264,27 @@ public class Transactions {
         tool("find-hanging", "--broker-id", admin.describeCluster().nodes().get().iterator().next().idString());
         tell("filter", listed(new ListTransactionsOptions().filterOnDuration(1)));
         tell("pattern", listed(new ListTransactionsOptions().filterOnTransactionalIdPattern(".*tool")));
+        abortByMarker();
         tool("forceTerminateTransaction", "--transactionalId", prefix + "tool");
         settle("tool");
         tell("terminated", heard(producer::commitTransaction));
         tell("not known", heard(() -> describe("nobody")));
         producer.close(Duration.ZERO);
         look("the end");
+    }
+
+    /** What an operator does to a transaction that hangs in a partition. */
+    void abortByMarker() throws Exception {
+        var producer = producer("hanging", 60_000);
+        producer.beginTransaction();
+        var offsets = send(producer, out, "hanging");
+        for (int partition = 0; partition < 2; partition++)
+            tool("abort", "--topic", out, "--partition", "" + partition,
+                    "--start-offset", offsets.get(partition).toString());
+        tool("describe-producers", "--topic", out, "--partition", "0");
+        tell("goes on behind the marker", send(producer, out, "behind"));
+        tell("commits behind the marker", heard(producer::commitTransaction));
+        producer.close(Duration.ZERO);
     }
 
     void tool(String... words) throws Exception {

@@ -1,74 +1,95 @@
-"""A real Apache Kafka broker on loopback, for tests: one node that is broker and controller.
+"""A real Apache Kafka on loopback, for tests: one node, or three that fail over to each other.
 
     with ApacheKafka(ensure_kafka_jars(), tmp_path) as kafka:
         Producer({"bootstrap.servers": kafka.bootstrap})
 
-The broker answers when the block is entered and its process is gone when the block is left.
-Entering again with the same `data_dir` starts again on the same logs.
+    with ApacheKafkaCluster(ensure_kafka_jars(), tmp_path) as cluster:
+        cluster.kill(2)
+        cluster.restart(2)
+
+Every node is broker and controller. All of them answer when the block is entered and their
+processes are gone when the block is left. Entering again with the same `data_dir` starts again on
+the same logs.
 """
 
 from __future__ import annotations
 
 import base64
+import random
+import re
+import shutil
+import signal
 import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from tools.java import OLDEST_USABLE, find_java
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05
+HOST: Final = "127.0.0.1"
+NODE_IDS: Final = (1, 2, 3)
+NEVER_GIVEN_AWAY: Final = range(20_000, 32_000)
+QUICK_TO_START: Final = ("-Xmx512m", "-XX:TieredStopAtLevel=1")
+"""For nodes that live for a minute: compiled once, and not too well."""
 
 
 class KafkaStartError(RuntimeError):
     """The broker could not be formatted or started; the message ends with what it printed."""
 
 
+class Ports(NamedTuple):
+    """Where a node listens."""
+
+    broker: int
+    controller: int
+
+
 class ApacheKafka:
-    """Starts the broker on entry, stops it on exit. `properties` override server.properties."""
+    """Starts the broker on entry, stops it on exit. `properties` override server.properties; a node
+    that is to come back where it was is told its `ports`."""
 
     def __init__(
-        self, jars: Path, data_dir: Path, *, properties: Mapping[str, str] | None = None
+        self,
+        jars: Path,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = ("-Xms512m", "-Xmx512m"),
+        ports: Ports | None = None,
     ) -> None:
         self._jars = jars
+        self._java_options = java_options
         self._config = data_dir / "server.properties"
         self._output = data_dir / "broker.out"
         self._properties = properties or {}
+        self._ports = ports
         self._process: subprocess.Popen[bytes] | None = None
         self.log_dir: Final = data_dir / "logs"
         self.bootstrap = ""
 
     def __enter__(self) -> Self:
-        java = find_java()
-        if java is None:
-            raise KafkaStartError(
-                f"Apache Kafka needs Java {OLDEST_USABLE} or later: install a JDK, "
-                "or name its java program in ONCEFLOW_JAVA"
-            )
-        command = [str(java), "-Xms512m", "-Xmx512m", "-cp", f"{self._jars}/*"]
-        port, controller_port = _free_ports(2)
-        self._write_config(port, controller_port)
-        if not (self.log_dir / "meta.properties").exists():
-            self._format(command)
+        ports = self.prepare()
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                [*command, "kafka.Kafka", str(self._config)],
+                [*self._java(), "kafka.Kafka", str(self._config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
         try:
-            self._wait_until_it_listens(self._process, port)
+            self._wait_until_it_listens(self._process, ports.broker)
         except BaseException:
             self._stop()
             raise
-        self.bootstrap = f"127.0.0.1:{port}"
+        self.bootstrap = f"{HOST}:{ports.broker}"
         return self
 
     def __exit__(
@@ -79,13 +100,45 @@ class ApacheKafka:
     ) -> None:
         self._stop()
 
+    def kill(self) -> None:
+        """kill -9; returns when the process is gone. Entering again brings it back."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def prepare(self) -> Ports:
+        """All that is to be done before it starts; entering it does so, too."""
+        ports = self._ports or Ports(*_free_ports(2))
+        self._write_config(*ports)
+        if not self._identity.exists():
+            self._format()
+        return ports
+
+    def prepare_like(self, other: ApacheKafka, node_id: int) -> None:
+        """Formats it as another node of the cluster of one that is prepared: by a copy, in which
+        only names differ. The tool for it takes as long as a start."""
+        if self._identity.exists():
+            return
+        shutil.copytree(other.log_dir, self.log_dir)
+        own = {"node.id": str(node_id), "directory.id": _random_id()}
+        text = self._identity.read_text(encoding="utf-8")
+        for name, value in own.items():
+            text = re.sub(rf"(?m)^{re.escape(name)}=.*$", f"{name}={value}", text)
+        self._identity.write_text(text, encoding="utf-8")
+
+    def freeze(self) -> None:
+        """From now on it takes requests and does not answer; what ends that is `kill`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
     def _write_config(self, port: int, controller_port: int) -> None:
         properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "controller.quorum.voters": f"1@{HOST}:{controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(self.log_dir),
             "offsets.topic.replication.factor": "1",
@@ -98,12 +151,24 @@ class ApacheKafka:
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         self._config.write_text("".join(lines), encoding="utf-8")
 
-    def _format(self, command: list[str]) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        storage_tool = [*command, "kafka.tools.StorageTool", "format"]
+    @property
+    def _identity(self) -> Path:
+        return self.log_dir / "meta.properties"
+
+    def _java(self) -> list[str]:
+        java = find_java()
+        if java is None:
+            raise KafkaStartError(
+                f"Apache Kafka needs Java {OLDEST_USABLE} or later: install a JDK, "
+                "or name its java program in ONCEFLOW_JAVA"
+            )
+        return [str(java), *self._java_options, "-cp", f"{self._jars}/*"]
+
+    def _format(self) -> None:
+        storage_tool = [*self._java(), "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
             # One word: an id may start with "-", and would be taken for an option.
-            [*storage_tool, f"--cluster-id={cluster_id}", "--config", str(self._config)],
+            [*storage_tool, f"--cluster-id={_random_id()}", "--config", str(self._config)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -116,7 +181,7 @@ class ApacheKafka:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             try:
-                socket.create_connection(("127.0.0.1", port), timeout=POLL_SECONDS).close()
+                socket.create_connection((HOST, port), timeout=POLL_SECONDS).close()
             except OSError:
                 pass
             else:
@@ -145,9 +210,114 @@ class ApacheKafka:
             process.wait()
 
 
+class ApacheKafkaCluster:
+    """Three nodes. Every topic has a replica on each of them, of which two have to have a record
+    before it is acknowledged: any one node may be killed, and comes back where it was."""
+
+    def __init__(
+        self, jars: Path, data_dir: Path, *, properties: Mapping[str, str] | None = None
+    ) -> None:
+        drawn = _lasting_ports(2 * len(NODE_IDS))
+        ports = {
+            node_id: Ports(*drawn[2 * place : 2 * place + 2])
+            for place, node_id in enumerate(NODE_IDS)
+        }
+        shared = {
+            "controller.quorum.voters": ",".join(
+                f"{node_id}@{HOST}:{each.controller}" for node_id, each in ports.items()
+            ),
+            **_REPLICATED,
+            **(properties or {}),
+        }
+        self._nodes = {
+            node_id: ApacheKafka(
+                jars,
+                data_dir / f"node-{node_id}",
+                properties={"node.id": str(node_id), **shared},
+                java_options=QUICK_TO_START,
+                ports=each,
+            )
+            for node_id, each in ports.items()
+        }
+        self.addresses: Final[Mapping[int, str]] = {
+            node_id: f"{HOST}:{each.broker}" for node_id, each in ports.items()
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.addresses.values())
+
+    def __enter__(self) -> Self:
+        model = self._nodes[NODE_IDS[0]]
+        model.prepare()
+        for node_id in NODE_IDS[1:]:
+            self._nodes[node_id].prepare_like(model, node_id)
+        try:
+            with ThreadPoolExecutor(len(self._nodes)) as pool:
+                # Together: none is ready before most of them are there.
+                list(pool.map(ApacheKafka.__enter__, self._nodes.values()))
+        except BaseException:
+            self._kill_all()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._kill_all()
+
+    def kill(self, node_id: int) -> None:
+        """kill -9; returns when the process is gone."""
+        self._nodes[node_id].kill()
+
+    def freeze(self, node_id: int) -> None:
+        """It takes requests and does not answer, until it is killed."""
+        self._nodes[node_id].freeze()
+
+    def restart(self, node_id: int) -> None:
+        """After `kill`; returns when the node answers again."""
+        self._nodes[node_id].__enter__()
+
+    def _kill_all(self) -> None:
+        # In peace they would wait for each other, the last one for nobody who comes.
+        for node in self._nodes.values():
+            node.kill()
+
+
+_REPLICATED: Final[Mapping[str, str]] = {
+    "default.replication.factor": str(len(NODE_IDS)),
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": str(len(NODE_IDS)),
+    "transaction.state.log.replication.factor": str(len(NODE_IDS)),
+    "transaction.state.log.min.isr": "2",
+}
+
+
+def _random_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
 def _free_ports(count: int) -> list[int]:
     """Ports that were free a moment ago; all are held until the last is drawn, so they differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports: list[int] = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports
+
+
+def _lasting_ports(count: int) -> list[int]:
+    """Free ports that no system gives to clients by itself. While a node is away its port must not
+    go to anybody else: with many tries a client can even be connected to itself there."""
+    sockets: list[socket.socket] = []
+    while len(sockets) < count:
+        try:
+            sockets.append(socket.create_server((HOST, random.choice(NEVER_GIVEN_AWAY))))
+        except OSError:
+            continue
     ports: list[int] = [held.getsockname()[1] for held in sockets]
     for held in sockets:
         held.close()

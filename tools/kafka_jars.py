@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
+OLDER_KAFKA_VERSION: Final = "3.9.2"
+"""The last line before transactions got epochs of their own: it speaks the older protocol only."""
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -24,9 +26,9 @@ class KafkaJarsError(RuntimeError):
     """Jars are not here and could not be fetched; the message says what to do."""
 
 
-def ensure_kafka_jars() -> Path:
-    """The directory that holds the jars, after fetching them if need be."""
-    return ensure_jars("pom.xml", f"kafka-{KAFKA_VERSION}", {"kafka.version": KAFKA_VERSION})
+def ensure_kafka_jars(version: str = KAFKA_VERSION) -> Path:
+    """The directory that holds the jars of a release, after fetching them if need be."""
+    return ensure_jars("pom.xml", f"kafka-{version}", {"kafka.version": version})
 
 
 def ensure_jars(pom: str, name: str, versions: Mapping[str, str]) -> Path:

@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 import pytest
 
+from tests.interop.cluster_fixture import three_nodes as three_nodes
 from tests.interop.harness import Script, differences, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer

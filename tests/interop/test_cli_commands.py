@@ -2,86 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
-import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from onceflow.cli import run
-from tests.interop.harness import Names, eventually
+from tests.interop.cli_runner import KEEP, SECONDS, Cli
+from tests.interop.conftest import BROKERS
+from tests.interop.harness import eventually
 
 pytestmark = pytest.mark.interop
-SECONDS = 60
 
 
-class Done(NamedTuple):
-    """How a command ended, and what it wrote."""
-
-    status: int
-    output: bytes
-    errors: str
-
-
-class Cli:
-    """The command, on one broker."""
-
-    def __init__(self, bootstrap: str, directory: Path) -> None:
-        self.bootstrap = bootstrap
-        self.names = Names.fresh(bootstrap)
-        self._input = directory / "input"
-
-    def run(self, *arguments: str) -> Done:
-        output, errors = io.TextIOWrapper(io.BytesIO()), io.StringIO()
-        with redirect_stdout(output), redirect_stderr(errors):
-            status = run([*arguments, "--bootstrap", self.bootstrap])
-        output.flush()
-        written = output.buffer
-        assert isinstance(written, io.BytesIO)
-        return Done(status, written.getvalue(), errors.getvalue())
-
-    def text(self, *arguments: str) -> str:
-        done = self.run(*arguments)
-        assert done.status == 0, done.errors
-        return done.output.decode()
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.text(*arguments, "--json"))
-
-    def consume(self, *arguments: str) -> list[Any]:
-        lines = self.text("consume", *arguments, "--exit-at-end", "--json").splitlines()
-        return [json.loads(line) for line in lines]
-
-    def produce(self, topic: str, data: bytes, *arguments: str) -> str:
-        self._input.write_bytes(data)
-        return self.text("produce", topic, "--file", str(self._input), *arguments)
-
-    def refused(self, *arguments: str) -> dict[str, Any]:
-        """The error of a command that must fail."""
-        done = self.run(*arguments, "--json")
-        assert done.status == 1, done.output
-        error: dict[str, Any] = json.loads(done.errors)["error"]
-        return error
-
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """In a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "onceflow", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "ONCEFLOW_BOOTSTRAP": self.bootstrap},
-        )
-
-
-@pytest.fixture(params=["apache_kafka", "onceflow_server"])
+@pytest.fixture(params=BROKERS)
 def cli(request: pytest.FixtureRequest, tmp_path: Path) -> Cli:
     return Cli(request.getfixturevalue(request.param), tmp_path)
 
@@ -163,7 +100,7 @@ def test_lines_go_in_and_come_out(cli: Cli) -> None:
 def test_json_lines_survive_a_copy_whatever_the_codec(cli: Cli, codec: str) -> None:
     topic, copy = cli.names("original"), cli.names("copy")
     for name in (topic, copy):
-        cli.text("topics", "create", name, "-p", "3")
+        cli.text("topics", "create", name, "-p", "3", *KEEP)
     records = [
         {
             "key": f"key-{number}",
@@ -212,7 +149,7 @@ def test_other_clients_read_what_is_produced_and_write_what_is_consumed(cli: Cli
 
 def test_reading_from_a_time_on(cli: Cli) -> None:
     topic = cli.names("times")
-    cli.text("topics", "create", topic)
+    cli.text("topics", "create", topic, *KEEP)
     for second in range(5):
         line = {"value": f"at {second}", "timestamp": 1_700_000_000_000 + 1000 * second}
         cli.produce(topic, json.dumps(line).encode(), "--json")

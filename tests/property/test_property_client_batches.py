@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from onceflow.client.batches import (
 )
 from onceflow.client.model import TopicPartition
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
-from onceflow.records.columns import decode
+from onceflow.records.columns import decode, encode
 
 PLACE = TopicPartition("t", 0)
 WHO = ProducerIdAndEpoch(7, 0)
@@ -75,5 +76,17 @@ def test_plain_python_and_the_kernels_write_the_same(
     rows: list[tuple[bytes | None, bytes | None, int]],
 ) -> None:
     batch = filled([(*row, []) for row in rows])
-    by_kernels = batch._encode_columns(False, Codec.NONE, None)
-    assert bytes(batch._encode_plain(False, Codec.NONE, None).buffer) == bytes(by_kernels.buffer)
+    batch.seal(WHO, 0)
+    keys, values, stamps = zip(*rows, strict=True)
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array(values, pa.binary()),
+        "timestamp": pa.array(stamps, pa.int64()),
+    }
+    by_kernels = encode(
+        pa.record_batch(columns),
+        producer_id=WHO.producer_id,
+        producer_epoch=WHO.epoch,
+        base_sequence=0,
+    )
+    assert bytes(batch.buffer) == bytes(by_kernels.buffer)

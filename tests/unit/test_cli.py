@@ -28,7 +28,16 @@ def test_help_names_the_commands() -> None:
     done = onceflow("--help")
     assert done.returncode == 0
     assert "Exactly-once streaming" in done.stdout
-    for command in ("serve", "topics", "produce", "consume", "groups", "log", "demo"):
+    for command in (
+        "serve",
+        "topics",
+        "produce",
+        "consume",
+        "groups",
+        "transactions",
+        "log",
+        "demo",
+    ):
         assert f"\n  {command} " in done.stdout
 
 
@@ -62,7 +71,17 @@ def test_the_help_waits_for_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["topics create", "produce", "consume", "groups reset-offsets", "log dump", "serve"]
+    "command",
+    [
+        "topics create",
+        "produce",
+        "consume",
+        "groups reset-offsets",
+        "transactions abort",
+        "transactions find-hanging",
+        "log dump",
+        "serve",
+    ],
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*command.split(), "--help"]) == 0

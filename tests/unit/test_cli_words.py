@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import typer
 
-from onceflow.cli.lines import InputMalformed, json_parser, parse_lines, read_lines, text_parser
+from onceflow.cli.lines import (
+    InputMalformed,
+    NewRecord,
+    json_parser,
+    parse_lines,
+    read_lines,
+    text_parser,
+)
 from onceflow.cli.output import counted
-from onceflow.cli.record_format import Record, format_renderer, json_renderer, records_of
+from onceflow.cli.record_format import format_renderer, json_renderer
 from onceflow.cli.report import as_document, hint_for
 from onceflow.cli.values import (
     Place,
     Position,
     bytes_from_json,
     bytes_to_json,
+    duration_text,
+    parse_client_settings,
+    parse_pairs,
     parse_position,
     parse_settings,
+    parse_topic,
     time_text,
 )
-from onceflow.client.errors import BrokerUnreachable, TopicNotFound
-from onceflow.client.simple_producer import NewRecord
+from onceflow.client.errors import BrokerError, BrokerUnreachable, DeliveryFailed, TopicNotFound
+from onceflow.client.fetched import Record, columns_of, records_of
+from onceflow.client.model import TopicPartition
 from onceflow.records.batch import StoredBatch
-from onceflow.records.columns import decode, encode
+from onceflow.records.columns import encode
+from onceflow.wire.error_code import ErrorCode
 
 
 @pytest.mark.parametrize(
@@ -62,6 +77,45 @@ def test_settings() -> None:
     for wrong in ("a", "=1", ""):
         with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
             parse_settings([wrong])
+
+
+def test_pairs_keep_their_order_and_their_number() -> None:
+    assert parse_pairs(["a=1", "b=2", "a=3"]) == [("a", "1"), ("b", "2"), ("a", "3")]
+
+
+def test_settings_of_a_client_may_be_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# a login\n\nsasl.username = me\nsasl_password=a=b\n")
+    found = parse_client_settings(["sasl.username=you", f"@{file}", "request_timeout_ms=5000"])
+    assert found == {"sasl.username": "me", "sasl.password": "a=b", "request.timeout.ms": "5000"}
+    with pytest.raises(typer.BadParameter, match=r"cannot read .*missing: No such file"):
+        parse_client_settings([f"@{tmp_path / 'missing'}"])
+    file.write_bytes(b"\xff")
+    with pytest.raises(typer.BadParameter, match="is not a text"):
+        parse_client_settings([f"@{file}"])
+
+
+def test_topics_with_and_without_partitions() -> None:
+    assert parse_topic("orders") == ("orders", [])
+    assert parse_topic("orders:0,12") == ("orders", [0, 12])
+    for wrong in ("", ":1", "orders:", "orders:a", "orders:-1"):
+        with pytest.raises(typer.BadParameter, match="TOPIC or TOPIC:0,1"):
+            parse_topic(wrong)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (-5, "0 s"),
+        (59_999, "59 s"),
+        (60_000, "1 min"),
+        (200_000, "3 min 20 s"),
+        (7_200_000, "2 h"),
+        (7_500_000, "2 h 5 min"),
+    ],
+)
+def test_durations(milliseconds: int, text: str) -> None:
+    assert duration_text(milliseconds) == text
 
 
 def test_times() -> None:
@@ -103,23 +157,49 @@ def pipe_with(*pieces: bytes) -> Iterator[int]:
         os.close(reading)
 
 
-def test_lines_are_cut_whatever_their_ends() -> None:
+async def all_lines(descriptor: int) -> list[list[bytes]]:
+    return [lines async for lines in read_lines(descriptor)]
+
+
+def test_lines_are_cut_whatever_their_ends(tmp_path: Path) -> None:
     with pipe_with(b"one\ntwo\r\n\nlast") as descriptor:
-        assert list(read_lines(descriptor)) == [[b"one", b"two", b""], [b"last"]]
+        assert asyncio.run(all_lines(descriptor)) == [[b"one", b"two", b""], [b"last"]]
     with pipe_with() as descriptor:
-        assert list(read_lines(descriptor)) == []
+        assert asyncio.run(all_lines(descriptor)) == []
+    (tmp_path / "file").write_bytes(b"one\ntwo")
+    with (tmp_path / "file").open("rb") as file:
+        assert asyncio.run(all_lines(file.fileno())) == [[b"one"], [b"two"]]
 
 
 def test_a_line_that_comes_in_pieces_is_one() -> None:
     reading, writing = os.pipe()
-    lines = read_lines(reading)
-    os.write(writing, b"a\nhal")
-    assert next(lines) == [b"a"]
-    os.write(writing, b"f\n")
-    assert next(lines) == [b"half"]
-    os.close(writing)
-    assert next(lines, None) is None
+
+    async def main() -> None:
+        lines = aiter(read_lines(reading))
+        os.write(writing, b"a\nhal")
+        assert await anext(lines) == [b"a"]
+        os.write(writing, b"f\n")
+        assert await anext(lines) == [b"half"]
+        os.close(writing)
+        assert await anext(lines, None) is None
+
+    asyncio.run(main())
     os.close(reading)
+
+
+def test_waiting_for_a_line_can_be_given_up() -> None:
+    reading, writing = os.pipe()
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(all_lines(reading))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+    os.close(reading)
+    os.close(writing)
 
 
 def test_keys_stand_before_the_first_separator() -> None:
@@ -159,7 +239,7 @@ def test_json_lines_that_are_no_records_say_why(line: bytes, said: str) -> None:
 
 # --- records out ------------------------------------------------------------------------------
 
-RECORD = Record("orders", 2, 41, 1_700_000_000_123, b"k", None, [{"key": "h", "value": b"1"}] * 2)
+RECORD = Record("orders", 2, 41, 1_700_000_000_123, 0, b"k", None, (("h", b"1"), ("h", b"1")))
 
 
 def test_a_format_takes_fields_and_escapes() -> None:
@@ -194,9 +274,11 @@ def test_records_are_the_rows_of_columns_even_with_times_of_no_calendar() -> Non
         }
     )
     batch = encode(columns)
-    rows = list(records_of("t", 1, decode([StoredBatch(batch.header, batch.buffer)])))
-    assert rows[0] == Record("t", 1, 0, 2**62, None, b"a", [])
-    assert rows[1] == Record("t", 1, 1, 5, None, None, [])
+    stored = [StoredBatch(batch.header, batch.buffer)]
+    rows = list(records_of(columns_of(TopicPartition("t", 1), stored, 0)))
+    assert rows[0] == Record("t", 1, 0, 2**62, 0, None, b"a", ())
+    assert rows[1] == Record("t", 1, 1, 5, 0, None, None, ())
+    assert time_text(rows[0].timestamp) == str(2**62)
 
 
 def test_errors_carry_their_hints() -> None:
@@ -206,3 +288,12 @@ def test_errors_carry_their_hints() -> None:
     assert document["error"]["type"] == "TopicNotFound"
     assert document["error"]["message"] == "there is no topic 'ordrs'; did you mean 'orders'?"
     assert "topics list" in document["error"]["hint"]
+
+
+def test_what_a_broker_said_is_told_of_an_error_that_came_of_it() -> None:
+    error = DeliveryFailed("not sent", outcome="unknown")
+    error.__cause__ = BrokerError(ErrorCode.MESSAGE_TOO_LARGE, "PRODUCE", "partition orders-0")
+    told = as_document(error)["error"]
+    assert (told["type"], told["name"], told["code"]) == ("DeliveryFailed", "MESSAGE_TOO_LARGE", 10)
+    assert told["outcome"] == "unknown"
+    assert "max.message.bytes" in told["hint"]

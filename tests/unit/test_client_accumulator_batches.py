@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onceflow.client.batches import (
-    COLUMNS_FROM,
     RECORD_OVERHEAD,
     Batch,
     Delivered,
@@ -50,7 +50,7 @@ def expected(count: int) -> list[tuple[bytes | None, bytes | None]]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-@pytest.mark.parametrize("count", [1, 20, COLUMNS_FROM - 1, COLUMNS_FROM])
+@pytest.mark.parametrize("count", [1, 20, 2000])
 def test_what_is_added_is_what_is_read(count: int, codec: Codec) -> None:
     batch = filled(count)
     sealed = batch.seal(WHO, 17, codec=codec)
@@ -65,14 +65,39 @@ def test_what_is_added_is_what_is_read(count: int, codec: Codec) -> None:
     assert [round(each.timestamp() * 1000) for each in columns["timestamp"]] == stamps
 
 
-def test_both_writers_write_the_same_bytes() -> None:
-    plain, kernels = filled(COLUMNS_FROM), filled(COLUMNS_FROM)
-    kernels.seal(WHO, 0, transactional=True)
-    plain.producer, plain.base_sequence = WHO, 0
-    assert bytes(plain._encode_plain(True, Codec.NONE, None).buffer) == bytes(kernels.buffer)
+def test_the_kernels_would_write_the_same_bytes() -> None:
+    batch = filled(2000)
+    expected = by_kernels(batch, transactional=True)
+    batch.seal(WHO, 0, transactional=True)
+    assert bytes(batch.buffer) == bytes(expected.buffer)
 
 
-@pytest.mark.parametrize("count", [2, COLUMNS_FROM])
+def test_times_that_go_back_and_far_apart_are_kept() -> None:
+    batch = Batch(PLACE, 0.0)
+    stamps = [10**12, 0, 10**12 + 15, 10**12 + 16, 10**12, 2**62, 1]
+    for stamp in stamps:
+        batch.add(None, b"v", stamp, None, 30)
+    expected = by_kernels(batch)
+    batch.seal(WHO, 0)
+    assert bytes(batch.buffer) == bytes(expected.buffer)
+
+
+def by_kernels(batch: Batch, *, transactional: bool = False) -> NewBatch:
+    columns = {
+        "key": pa.array(batch.keys, pa.binary()),
+        "value": pa.array(batch.values, pa.binary()),
+        "timestamp": pa.array(batch.timestamps, pa.int64()),
+    }
+    return encode(
+        pa.record_batch(columns),
+        producer_id=WHO.producer_id,
+        producer_epoch=WHO.epoch,
+        base_sequence=0,
+        transactional=transactional,
+    )
+
+
+@pytest.mark.parametrize("count", [2, 200])
 def test_headers_come_with_their_records(count: int) -> None:
     batch = filled(count, headers=True)
     batch.seal(WHO, 0)

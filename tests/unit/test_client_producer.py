@@ -86,6 +86,49 @@ def test_nothing_is_doubled_when_connections_break() -> None:
     play(script)
 
 
+def test_whoever_sends_without_a_pause_is_heard_meanwhile() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 2)
+        async with producer(world, batch_size=1000, linger_ms=60_000) as ours:
+            for partition in (0, 1):  # connected, and known to the broker
+                await ours.send("t", b"first", partition=partition)
+            await ours.flush()
+            receipts = [await ours.send("t", bytes(100), partition=n % 2) for n in range(100)]
+            assert [each.batch.attempts for each in receipts[:2]] == [1, 1]
+            assert not receipts[-1].batch.attempts
+
+    play(script)
+
+
+def test_a_batch_that_is_full_does_not_linger_when_records_go_elsewhere() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 2)
+        async with producer(world, batch_size=1000, linger_ms=60_000) as ours:
+            began = world.clock.monotonic()
+            receipts = [await ours.send("t", bytes(400)) for _ in range(3)]
+            await asyncio.gather(*receipts[:2])
+            assert world.clock.monotonic() - began < 10
+            assert not receipts[2].is_done
+            assert receipts[0].batch is receipts[1].batch is not receipts[2].batch
+
+    play(script)
+
+
+def test_who_stops_waiting_for_a_receipt_leaves_it_to_the_others() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, linger_ms=1000) as ours:
+            receipt = await ours.send("t", b"")
+            tasks = [asyncio.ensure_future(receipt) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            tasks[1].cancel()
+            found = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(found[1], asyncio.CancelledError)
+            assert found[0] == found[2] == await receipt
+
+    play(script)
+
+
 def test_what_cannot_be_sent_fails_in_time_and_says_why() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("t")

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
@@ -15,12 +16,19 @@ from onceflow.client.offsets import delete_records
 from onceflow.client.range_reading import RangeReading
 from onceflow.client.ranges import read_range
 from onceflow.client.settings import ReaderSettings
+from onceflow.client.versions import SPOKEN
+from onceflow.client.worker_reader import Reader
 from onceflow.errors import InvalidSetting
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.sim_world import World
+from onceflow.runtime.sim_world import World, run
+from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import encode, message_class
+from onceflow.wire.recast import recast
 from tests.unit.broker_helpers import RawClient, batch
 from tests.unit.broker_txn_helpers import ended, ready, wrote
+from tests.unit.client_helpers import ADDRESS, NO_TIME, listen, metadata, new
 from tests.unit.client_reading import P0, read
+from tests.unit.client_worker_helpers import ScriptedBroker
 
 SMALL = ReaderSettings.of(max_partition_fetch_bytes=100)
 """One batch an answer."""
@@ -143,3 +151,57 @@ def test_damage_is_told_with_its_offset_and_not_before_what_is_sound_was_given()
     assert (told.value.partition, told.value.offset) == (P0, 1)
     with pytest.raises(RecordsUnreadable, match="not one whole batch"):
         reading.take(answer(stored(1)[:-1]))
+
+
+# --- brokers that slow their readers down -----------------------------------------------------
+
+
+def nothing() -> Any:
+    """As Apache Kafka answers beyond a quota: without any partition."""
+    return new(ApiKey.FETCH, "response")(
+        throttle_time=NO_TIME, error_code=ErrorCode.none, responses=()
+    )
+
+
+def two_records() -> Any:
+    written = write_records([PlainRecord(None, b"a"), PlainRecord(None, b"b")], 0)
+    topic = new(ApiKey.FETCH, "response", "FetchableTopicResponse")
+    partition = new(ApiKey.FETCH, "response", "PartitionData")
+    found = partition(
+        partition_index=0,
+        error_code=ErrorCode.none,
+        high_watermark=2,
+        last_stable_offset=2,
+        aborted_transactions=None,
+        records=bytes(written.buffer),
+    )
+    return new(ApiKey.FETCH, "response")(
+        throttle_time=NO_TIME,
+        error_code=ErrorCode.none,
+        responses=(topic(topic=P0.topic, partitions=(found,)),),
+    )
+
+
+def test_an_answer_with_no_partition_in_it_is_no_end() -> None:
+    answers = [nothing(), nothing(), two_records()]
+
+    async def main(world: World) -> None:
+        about = metadata({P0.topic: {0: 1}})
+        fetch = {ApiKey.FETCH: lambda *_: answers.pop(0)}
+        await listen(world.net.host("broker"), {ApiKey.METADATA: lambda *_: about, **fetch})
+        async with Cluster([ADDRESS], net=world.net.host("client")) as cluster:
+            assert await offsets(cluster, 0, 2) == [0, 1]
+
+    run(1, main)
+    assert not answers
+
+
+def test_nor_to_a_reader_that_blocks() -> None:
+    answers = [nothing(), nothing(), two_records()]
+    kind = message_class(ApiKey.FETCH, SPOKEN[ApiKey.FETCH].newest, "response")
+    with ScriptedBroker() as broker:
+        broker.extra[ApiKey.FETCH] = lambda _: b"\0" + encode(recast(answers.pop(0), kind))
+        with Reader(ReaderSettings.of(bootstrap_servers=str(broker.address))) as reader:
+            found = [row for batch in reader.read(*P0, 0, 2) for row in batch.to_pylist()]
+    assert [row["value"] for row in found] == [b"a", b"b"]
+    assert not answers

@@ -28,11 +28,17 @@ COMMANDS: Final = {
     "groups": LazyCommand(
         "onceflow.cli.groups", "app", "List, describe, reset and delete consumer groups."
     ),
+    "transactions": LazyCommand(
+        "onceflow.cli.transactions", "app", "List, describe, find and abort transactions."
+    ),
+    "run": LazyCommand(
+        "onceflow.cli.run", "run", "Run a pipeline: topics through Spark to a topic, exactly once."
+    ),
     "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
     "demo": LazyCommand(
         "onceflow.cli.demo",
         "demo",
-        "Kill a worker and its broker at every dangerous moment; each payment counts once.",
+        "Kill a worker and its broker; each payment counts once.",
     ),
 }
 

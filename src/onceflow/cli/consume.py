@@ -1,36 +1,38 @@
 """`onceflow consume`: the records of a topic, from a place on.
 
-With a group, reading goes on where the group has committed, and what has been written out is
-committed: a record may be printed twice after a crash, never skipped.
+Only what was committed is shown, unless told otherwise. With a group, reading goes on where the
+group has committed, and what has been written out is committed: a record may be printed twice after
+a crash, never skipped.
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Final
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName
-from onceflow.cli.output import Bar, note, progress_bar, warn
-from onceflow.cli.record_format import (
-    DEFAULT_FORMAT,
-    Render,
-    format_renderer,
-    json_renderer,
-    records_of,
+from onceflow.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    TopicName,
 )
+from onceflow.cli.output import counted, progress_bar, warn
+from onceflow.cli.record_format import DEFAULT_FORMAT, format_renderer, json_renderer
 from onceflow.cli.values import Place, Position, parse_position
 
 if TYPE_CHECKING:
     from onceflow.cli.session import Session
     from onceflow.client.model import OffsetRange, TopicPartition
-    from onceflow.client.simple_consumer import Fetched, SimpleConsumer
 
-POLL_SECONDS: Final = 0.5
-COMMIT_SECONDS: Final = 5.0
+
+class Isolation(Enum):
+    """As Kafka names them."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
 
 
 Start = Annotated[
@@ -56,6 +58,12 @@ Group = Annotated[
         "--group", "-g", metavar="GROUP", help="Go on where this group is; commit what was read."
     ),
 ]
+IsolationLevel = Annotated[
+    Isolation,
+    typer.Option(
+        "--isolation", help="Only what was committed, or also what is open or was aborted."
+    ),
+]
 Follow = Annotated[
     bool, typer.Option("--follow/--exit-at-end", "-f/-e", help="Wait for more, or end.")
 ]
@@ -76,9 +84,11 @@ def consume(
     partition: Partitions = None,
     most: Most = None,
     group: Group = None,
+    isolation: IsolationLevel = Isolation.READ_COMMITTED,
     follow: Follow = True,
     template: Template = DEFAULT_FORMAT,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the records of a topic, one line each, and wait for more until Ctrl-C.
@@ -86,31 +96,50 @@ def consume(
     JSON lines hold topic, partition, offset, timestamp, key, value and headers; bytes that are not
     UTF-8 become {"base64": "..."}.
     """
-    from onceflow.cli.session import connected
-    from onceflow.client.simple_consumer import SimpleConsumer
+    from onceflow.cli.reading import Reading
+    from onceflow.cli.session import all_settings, connected_by
+    from onceflow.client.fetch_settings import NONE, FetcherSettings
+    from onceflow.client.fetcher import Fetcher
 
     position = parse_position(start)
     render = json_renderer if as_json else format_renderer(template)
-    with connected(bootstrap) as session:
-        ranges = _ranges(session, topic, partition or [])
-        starts = _starts(session, ranges, position, group)
-        consumer = SimpleConsumer(session.cluster, starts)
+    chosen = {"isolation.level": isolation.value, "auto.offset.reset": NONE}
+    made = FetcherSettings.of(all_settings(bootstrap, settings, chosen))
+    with connected_by(made) as session:
+        ranges = _ranges(session, topic, partition or [], read_committed=made.read_committed)
+        starts = _starts(session, ranges, position, group, as_json=as_json)
         ends = None if follow else {each: held.latest for each, held in ranges.items()}
-        total = sum(max(0, ends[each] - starts[each]) for each in starts) if ends else None
-        if total is not None and most is not None:
-            total = min(total, most)
-        with progress_bar("reading", total, prints=True) as bar:
-            _Reading(session, consumer, render, group, bar).run(ends, most)
+        hidden = _open_behind(session, ends) if ends is not None and made.read_committed else []
+        with (
+            session.entered(Fetcher(session.cluster, made)) as fetcher,
+            progress_bar("reading", _total(starts, ends, most), prints=True) as bar,
+        ):
+            fetcher.assign(starts)
+            Reading(session, fetcher, render, group, bar).run(ends, most)
+    if hidden:
+        _tell_what_is_open(hidden, as_json)
 
 
-def _ranges(session: Session, topic: str, numbers: list[int]) -> dict[TopicPartition, OffsetRange]:
+def _total(
+    starts: dict[TopicPartition, int], ends: dict[TopicPartition, int] | None, most: int | None
+) -> int | None:
+    """How many records there may be; None when nobody knows."""
+    if ends is None:
+        return most
+    total = sum(max(0, ends[each] - starts[each]) for each in starts)
+    return total if most is None else min(total, most)
+
+
+def _ranges(
+    session: Session, topic: str, numbers: list[int], *, read_committed: bool
+) -> dict[TopicPartition, OffsetRange]:
+    from onceflow.cli.positions import partitions_of
     from onceflow.client import admin
-    from onceflow.client.model import TopicPartition
 
-    found = session.run(session.cluster.find_topic(topic))
-    chosen = numbers or [each.partition for each in found.partitions]
-    partitions = [TopicPartition(topic, number) for number in chosen]
-    return session.run(admin.offset_ranges(session.cluster, partitions))
+    partitions = session.run(partitions_of(session.cluster, [(topic, numbers)]))
+    return session.run(
+        admin.offset_ranges(session.cluster, partitions, read_committed=read_committed)
+    )
 
 
 def _starts(
@@ -118,97 +147,44 @@ def _starts(
     ranges: dict[TopicPartition, OffsetRange],
     position: Position,
     group: str | None,
+    *,
+    as_json: bool,
 ) -> dict[TopicPartition, int]:
     from onceflow.cli.positions import resolve
     from onceflow.client import admin
 
     starts = session.run(resolve(session.cluster, ranges, position))
-    if position.place is Place.OFFSET:
+    if group is not None:
+        session.run(admin.require_empty(session.cluster, group))
+        committed = session.run(admin.committed_offsets(session.cluster, group))
+        starts |= {each: offset for each, offset in committed.items() if each in starts}
+    elif position.place is Place.OFFSET:
         for partition, offset in starts.items():
             if offset != position.number:
                 held = ranges[partition]
                 warn(
                     f"{partition} holds the offsets from {held.earliest} up to {held.latest}; "
-                    f"reading it from {offset}"
+                    f"reading it from {offset}",
+                    as_json=as_json,
                 )
-    if group is not None:
-        session.run(admin.require_empty(session.cluster, group))
-        committed = session.run(admin.committed_offsets(session.cluster, group))
-        starts |= {each: offset for each, offset in committed.items() if each in starts}
     return starts
 
 
-class _Reading:
-    """One run of the command: what was written out so far, and what the group was told."""
+def _open_behind(session: Session, ends: dict[TopicPartition, int]) -> list[int]:
+    """How many offsets open transactions hold back, for each partition where they do."""
+    from onceflow.client import admin
+    from onceflow.client.model import LATEST
 
-    def __init__(
-        self,
-        session: Session,
-        consumer: SimpleConsumer,
-        render: Render,
-        group: str | None,
-        bar: Bar,
-    ) -> None:
-        self._session = session
-        self._consumer = consumer
-        self._render = render
-        self._group = group
-        self._bar = bar
-        self._written = 0
-        self._uncommitted: dict[TopicPartition, int] = {}
-        self._committed_at = time.monotonic()
+    last = session.run(admin.list_offsets(session.cluster, dict.fromkeys(ends, LATEST)))
+    return [last[each].offset - end for each, end in ends.items() if last[each].offset > end]
 
-    def run(self, ends: dict[TopicPartition, int] | None, most: int | None) -> None:
-        """Until `most` records are written, or all partitions are at their ends."""
-        try:
-            has_told = ends is not None
-            while self._drop_finished(ends) and (most is None or self._written < most):
-                fetched = self._session.run(self._consumer.poll(POLL_SECONDS))
-                for each in fetched:
-                    self._write(each, ends, most)
-                if time.monotonic() > self._committed_at + COMMIT_SECONDS:
-                    self._commit()
-                if not fetched and not has_told:
-                    note("End of the topic; waiting for more. Ctrl-C stops.")
-                    has_told = True
-        finally:
-            self._commit()
 
-    def _drop_finished(self, ends: dict[TopicPartition, int] | None) -> bool:
-        """Whether there is anything left to read."""
-        if ends is not None:
-            for partition, offset in list(self._consumer.positions.items()):
-                if offset >= ends[partition]:
-                    del self._consumer.positions[partition]
-        return bool(self._consumer.positions)
-
-    def _write(
-        self, fetched: Fetched, ends: dict[TopicPartition, int] | None, most: int | None
-    ) -> None:
-        end = ends[fetched.partition] if ends is not None else None
-        written, next_offset = 0, None
-        for line, offset in self._lines(fetched):
-            if (end is not None and offset >= end) or (
-                most is not None and self._written + written >= most
-            ):
-                break
-            sys.stdout.buffer.write(line)
-            written, next_offset = written + 1, offset + 1
-        sys.stdout.buffer.flush()
-        self._written += written
-        self._bar.advance(written)
-        if next_offset is not None:
-            self._uncommitted[fetched.partition] = next_offset
-
-    def _lines(self, fetched: Fetched) -> Iterator[tuple[bytes, int]]:
-        for record in records_of(*fetched.partition, fetched.records):
-            yield self._render(record), record.offset
-
-    def _commit(self) -> None:
-        from onceflow.client import admin
-
-        self._committed_at = time.monotonic()
-        if self._group is None or not self._uncommitted:
-            return
-        offsets, self._uncommitted = self._uncommitted, {}
-        self._session.run(admin.commit_offsets(self._session.cluster, self._group, offsets))
+def _tell_what_is_open(hidden: list[int], as_json: bool) -> None:
+    """Who stops at the end should know that it is not the end of what was written."""
+    offsets, partitions = counted(sum(hidden), "offset"), counted(len(hidden), "partition")
+    warn(
+        f"{offsets} at the end of {partitions} wait for transactions that are still open; "
+        "--isolation read_uncommitted shows them, `onceflow transactions list --state Ongoing` "
+        "whose they may be",
+        as_json=as_json,
+    )

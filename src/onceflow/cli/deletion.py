@@ -24,14 +24,20 @@ class Kind(NamedTuple):
 
 
 def delete_each(
-    kind: Kind, names: Sequence[str], *, bootstrap: str, yes: bool, as_json: bool
+    kind: Kind,
+    names: Sequence[str],
+    *,
+    bootstrap: str,
+    given: Sequence[str] | None,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Stops at the first that cannot be deleted; those before it are gone, and were told."""
     from onceflow.cli.session import connected
 
     if sys.stdin.isatty() and not yes and not as_json:
         typer.confirm(f"Delete {', '.join(names)} with all {kind.with_it}?", abort=True, err=True)
-    with connected(bootstrap) as session:
+    with connected(bootstrap, given) as session:
         for name in names:
             session.run(kind.delete(session.cluster, name))
             if not as_json:

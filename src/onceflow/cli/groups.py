@@ -8,9 +8,9 @@ import typer
 
 from onceflow.cli.deletion import Kind, delete_each
 from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Yes
-from onceflow.cli.output import counted, print_json, print_table, print_text, warn
-from onceflow.cli.values import Position, parse_position
+from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
+from onceflow.cli.output import counted, print_json, print_table, print_text, print_title, warn
+from onceflow.cli.values import Position, parse_position, parse_topic
 
 if TYPE_CHECKING:
     from onceflow.cli.session import Session
@@ -35,12 +35,16 @@ class Move(NamedTuple):
 
 
 @app.command("list")
-def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
+def list_(
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
+    as_json: AsJson = False,
+) -> None:
     """List all consumer groups."""
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         groups = session.run(admin.list_groups(session.cluster))
     if as_json:
         print_json(
@@ -57,13 +61,16 @@ def list_(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> 
 
 @app.command("describe")
 def describe(
-    groups: GroupNames, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False
+    groups: GroupNames,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the state, the members and the lag of groups."""
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_group(session.cluster, name)) for name in groups]
     if as_json:
         print_json([_details(each) for each in found])
@@ -98,6 +105,7 @@ def reset_offsets(
         bool, typer.Option("--execute", help="Do it; else only show what would be done.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Move a group to another place. The group must have no members while it is moved."""
@@ -107,8 +115,8 @@ def reset_offsets(
     if (to is None) == (shift is None):
         raise typer.BadParameter("give either --to or --shift")
     position = parse_position(to) if to is not None else None
-    wanted = [_parse_topic(text) for text in topic or ()]
-    with connected(bootstrap) as session:
+    wanted = [parse_topic(text) for text in topic or ()]
+    with connected(bootstrap, settings) as session:
         moves = _plan(session, group, wanted, position, shift or 0)
         if execute:
             session.run(admin.require_empty(session.cluster, group))
@@ -122,22 +130,14 @@ def delete(
     groups: GroupNames,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete groups and their offsets. Asks first when a person is at the terminal."""
     from onceflow.client import admin
 
     kind = Kind("group", "offsets", admin.delete_group)
-    delete_each(kind, groups, bootstrap=bootstrap, yes=yes, as_json=as_json)
-
-
-def _parse_topic(text: str) -> tuple[str, list[int]]:
-    """`orders`, or `orders:0,2`; no numbers means all partitions."""
-    name, colon, numbers = text.partition(":")
-    parts = numbers.split(",") if colon else []
-    if not name or not all(part.isascii() and part.isdigit() for part in parts):
-        raise typer.BadParameter(f"{text!r} is not of the form TOPIC or TOPIC:0,1")
-    return name, [int(part) for part in parts]
+    delete_each(kind, groups, bootstrap=bootstrap, given=settings, yes=yes, as_json=as_json)
 
 
 def _plan(
@@ -170,14 +170,12 @@ def _plan(
 def _ranges(
     session: Session, wanted: list[tuple[str, list[int]]], committed: dict[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetRange]:
+    from onceflow.cli.positions import partitions_of
     from onceflow.client import admin
-    from onceflow.client.model import TopicPartition
 
-    partitions = [] if wanted else list(committed)
-    for name, numbers in wanted:
-        topic = session.run(session.cluster.find_topic(name))
-        chosen = numbers or [each.partition for each in topic.partitions]
-        partitions += [TopicPartition(name, number) for number in chosen]
+    partitions = list(committed)
+    if wanted:
+        partitions = session.run(partitions_of(session.cluster, wanted))
     return session.run(admin.offset_ranges(session.cluster, partitions))
 
 
@@ -200,7 +198,7 @@ def _show_moves(group: str, moves: list[Move], *, is_done: bool, as_json: bool) 
     columns = ("TOPIC", "PARTITION", "CURRENT", "NEW", "CHANGE")
     print_table(columns, rows, numbers=columns[1:])
     if not is_done:
-        warn("nothing was changed; with --execute it will be")
+        warn("nothing was changed; with --execute it will be", as_json=False)
 
 
 def _change(current: int | None, new: int) -> str | None:
@@ -246,10 +244,8 @@ def _print_description(found: GroupDescription) -> None:
     protocol = f", {found.protocol}" if found.protocol else ""
     members = counted(len(found.members), "member")
     lag = sum(each.lag or 0 for each in found.offsets)
-    title = typer.style(found.group_id, bold=True)
-    print_text(
-        f"{title}  {found.state}{protocol}  {members}  lag {lag:,}  coordinator {found.coordinator}"
-    )
+    coordinator = f"coordinator {found.coordinator}"
+    print_title(found.group_id, f"{found.state}{protocol}", members, f"lag {lag:,}", coordinator)
     rows = []
     for each in found.offsets:
         latest = each.range.latest if each.range else "deleted"

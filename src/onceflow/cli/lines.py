@@ -5,36 +5,63 @@ Lines are handed over as they come: a person's line at once, a file's in large c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final, NamedTuple
 
 from onceflow.cli.values import bytes_from_json
-from onceflow.client.simple_producer import NewRecord
 from onceflow.errors import OnceflowError
 
 READ_BYTES: Final = 1 << 20
 _FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _LARGEST_TIMESTAMP: Final = 2**63 - 1
 
-ParseLine = Callable[[bytes], NewRecord]
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class NewRecord(NamedTuple):
+    """A record to be sent; without a timestamp it gets the time of sending."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    timestamp_ms: int | None = None
+
+
+ParseLine = Callable[[bytes], NewRecord]
 
 
 class InputMalformed(OnceflowError):
     """A line of the input is no record; nothing behind it was sent."""
 
 
-def read_lines(descriptor: int) -> Iterator[list[bytes]]:
+async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
     """What each read brings, cut into lines; line ends are taken off."""
     rest = b""
-    while chunk := os.read(descriptor, READ_BYTES):
+    while chunk := await _read(descriptor):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest.removesuffix(b"\r")]
+
+
+async def _read(descriptor: int) -> bytes:
+    """Waits without a thread, which nobody could interrupt."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(descriptor, readable.set)
+    except PermissionError:  # a file on a disk: it never keeps anybody waiting
+        await asyncio.sleep(0)
+    else:
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
+    return os.read(descriptor, READ_BYTES)
 
 
 def text_parser(key_separator: str | None, headers: Headers) -> ParseLine:
@@ -107,6 +134,5 @@ def parse_lines(
         try:
             records.append(parse(line))
         except ValueError as error:
-            problem = f"line {number} of the input cannot be sent: {error}"
-            return records, InputMalformed(f"{problem}; all before it was sent, nothing behind it")
+            return records, InputMalformed(f"line {number} of the input cannot be sent: {error}")
     return records, None

@@ -10,7 +10,7 @@ import typer
 
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.output import Bar, counted, print_text, progress_bar
-from onceflow.cli.record_format import json_fields, records_of
+from onceflow.cli.record_format import json_fields
 from onceflow.cli.values import time_text
 
 if TYPE_CHECKING:
@@ -162,9 +162,11 @@ def _kind(batch: StoredBatch) -> str:
 
 
 def _rows(batch: StoredBatch) -> list[dict[str, Any]]:
-    from onceflow.records.columns import decode
+    from onceflow.client.fetched import columns_of, records_of
+    from onceflow.client.model import TopicPartition
 
-    return [json_fields(record) for record in records_of("", 0, decode([batch]))]
+    columns = columns_of(TopicPartition("", 0), [batch], batch.header.base_offset)
+    return [json_fields(record) for record in records_of(columns)]
 
 
 def _record_text(row: dict[str, Any]) -> str:

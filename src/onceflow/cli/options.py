@@ -17,6 +17,15 @@ Bootstrap = Annotated[
         help="Brokers to ask first, in this order.",
     ),
 ]
+ClientSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the client by Kafka's name, such as request.timeout.ms=5000; or @FILE, "
+        "with one on each line. Repeatable.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]

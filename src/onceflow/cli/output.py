@@ -6,12 +6,17 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_LABEL: Final = 7
+"""How wide `error:` and its like are."""
 
 
 def print_json(document: Any) -> None:
@@ -29,9 +34,40 @@ def note(text: str) -> None:
         typer.echo(typer.style(text, dim=True), err=True)
 
 
-def warn(text: str) -> None:
+def warn(text: str, *, as_json: bool) -> None:
     """Something that the user should know, whoever reads it."""
-    typer.echo(typer.style("note:  ", fg="yellow") + text, err=True)
+    if as_json:
+        typer.echo(json.dumps({"note": text}), err=True)
+    else:
+        print_message("note:", text, fg="yellow")
+
+
+def print_message(label: str, text: str, **style: Any) -> None:
+    """A message on standard error; a terminal gets it with no word cut in two."""
+    label = f"{label:<{_LABEL}}"
+    if sys.stderr.isatty():
+        text = "\n".join(_wrapped(label + text, " " * _LABEL))[len(label) :]
+    typer.echo(typer.style(label, **style) + text, err=True)
+
+
+def print_title(name: str, *facts: str) -> None:
+    """The first line of a description; on a terminal that is too narrow, more than one."""
+    text = "  ".join((name, *facts))
+    if sys.stdout.isatty():
+        # What belongs together must not be parted: its blanks are hidden while lines are filled.
+        parts = "  ".join(fact.replace(" ", "\0") for fact in (name, *facts))
+        text = "\n".join(_wrapped(parts, "  ")).replace("\0", " ")
+    typer.echo(typer.style(name, bold=True) + text[len(name) :])
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return wrap(
+        text,
+        get_terminal_size().columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def counted(number: int, what: str) -> str:

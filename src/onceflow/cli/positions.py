@@ -1,13 +1,25 @@
-"""From a place in a log, as a user names it, to an offset in each partition."""
+"""From partitions and places in a log, as a user names them, to an offset in each partition."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from onceflow.cli.values import Place, Position
 from onceflow.client import admin
 from onceflow.client.cluster import Cluster
 from onceflow.client.model import OffsetRange, TopicPartition
+
+
+async def partitions_of(
+    cluster: Cluster, wanted: Iterable[tuple[str, list[int]]]
+) -> list[TopicPartition]:
+    """The named partitions of each topic, all where none is named; raises `TopicNotFound`."""
+    partitions = []
+    for name, numbers in wanted:
+        topic = await cluster.find_topic(name)
+        chosen = numbers or [each.partition for each in topic.partitions]
+        partitions += [TopicPartition(name, number) for number in chosen]
+    return partitions
 
 
 async def resolve(

@@ -1,25 +1,28 @@
-"""`onceflow produce`: lines as records."""
+"""`onceflow produce`: lines as records; sent again until acknowledged, and counted once."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, TopicName
+from onceflow.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSettings, TopicName
 from onceflow.cli.output import counted, note, print_json, print_text, progress_bar
-from onceflow.cli.values import parse_settings
+from onceflow.cli.values import parse_pairs
 
 if TYPE_CHECKING:
-    from onceflow.cli.lines import ParseLine
-    from onceflow.cli.session import Session
-    from onceflow.client.simple_producer import Sent, SimpleProducer
+    from onceflow.cli.sending import Sent, Tally
+
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "delivery.timeout.ms": 60_000,  # nobody waits two minutes at a terminal
+    "batch.size": 256 << 10,  # an input is long, or soon at its end
+}
 
 
 class Compression(Enum):
@@ -52,6 +55,15 @@ ToPartition = Annotated[
         "--partition", "-p", metavar="N", min=0, max=2**31 - 1, help="All to this one; else by key."
     ),
 ]
+TransactionalId = Annotated[
+    str | None,
+    typer.Option(
+        "--transactional-id",
+        "-t",
+        metavar="ID",
+        help="Make one transaction of the input: readers see all of it or nothing.",
+    ),
+]
 SpeakJson = Annotated[
     bool,
     typer.Option("--json", help="Lines are JSON, as `consume --json` writes it; so is output."),
@@ -64,33 +76,45 @@ def produce(
     key_separator: KeySeparator = None,
     header: Header = None,
     partition: ToPartition = None,
+    transactional_id: TransactionalId = None,
     compression: Annotated[
         Compression, typer.Option(help="How batches are compressed.")
     ] = Compression.NONE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: SpeakJson = False,
 ) -> None:
     """Send each line of the input as a record.
 
     A JSON line has a "value" and, if wanted, "key", "headers" and "timestamp". Records with equal
-    keys go to the same partition. It ends at the end of the input, when all is acknowledged.
+    keys go to the same partition. It ends at the end of the input, when all is acknowledged; what
+    has to be sent again on the way counts once.
     """
+    import asyncio
+
     from onceflow.cli.lines import json_parser, text_parser
-    from onceflow.cli.session import connected
+    from onceflow.cli.sending import Work, send_input
+    from onceflow.cli.session import all_settings
+    from onceflow.client.producer import Producer
 
     if as_json and key_separator is not None:
         raise typer.BadParameter("--key-separator is for plain lines; JSON lines have a key field")
-    headers = tuple((name, value.encode()) for name, value in parse_settings(header or ()).items())
+    headers = tuple((name, value.encode()) for name, value in parse_pairs(header or ()))
     parse = json_parser(headers) if as_json else text_parser(key_separator, headers)
-    with _opened(file) as (descriptor, size), connected(bootstrap) as session:
-        producer = _producer(session, topic, partition, compression)
-        if os.isatty(descriptor):
-            note(f"Each line becomes a record of {topic}; Ctrl-D ends.")
-        sent = _send_all(session, producer, parse, descriptor, size)
+    chosen = {"transactional.id": transactional_id, "compression.type": compression.value}
+    producer = Producer(settings=all_settings(bootstrap, settings, {**_DEFAULTS, **chosen}))
+    name = producer.settings.transactional_id
+    with _opened(file) as (descriptor, size):
+        is_typed = os.isatty(descriptor)
+        if is_typed:
+            note(_invitation(topic, name))
+        with progress_bar("sending", size, in_bytes=True, prints=is_typed) as bar:
+            work = Work(descriptor, parse, topic, partition)
+            tally = asyncio.run(send_input(producer, work, bar, as_json=as_json))
     if as_json:
-        print_json(_document(topic, sent))
+        print_json(_document(topic, name, tally))
     else:
-        print_text(_summary(topic, sent))
+        print_text(_summary(topic, name, tally))
 
 
 @contextmanager
@@ -107,57 +131,17 @@ def _opened(file: Path | None) -> Iterator[tuple[int, int | None]]:
         yield opened.fileno(), os.fstat(opened.fileno()).st_size
 
 
-def _producer(
-    session: Session, topic: str, partition: int | None, compression: Compression
-) -> SimpleProducer:
-    from onceflow.client.model import TopicPartition
-    from onceflow.client.simple_producer import SimpleProducer
-    from onceflow.records.batch import Codec
-    from onceflow.runtime.clock import RealClock
-    from onceflow.runtime.rand import RealRand
-
-    found = session.run(session.cluster.find_topic(topic))
-    if partition is not None:
-        session.run(session.cluster.leader(TopicPartition(topic, partition)))
-    return SimpleProducer(
-        session.cluster,
-        found,
-        clock=RealClock(),
-        rand=RealRand(),
-        codec=Codec[compression.name],
-        partition=partition,
-    )
+def _invitation(topic: str, transactional_id: str | None) -> str:
+    if transactional_id is None:
+        return f"Each line becomes a record of {topic}; Ctrl-D ends."
+    return f"Each line becomes a record of {topic}; Ctrl-D commits them all, Ctrl-C none."
 
 
-def _send_all(
-    session: Session,
-    producer: SimpleProducer,
-    parse: ParseLine,
-    descriptor: int,
-    size: int | None,
-) -> dict[int, Sent]:
-    """What was acknowledged, by partition."""
-    from onceflow.cli.lines import parse_lines, read_lines
-
-    total: dict[int, Sent] = {}
-    number = 1
-    is_typed = os.isatty(descriptor)
-    with progress_bar("sending", size, in_bytes=True, prints=is_typed) as bar:
-        for lines in read_lines(descriptor):
-            records, problem = parse_lines(lines, parse, number)
-            for sent in session.run(producer.send(records)):
-                total[sent.partition] = sent.after(total.get(sent.partition))
-            if problem is not None:
-                raise problem
-            number += len(lines)
-            bar.advance(sum(map(len, lines)) + len(lines))
-    return total
-
-
-def _document(topic: str, sent: dict[int, Sent]) -> dict[str, Any]:
+def _document(topic: str, transactional_id: str | None, tally: Tally) -> dict[str, Any]:
     return {
         "topic": topic,
-        "records": sum(each.records for each in sent.values()),
+        "transactional_id": transactional_id,
+        "records": tally.records,
         "partitions": [
             {
                 "partition": each.partition,
@@ -165,20 +149,23 @@ def _document(topic: str, sent: dict[int, Sent]) -> dict[str, Any]:
                 "first_offset": each.first_offset,
                 "last_offset": each.last_offset,
             }
-            for _, each in sorted(sent.items())
+            for _, each in sorted(tally.sent.items())
         ],
     }
 
 
-def _summary(topic: str, sent: dict[int, Sent]) -> str:
-    count = sum(each.records for each in sent.values())
-    if not count:
+def _summary(topic: str, transactional_id: str | None, tally: Tally) -> str:
+    if not tally.records:
         return f"The input is empty; nothing was sent to {topic}."
-    what = counted(count, "record")
-    if len(sent) == 1:
-        (only,) = sent.values()
-        offsets = f"offset {only.first_offset}"
-        if only.records > 1:
-            offsets = f"offsets {only.first_offset} to {only.last_offset}"
-        return f"sent {what} to {topic}, partition {only.partition}, {offsets}"
-    return f"sent {what} to {len(sent)} partitions of {topic}"
+    done = "sent" if transactional_id is None else "committed"
+    what = counted(tally.records, "record")
+    if len(tally.sent) == 1:
+        (only,) = tally.sent.values()
+        return f"{done} {what} to {topic}, partition {only.partition}, {_offsets(only)}"
+    return f"{done} {what} to {len(tally.sent)} partitions of {topic}"
+
+
+def _offsets(sent: Sent) -> str:
+    if sent.records == 1:
+        return f"offset {sent.first_offset}"
+    return f"offsets {sent.first_offset} to {sent.last_offset}"

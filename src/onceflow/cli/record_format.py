@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from onceflow.cli.values import bytes_to_json, bytes_to_text, time_text
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from onceflow.client.fetched import Record
 
 DEFAULT_FORMAT: Final = "{value}"
+Render = Callable[["Record"], bytes]
 
-
-class Record(NamedTuple):
-    """A record that was read."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[dict[str, Any]]
-
-
-Render = Callable[[Record], bytes]
-
-_FIELDS: Final[dict[str, Callable[[Record], bytes]]] = {
+_FIELDS: Final[dict[str, Render]] = {
     "topic": lambda record: record.topic.encode(),
     "partition": lambda record: b"%d" % record.partition,
     "offset": lambda record: b"%d" % record.offset,
@@ -40,7 +26,7 @@ _FIELDS: Final[dict[str, Callable[[Record], bytes]]] = {
     "key": lambda record: bytes_to_text(record.key),
     "value": lambda record: bytes_to_text(record.value),
     "headers": lambda record: b",".join(
-        each["key"].encode() + b"=" + bytes_to_text(each["value"]) for each in record.headers
+        name.encode() + b"=" + bytes_to_text(value) for name, value in record.headers
     ),
 }
 _ESCAPES: Final = {"\\t": "\t", "\\n": "\n", "\\0": "\0"}
@@ -50,7 +36,7 @@ def format_renderer(template: str) -> Render:
     """Writes the template's text and fields; refuses a template with anything else in braces."""
     for escape, character in _ESCAPES.items():
         template = template.replace(escape, character)
-    parts: list[bytes | Callable[[Record], bytes]] = []
+    parts: list[bytes | Render] = []
     try:
         for text, field, spec, conversion in Formatter().parse(template):
             parts.append(text.encode())
@@ -83,25 +69,5 @@ def json_fields(record: Record) -> dict[str, Any]:
         "timestamp": record.timestamp,
         "key": bytes_to_json(record.key),
         "value": bytes_to_json(record.value),
-        "headers": [
-            {"key": each["key"], "value": bytes_to_json(each["value"])} for each in record.headers
-        ],
+        "headers": [{"key": name, "value": bytes_to_json(value)} for name, value in record.headers],
     }
-
-
-def records_of(topic: str, partition: int, columns: pa.RecordBatch) -> Iterator[Record]:
-    """The rows of the columns, one by one."""
-    import pyarrow as pa
-
-    # As numbers: not every timestamp that a record can have is in the calendar.
-    timestamps = columns.column("timestamp").cast(pa.int64())
-    rows: Any = zip(
-        columns.column("offset").to_pylist(),
-        timestamps.to_pylist(),
-        columns.column("key").to_pylist(),
-        columns.column("value").to_pylist(),
-        columns.column("headers").to_pylist(),
-        strict=True,
-    )
-    for row in rows:
-        yield Record(topic, partition, *row)

@@ -1,20 +1,25 @@
 """A cluster for a command, which is plain sequential code: `session.run` does one thing on it.
 
-Between two calls nothing runs, so a command may block on its input or output as long as it likes,
-and Ctrl-C always finds it in one place.
+Between two calls nothing runs, so a command may block on its output as long as it likes, and Ctrl-C
+always finds it in one place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Final, NamedTuple, TypeVar
 
+from onceflow.cli.values import parse_client_settings
 from onceflow.client.address import parse_addresses
 from onceflow.client.cluster import Cluster
+from onceflow.client.settings import ClientSettings
 
 T = TypeVar("T")
+
+_PATIENCE: Final[Mapping[str, object]] = {"default.api.timeout.ms": 30_000}
+"""A person waits in front of it."""
 
 
 class Session(NamedTuple):
@@ -27,11 +32,45 @@ class Session(NamedTuple):
         """The result of a coroutine of the client."""
         return self.runner.run(work)
 
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """What `async with` gives, for the time of the block."""
+        entered = self.run(_enter(manager))
+        try:
+            yield entered
+        finally:
+            self.run(_leave(manager))
+
+
+async def _enter(manager: AbstractAsyncContextManager[T]) -> T:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
+    await manager.__aexit__(None, None, None)
+
+
+def all_settings(
+    bootstrap: str, given: Sequence[str] | None, chosen: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """For a client: what the command has `chosen`, and what the user has set, which wins."""
+    parse_addresses(bootstrap)  # says more plainly than the settings what is wrong with it
+    user = parse_client_settings(given or ())
+    return {**_PATIENCE, "bootstrap.servers": bootstrap, **(chosen or {}), **user}
+
 
 @contextmanager
-def connected(bootstrap: str) -> Iterator[Session]:
-    """Raises what `Cluster.connect` does; closes all connections at the end."""
-    cluster = Cluster(parse_addresses(bootstrap))
+def connected(bootstrap: str, given: Sequence[str] | None) -> Iterator[Session]:
+    """For a command that moves no records. Raises `InvalidSetting`, and what `Cluster.connect`
+    does; closes all connections at the end."""
+    with connected_by(ClientSettings.of(all_settings(bootstrap, given))) as session:
+        yield session
+
+
+@contextmanager
+def connected_by(settings: ClientSettings) -> Iterator[Session]:
+    """The same, with settings of any kind of client."""
+    cluster = Cluster(settings.bootstrap_servers, settings.cluster())
     with asyncio.Runner() as runner:
         runner.run(cluster.connect())
         try:

@@ -8,8 +8,15 @@ import typer
 
 from onceflow.cli.deletion import Kind, delete_each
 from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, TopicName, Yes
-from onceflow.cli.output import counted, print_json, print_table, print_text
+from onceflow.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    TopicName,
+    Yes,
+)
+from onceflow.cli.output import counted, print_json, print_table, print_text, print_title
 from onceflow.cli.values import parse_settings
 from onceflow.types import topic_id_text
 
@@ -61,6 +68,7 @@ def create(
         bool, typer.Option("--if-not-exists", help="No error when it is there already.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a topic."""
@@ -69,7 +77,7 @@ def create(
     from onceflow.client.errors import BrokerError
 
     configs = parse_settings(config or ())
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         is_new = True
         try:
             made = session.run(
@@ -100,13 +108,14 @@ def list_(
         bool, typer.Option("--internal", help="Also the broker's own topics.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """List all topics."""
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         topics = session.run(admin.list_topics(session.cluster))
     shown = [topic for topic in topics if internal or not topic.is_internal]
     if as_json:
@@ -126,13 +135,14 @@ def describe(
         bool, typer.Option("--all-configs", help="Also the settings that it has by default.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets and settings of topics."""
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_topic(session.cluster, name)) for name in topics]
     if as_json:
         print_json([_details(each, all_configs) for each in found])
@@ -153,6 +163,7 @@ def alter(
         typer.Option(metavar="NAME", help="Back to the broker's default. Repeatable."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Add partitions to a topic, or change its settings."""
@@ -162,7 +173,7 @@ def alter(
     changes, removals = parse_settings(config or ()), delete_config or []
     if partitions is None and not changes and not removals:
         raise typer.BadParameter("nothing to do: give --partitions, --config or --delete-config")
-    with connected(bootstrap) as session:
+    with connected(bootstrap, settings) as session:
         cluster = session.cluster
         if changes or removals:
             session.run(admin.alter_configs(cluster, topic, changes=changes, removals=removals))
@@ -180,13 +191,14 @@ def delete(
     topics: Names,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all their records. Asks first when a person is at the terminal."""
     from onceflow.client import admin
 
     kind = Kind("topic", "records", admin.delete_topic)
-    delete_each(kind, topics, bootstrap=bootstrap, yes=yes, as_json=as_json)
+    delete_each(kind, topics, bootstrap=bootstrap, given=settings, yes=yes, as_json=as_json)
 
 
 def _partition_count(topic: Topic) -> str:
@@ -223,9 +235,8 @@ def _details(found: TopicDescription, all_configs: bool) -> dict[str, Any]:
 
 def _print_description(found: TopicDescription, all_configs: bool) -> None:
     topic = found.topic
-    topic_id = f"  id {topic_id_text(topic.topic_id)}" if topic.topic_id else ""
-    title = typer.style(topic.name, bold=True)
-    print_text(f"{title}  {_partition_count(topic)}{topic_id}")
+    topic_id = [f"id {topic_id_text(topic.topic_id)}"] if topic.topic_id else []
+    print_title(topic.name, _partition_count(topic), *topic_id)
     rows = []
     for each in topic.partitions:
         held = found.offsets[each.partition]

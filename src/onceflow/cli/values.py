@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -49,15 +50,49 @@ def parse_position(text: str) -> Position:
         ) from None
 
 
-def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
-    """`NAME=VALUE` of each."""
-    settings = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
+def parse_pairs(texts: Iterable[str]) -> list[tuple[str, str]]:
+    """`NAME=VALUE` of each, in order."""
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise typer.BadParameter(f"{pair!r} is not of the form NAME=VALUE")
-        settings[name.strip()] = value.strip()
+            raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE")
+        pairs.append((name.strip(), value.strip()))
+    return pairs
+
+
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """The same by name, where the last one counts."""
+    return dict(parse_pairs(texts))
+
+
+def parse_client_settings(texts: Iterable[str]) -> dict[str, str]:
+    """`NAME=VALUE`, or `@` and the name of a file with one of them on each line, with dots in all
+    names; of what is set twice the last one counts."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        lines = _lines_of(Path(text[1:])) if text.startswith("@") else [text]
+        settings |= {name.replace("_", "."): value for name, value in parse_pairs(lines)}
     return settings
+
+
+def _lines_of(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise typer.BadParameter(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{path} is not a text: {error}") from error
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def parse_topic(text: str) -> tuple[str, list[int]]:
+    """`orders`, or `orders:0,2`; no numbers means all partitions."""
+    name, colon, numbers = text.partition(":")
+    parts = numbers.split(",") if colon else []
+    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+        raise typer.BadParameter(f"{text!r} is not of the form TOPIC or TOPIC:0,1")
+    return name, [int(part) for part in parts]
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -67,6 +102,17 @@ def time_text(timestamp_ms: int) -> str:
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def duration_text(milliseconds: int) -> str:
+    """Two units at most: `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    seconds = max(0, milliseconds) // 1000
+    if seconds < 60:
+        return f"{seconds} s"
+    large, small, names = (seconds // 60, seconds % 60, ("min", "s"))
+    if large >= 60:
+        large, small, names = (large // 60, large % 60, ("h", "min"))
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")
 
 
 def bytes_to_json(data: bytes | None) -> str | dict[str, str] | None:

@@ -8,7 +8,6 @@ batch ends in exactly one outcome, or in two parts that do.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -24,9 +23,9 @@ from onceflow.client.batches import (
     split,
 )
 from onceflow.client.model import TopicPartition
+from onceflow.client.partition_queue import Queue
 from onceflow.client.sequences import (
     Answer,
-    PartitionSequences,
     Sequences,
     Verdict,
     leaves_doubt,
@@ -49,35 +48,6 @@ class Limits:
     level: int | None = None
 
 
-class _Queue:
-    """The batches of a partition that wait to be sent; those with a number first, in order."""
-
-    __slots__ = ("open", "partition", "state", "waiting")
-
-    def __init__(self, partition: TopicPartition, state: PartitionSequences) -> None:
-        self.partition = partition
-        self.state = state
-        self.waiting: deque[Batch] = deque()
-        self.open: Batch | None = None
-        """The last one, while records may be added to it."""
-
-    def close(self) -> None:
-        if self.open is not None:
-            self.open.is_open = False
-            self.open = None
-
-    def put_back(self, batch: Batch) -> None:
-        """In front of everything that has no number, behind those with earlier numbers."""
-        flight = self.state.in_flight
-        place = flight.index(batch)
-        position = 0
-        for waiting in self.waiting:
-            if waiting not in flight or flight.index(waiting) > place:
-                break
-            position += 1
-        self.waiting.insert(position, batch)
-
-
 class Accumulator:
     """All records of one producer that have no outcome yet."""
 
@@ -85,13 +55,14 @@ class Accumulator:
         self.limits = limits
         self.sequences = sequences
         self._batch_size = limits.batch_size
+        self._room = limits.batch_size - RECORD_OVERHEAD
         self.used = 0
         """Bytes that count against `buffer_memory`."""
         self.flushing = 0
         """How many wait for everything to be sent: nothing lingers then."""
         self.closing = False
-        self._queues: dict[TopicPartition, _Queue] = {}
-        self._waiting: dict[TopicPartition, _Queue] = {}
+        self._queues: dict[tuple[str, int], Queue] = {}
+        self._waiting: dict[TopicPartition, Queue] = {}
         self._incomplete: dict[Batch, None] = {}
         self._first_expiry = _NEVER
         self._turn = 0
@@ -99,9 +70,56 @@ class Accumulator:
     # --- gathering ----------------------------------------------------------------------------
 
     @property
+    def partitions_waiting(self) -> int:
+        """How many partitions have a batch that is gathered or ready."""
+        return len(self._waiting)
+
+    @property
     def is_full(self) -> bool:
         """Whether `append` has to wait; the core itself never refuses a record."""
         return self.used >= self.limits.buffer_memory
+
+    def add(
+        self,
+        topic: str,
+        number: int,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+    ) -> tuple[Batch, int] | None:
+        """As `append`, to the open batch of a partition; None unless there is one that has room for
+        this record and another: then it is `append` that has to be called."""
+        queue = self._queues.get((topic, number))
+        if queue is None or (batch := queue.open) is None:
+            return None
+        if value.__class__ is not bytes and value is not None:
+            value = checked_bytes("value", value)
+        if timestamp.__class__ is not int or not 0 <= timestamp <= _LATEST:
+            timestamp = checked_timestamp(timestamp)
+        size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
+        if key is not None:
+            if key.__class__ is not bytes:
+                key = checked_bytes("key", key)
+            size += len(key or b"")
+        section = None
+        if headers:
+            section = checked_headers(headers)
+            size += len(section)
+        filled = batch.size + size
+        if filled > self._room:
+            return None
+        # What `Batch.add` does, without a call: this is done for every record.
+        index = batch.count
+        batch.keys.append(key)
+        batch.values.append(value)
+        batch.timestamps.append(timestamp)
+        if section is not None:
+            batch.headers[index] = section
+        batch.count = index + 1
+        batch.size = filled
+        self.used += size
+        return batch, index
 
     def append(
         self,
@@ -116,27 +134,27 @@ class Accumulator:
 
         The timestamp is milliseconds since 1970. Raises `RecordInvalid`, and then nothing changed.
         """
-        if value.__class__ is not bytes and value is not None:
-            value = checked_bytes("value", value)
-        if key.__class__ is not bytes and key is not None:
-            key = checked_bytes("key", key)
-        if timestamp.__class__ is not int or not 0 <= timestamp <= _LATEST:
-            timestamp = checked_timestamp(timestamp)
-        size = RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        section = None
-        if headers:
-            section = checked_headers(headers)
-            size += len(section)
+        value, key = checked_bytes("value", value), checked_bytes("key", key)
+        timestamp = checked_timestamp(timestamp)
+        section = checked_headers(headers) if headers else None
+        size = RECORD_OVERHEAD + sum(map(len, (value or b"", key or b"", section or b"")))
         queue = self._queues.get(partition)
         batch = None if queue is None else queue.open
         if batch is None or batch.size + size > self._batch_size:
             batch = self._open(partition, now)
         self.used += size
         return batch, batch.add(key, value, timestamp, section, size)
+
+    def shut(self, partition: TopicPartition, size: int) -> bool:
+        """Closes the open batch of a partition, for it to be sent, unless it has room for a record
+        with so many bytes of key and value; whether there was one to close."""
+        queue = self._queues.get(partition)
+        if queue is None or queue.open is None:
+            return False
+        if queue.open.size + RECORD_OVERHEAD + size <= self._batch_size:
+            return False
+        queue.close()
+        return True
 
     def _open(self, partition: TopicPartition, now: float) -> Batch:
         batch = Batch(partition, now)
@@ -153,11 +171,11 @@ class Accumulator:
             self._enqueue(batch)
         return batches
 
-    def _enqueue(self, batch: Batch) -> _Queue:
+    def _enqueue(self, batch: Batch) -> Queue:
         partition = batch.partition
         queue = self._queues.get(partition)
         if queue is None:
-            queue = _Queue(partition, self.sequences.of(partition))
+            queue = Queue(partition, self.sequences.of(partition))
             self._queues[partition] = queue
         queue.close()
         queue.waiting.append(batch)
@@ -193,7 +211,7 @@ class Accumulator:
                 first = due
         return first if first < _NEVER else None
 
-    def _due(self, queue: _Queue) -> float:
+    def _due(self, queue: Queue) -> float:
         """When the first batch of the queue has lingered, and waited after a failure, enough."""
         head = queue.waiting[0]
         if (
@@ -235,7 +253,7 @@ class Accumulator:
                 batches.append(head)
         return batches
 
-    def _take(self, queue: _Queue, head: Batch) -> bool:
+    def _take(self, queue: Queue, head: Batch) -> bool:
         """Take out what may be sent; False if that needs a producer id first."""
         state = queue.state
         if state.must_restart and not self.sequences.restart(state):
@@ -249,7 +267,7 @@ class Accumulator:
         head.is_outstanding = True
         return True
 
-    def _seal(self, queue: _Queue, batch: Batch) -> None:
+    def _seal(self, queue: Queue, batch: Batch) -> None:
         if batch is queue.open:
             queue.close()
         base_sequence = self.sequences.number(queue.state, batch)

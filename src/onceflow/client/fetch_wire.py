@@ -106,6 +106,12 @@ class FetchAnswer(NamedTuple):
     """Which broker would rather be asked; -1: this one."""
 
 
+def nothing_of(partition: TopicPartition) -> FetchAnswer:
+    """For a partition that is left out of an answer: a broker that slows its readers down (a quota)
+    answers so, with no partition at all."""
+    return FetchAnswer(partition, 0, -1, -1, -1, (), memoryview(b""), -1)
+
+
 class FetchAnswers(NamedTuple):
     """An answer; an error here is one of the whole request."""
 

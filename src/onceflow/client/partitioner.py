@@ -48,6 +48,19 @@ class StickyPartitioner:
         self._sticky[topic] = _Sticky(chosen)
         return chosen
 
+    def current(self, topic: str) -> int | None:
+        """Where the topic's records go as long as the batch that the last one went into takes them;
+        None when another place has to be chosen."""
+        sticky = self._sticky.get(topic)
+        if sticky is None or sticky.batch is None or not sticky.batch.is_open:
+            return None
+        return sticky.partition
+
+    def batch_of(self, topic: str) -> Batch | None:
+        """The batch that the topic's last record went into."""
+        sticky = self._sticky.get(topic)
+        return None if sticky is None else sticky.batch
+
     def landed(self, topic: str, batch: Batch) -> None:
         """The batch that a record went into for which `partition` was asked."""
         sticky = self._sticky.get(topic)

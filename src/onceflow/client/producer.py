@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from onceflow.client.accumulator import Accumulator, Limits
 from onceflow.client.batches import RECORD_OVERHEAD, ProducerIdAndEpoch
 from onceflow.client.cluster import Cluster
-from onceflow.client.errors import BufferFull, ClientError, NoSuchPartition, TransactionAborted
+from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
 from onceflow.client.model import TopicPartition
-from onceflow.client.partitioner import StickyPartitioner, partition_for_key
+from onceflow.client.partitioner import StickyPartitioner
+from onceflow.client.places import Places
 from onceflow.client.receipts import Receipt, TableReceipt, all_settled
 from onceflow.client.sender import Sender
 from onceflow.client.sequences import Sequences
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 Headers = Sequence[tuple[str, bytes | None]]
 _CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
+_REQUEST_BYTES: Final = 256 << 10
+"""A request of that size is well worth the trouble."""
+_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
 class Producer:
@@ -75,12 +79,17 @@ class Producer:
             max_in_flight=self.settings.max_in_flight_requests_per_connection,
         )
         self._accumulator = Accumulator(_limits(self.settings), self._sequences)
-        self._sticky = StickyPartitioner(self._rand, self.settings.batch_size)
+        sticky = StickyPartitioner(self._rand, self.settings.batch_size)
+        self._places = Places(self._cluster, sticky)
         self._machine = self._new_machine(name) if name is not None else None
         self._driver = TransactionDriver(self._cluster, self._clock)
         self._sender: Sender | None = None
         self._task: asyncio.Task[None] | None = None
         self._room = asyncio.Event()
+        self._buffer_memory = self.settings.buffer_memory
+        self._wall_ms = self._clock.wall_ms
+        self._full_batches = 0
+        self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
 
     def _new_machine(self, transactional_id: str) -> TransactionMachine:
         return TransactionMachine(
@@ -118,7 +127,7 @@ class Producer:
             await self.flush()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
+        self._task = self._sender = None
         self._cluster.close()
 
     async def __aenter__(self) -> Self:
@@ -145,27 +154,63 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Receipt:
-        """Gathers a record; the receipt says where it is. Raises `BufferFull` when there is no room
-        for `max.block.ms`, and in a transaction that has failed why it has."""
-        sender = self._running()
-        if self._accumulator.is_full:
+        """Gathers a record; the receipt says where it is. Records that one task sends to a
+        partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
+        and in a transaction that has failed why it has."""
+        sender, accumulator = self._sender, self._accumulator
+        if sender is None or sender.failure is not None:
+            self._running()
+        if accumulator.used >= self._buffer_memory:
             await self._wait_for_room()
+        if self._machine is not None:
+            self._check_transaction()
+        if timestamp_ms is None:
+            timestamp_ms = self._wall_ms()
+        number = self._places.likely(topic, key) if partition is None else partition
+        if number is not None:
+            # Nearly all records: to a partition that is being gathered for, so it is there.
+            found = accumulator.add(topic, number, key, value, timestamp_ms, headers)
+            if found is not None:
+                return _made(Receipt, found)
+        return await self._begin(topic, value, key, partition, timestamp_ms, headers)
+
+    async def _begin(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int,
+        headers: Headers,
+    ) -> Receipt:
+        """Gathers a record for which there may have to be a new batch."""
         size = (len(value) if value else 0) + (len(key) if key else 0)
-        place = await self._place(topic, key, partition, size)
+        is_free = key is None and partition is None
+        before = self._places.sticky.batch_of(topic) if is_free else None
+        place = await self._places.find(topic, key, partition, size)
+        accumulator = self._accumulator
+        if accumulator.shut(place if before is None else before.partition, size):
+            await self._give_way()
+        sender = self._running()
         self._check_transaction()
-        batch, index = self._accumulator.append(
-            place,
-            key,
-            value,
-            self._clock.wall_ms() if timestamp_ms is None else timestamp_ms,
-            headers,
-            self._clock.monotonic(),
-        )
-        if key is None and partition is None:
-            self._sticky.landed(topic, batch)
+        now = self._clock.monotonic()
+        batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
+        if is_free:
+            self._places.sticky.landed(topic, batch)
         if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
             sender.wake()
         return Receipt(batch, index)
+
+    async def _give_way(self) -> None:
+        """A batch is full. When one for each partition is, or enough for a request, it is the
+        sender's turn: else nothing would be sent to the broker, nor heard from it, as long as
+        somebody sends record after record."""
+        self._full_batches += 1
+        enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
+        if self._full_batches >= enough:
+            self._full_batches = 0
+            self._running().wake()
+            await asyncio.sleep(0)
 
     async def send_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
@@ -195,22 +240,10 @@ class Producer:
         sender.wake()
         return TableReceipt(batches)
 
-    async def _place(
-        self, topic: str, key: bytes | None, partition: int | None, size: int
-    ) -> TopicPartition:
-        partitions = self._cluster.known_partitions(topic)
-        if partitions is None:
-            partitions = len((await self._cluster.find_topic(topic)).partitions)
-        if partition is not None:
-            if not 0 <= partition < partitions:
-                raise NoSuchPartition(
-                    f"topic {topic!r} has no partition {partition}; it has {partitions}, counted "
-                    "from 0"
-                )
-            return TopicPartition(topic, partition)
-        if key is not None:
-            return TopicPartition(topic, partition_for_key(key, partitions))
-        return TopicPartition(topic, self._sticky.partition(topic, size, range(partitions)))
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has; raises `TopicNotFound`."""
+        self._running()
+        return len((await self._cluster.find_topic(topic)).partitions)
 
     async def _wait_for_room(self) -> None:
         limit_s = self.settings.max_block_ms / 1000
@@ -231,14 +264,14 @@ class Producer:
         """Returns when everything that was sent so far has an outcome; whether it is a good one is
         said by the receipts."""
         self._accumulator.flushing += 1
-        self._running().wake()
+        self._running().send_now()
         try:
             await all_settled(self._accumulator.incomplete())
         finally:
             self._accumulator.flushing -= 1
 
     def _running(self) -> Sender:
-        if self._sender is None or self._task is None:
+        if self._sender is None:
             raise WrongState("the producer is not started, or is closed: use it in `async with`")
         if self._sender.failure is not None:
             raise self._sender.failure
@@ -297,7 +330,7 @@ class Producer:
         """Nothing of the transaction will ever be seen."""
         machine = self._transactional()
         if machine.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
-            reason = TransactionAborted("the transaction was aborted before this was sent")
+            reason = TransactionAborted("the transaction was aborted before this was acknowledged")
             self._running().fail_waiting(reason)
             await all_settled(self._accumulator.incomplete())
         await self._end(machine.abort())

@@ -10,10 +10,9 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from onceflow.client.cluster import Cluster
-from onceflow.client.errors import AnswerMalformed
 from onceflow.client.fetch_errors import RangeUnavailable, RecordsUnreadable
 from onceflow.client.fetch_request import fetch, is_out_of_range, out_of_range, refusal
-from onceflow.client.fetch_wire import FetchAnswer
+from onceflow.client.fetch_wire import FetchAnswer, nothing_of
 from onceflow.client.model import TopicPartition
 from onceflow.client.range_reading import RangeReading
 from onceflow.client.settings import ReaderSettings
@@ -125,4 +124,4 @@ async def _ask(cluster: Cluster, reading: RangeReading, settings: ReaderSettings
         if answer.error:
             raise refusal(answer)
         return answer
-    raise AnswerMalformed(f"broker {leader} left partition {partition} out of its answer")
+    return nothing_of(partition)

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
 
-from onceflow.client.batches import Batch
+from onceflow.client.batches import Batch, Delivered
 from onceflow.errors import InvariantViolated
+
+_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
 class Delivery(NamedTuple):
@@ -21,51 +23,60 @@ class Delivery(NamedTuple):
     """The broker's, where the topic wants that; else -1."""
 
 
-class Receipt:
+class Receipt(NamedTuple):
     """Awaiting it gives the `Delivery`, or raises why there is none. It may be awaited by nobody or
     by many; the record counts either way."""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    batch: Batch
+    number: int
+    """Of the record in the batch."""
 
     @property
     def is_done(self) -> bool:
         """Whether awaiting it would not wait."""
-        return self._batch.locate(self._index)[0].is_done
+        return self.batch.locate(self.number)[0].is_done
 
     def __await__(self) -> Generator[Any, None, Delivery]:
-        batch, index = self._batch.locate(self._index)
-        while not batch.is_done:
-            yield from settled(batch).__await__()
-            batch, index = batch.locate(index)  # it may have been split
-        return _delivery(batch, index)
+        batch, number = self
+        if batch.outcome is None:
+            batch, number = batch.locate(number)
+            while not batch.is_done:
+                yield from settled(batch).__await__()
+                batch, number = batch.locate(number)  # it may have been split
+        outcome = batch.outcome
+        if outcome.__class__ is not Delivered:
+            return _delivery(batch, number)
+        # The same without a call: this is done for every record.
+        topic, partition = batch.partition
+        offset, timestamp = outcome
+        if offset >= 0:
+            offset += number
+        return _made(Delivery, (topic, partition, offset, timestamp))
 
 
-def _delivery(batch: Batch, index: int) -> Delivery:
+def _delivery(batch: Batch, number: int) -> Delivery:
     outcome = batch.outcome
     if isinstance(outcome, BaseException):
         raise outcome
     if outcome is None:
         raise InvariantViolated("a batch that is done has an outcome")
-    topic, partition = batch.partition
-    return Delivery(topic, partition, outcome.offset_of(index), outcome.timestamp)
+    return Delivery(*batch.partition, outcome.offset_of(number), outcome.timestamp)
 
 
 async def settled(batch: Batch) -> None:
     """Returns when the batch has an outcome, or was split."""
-    if batch.waiter is None:
-        batch.waiter = asyncio.get_running_loop().create_future()
-    # Shielded: one who stops waiting must not take the promise away from the others.
-    await asyncio.shield(batch.waiter)
+    # One for each who waits: who stops waiting must not take the promise away from the others.
+    told = asyncio.get_running_loop().create_future()
+    batch.waiters.append(told)
+    await told
 
 
 def tell(batch: Batch) -> None:
     """Wakes all who wait for the batch."""
-    if batch.waiter is not None and not batch.waiter.done():
-        batch.waiter.set_result(None)
+    waiters, batch.waiters = batch.waiters, []
+    for told in waiters:
+        if not told.done():
+            told.set_result(None)
 
 
 async def all_settled(batches: Iterable[Batch]) -> None:

@@ -39,6 +39,7 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
 
 _FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
 _DONE: Final = Answer(0)
@@ -67,6 +68,7 @@ class Sender:
         self._policy = settings.retry if machine is None else settings.transactional_retry
         self._news = asyncio.Event()
         self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._setbacks: dict[object, int] = {}
         self._links: dict[int, Connection] = {}
         self._trouble: ClientError | None = None
         self.failure: ClientError | None = None
@@ -76,6 +78,11 @@ class Sender:
 
     def wake(self) -> None:
         """Something has changed: look again."""
+        self._news.set()
+
+    def send_now(self) -> None:
+        """As `wake`, for those who wait for it: without a turn of the loop in between."""
+        self._send_ready()
         self._news.set()
 
     async def run(self) -> None:
@@ -104,17 +111,21 @@ class Sender:
     def _spawn(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Starts something unless it is under way; when it has ended, all is looked at again."""
         if name not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._trying(work))
+            task = asyncio.get_running_loop().create_task(self._trying(name, work))
             self._tasks[name] = task
             task.add_done_callback(partial(self._ended, name))
 
-    async def _trying(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """What fails is tried again after a pause, as long as there is something to send."""
+    async def _trying(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What fails is tried again as long as there is something to send, after pauses that grow
+        while it goes on failing."""
         try:
             await work()
         except ClientError as error:
             self._trouble = error
-            await asyncio.sleep(self._pause(1))
+            self._setbacks[name] = self._setbacks.get(name, 0) + 1
+            await asyncio.sleep(self._pause(self._setbacks[name]))
+        else:
+            self._setbacks.pop(name, None)
 
     def _ended(self, name: object, task: asyncio.Task[None]) -> None:
         self._tasks.pop(name, None)
@@ -132,8 +143,13 @@ class Sender:
         return longest * self._rand.uniform(0.8, 1.2)
 
     async def _learn(self) -> None:
-        topics = {batch.partition.topic for batch in self._accumulator.incomplete()}
-        await self._cluster.metadata(topics)
+        partitions = {batch.partition for batch in self._accumulator.incomplete()}
+        await self._cluster.metadata({each.topic for each in partitions})
+        for each in partitions:
+            if self._cluster.known_leader(each) is None:
+                # Else it would be asked for again at once, and again, until there is one.
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+                raise BrokerError(code, ApiKey.METADATA.name, f"partition {each}")
 
     async def _connect(self, leader: int) -> None:
         try:
@@ -256,8 +272,9 @@ class Sender:
 
     def _take_in(self, batch: Batch, answer: ProduceAnswer) -> None:
         _, code, base_offset, append_time, log_start, _ = answer
+        retry_at = self._retry_at(batch) if code else 0.0
         verdict = self._accumulator.answered(
-            batch, Answer(code, base_offset, append_time, log_start), self._retry_at(batch)
+            batch, Answer(code, base_offset, append_time, log_start), retry_at
         )
         if not code:
             self._trouble = None

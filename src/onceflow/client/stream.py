@@ -29,6 +29,9 @@ LARGEST_ANSWER: Final = 256 << 20
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
 _WORTH_JOINING: Final = 64 << 10
 """Bytes up to which one write of a copy is cheaper than one of several parts."""
+_MOST_SPARE: Final = 2
+_MOST_LENT: Final = 4
+"""Large answers whose memory may be used again: so many are read, or waited for, at a time."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -68,6 +71,9 @@ class Stream(asyncio.BufferedProtocol):
         self._correlation_id = 0
         self._scratch = Scratch()
         self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
+        self._lent: list[bytearray] = []
+        """Memory of large answers that somebody reads."""
+        self._has_lent = False
 
     # --- the transport's side -------------------------------------------------------------------
 
@@ -84,6 +90,22 @@ class Stream(asyncio.BufferedProtocol):
         except FrameTooLarge:
             kind = AnswerMalformed if self.has_answered else NotKafka
             self.fail(kind, f"{self.address} {_what_it_speaks(bytes(self._scratch.view[:4]))}")
+        if self._has_lent:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """The newest answer stays with whoever reads it; older ones that nobody reads any more give
+        their memory to the next: what is new to a process costs more than receiving into it."""
+        self._has_lent = False
+        spare = self._scratch.spare
+        if spare and spare[-1] is self._lent[-1]:
+            spare.pop()  # the reader of frames takes it for done with
+        still_read: list[bytearray] = []
+        for each in self._lent:
+            (spare if _is_free(each) else still_read).append(each)
+        spare.sort(key=len)
+        del spare[:-_MOST_SPARE]
+        self._lent = still_read[-_MOST_LENT:]
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc is not None else ""
@@ -167,7 +189,7 @@ class Stream(asyncio.BufferedProtocol):
         waiter = self._waiters.popleft()
         if waiter.answer.done():  # who waited may have been cancelled
             return True
-        body = memoryview(bytes(frame[INT32.size :]))
+        body = self._kept(frame)[INT32.size :]
         if waiter.head.answer_has_tags:
             try:
                 body = body[skip_tags(body, 0) :]
@@ -178,6 +200,15 @@ class Stream(asyncio.BufferedProtocol):
                 return True
         waiter.answer.set_result(body)
         return True
+
+    def _kept(self, frame: memoryview) -> memoryview:
+        """The frame for good; one that has memory of its own is not copied."""
+        own = frame.obj
+        if own is self._scratch.view.obj or not isinstance(own, bytearray):
+            return memoryview(bytes(frame))
+        self._lent.append(own)
+        self._has_lent = True
+        return frame.toreadonly()
 
     def _set_alarm(self, deadline: float) -> None:
         if self._alarm is not None:
@@ -196,6 +227,15 @@ class Stream(asyncio.BufferedProtocol):
             RequestTimedOut,
             f"{self.address} did not answer {first.head.name} within {first.limit_s:g} s",
         )
+
+
+def _is_free(memory: bytearray) -> bool:
+    """Whether there is no view of it any more: only then can its length be changed."""
+    try:
+        memory.append(memory.pop())
+    except BufferError:
+        return False
+    return True
 
 
 def _what_it_speaks(start: bytes) -> str:

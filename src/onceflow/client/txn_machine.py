@@ -7,9 +7,9 @@ time; closing one before its end counts as an answer that was lost.
 
 Both protocols are spoken. Since `transaction.version` 2 every transaction has an epoch of its own,
 which the answer to its end brings; before, transactions share one, and a copy of an EndTxn that is
-still under way could end the next one: so after any doubt, and after every abort, the older
-protocol goes on with a new epoch. Whenever (producer id, epoch) changes, sequences restart at 0;
-as long as it does not, they go on.
+still under way could end the next one, a copy of a TxnOffsetCommit set its offsets back: so after
+any doubt, and after every abort, the older protocol goes on with a new epoch. Whenever (producer
+id, epoch) changes, sequences restart at 0; as long as it does not, they go on.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ class TransactionMachine:
         self._has_begun = False
         """A broker may know of the open transaction: it takes an EndTxn to end it."""
         self._is_adopted = False
+        self._has_copies = False
+        """A copy of something that was asked in the open transaction may still be under way."""
         self._groups: set[str] = set()
+        self._groups_with_copies: set[str] = set()
         self._clock = clock
         self._asker = Asker(clock, rand, policy)
 
@@ -106,7 +109,8 @@ class TransactionMachine:
         self._move(Event.BEGIN)
         self.partitions.clear()
         self._groups.clear()
-        self._has_begun = self._is_adopted = False
+        self._groups_with_copies.clear()
+        self._has_begun = self._is_adopted = self._has_copies = False
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether a batch may go to this partition now: its request is taken for sent. False: it
@@ -153,27 +157,32 @@ class TransactionMachine:
         added = {each for each, code in asked.answer.partitions if not code}
         self.partitions |= added
         self._has_begun = self._has_begun or bool(added) or asked.is_doubtful
+        self._has_copies = self._has_copies or asked.is_doubtful
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
 
     def commit_offsets(
         self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> Operation[None]:
-        """Offsets that hold if the transaction is committed."""
+        """Offsets that hold if the transaction is committed. Raises `AbortableError` when a late
+        copy of an earlier call could set them back."""
         self._move(Event.SEND)
         if not offsets:
             return
+        if member.group_id in self._groups_with_copies:
+            message = f"a copy of earlier offsets of group {member.group_id!r} may be under way"
+            raise self._fail(Event.TROUBLE, AbortableError(message))
         try:
             if not self.has_own_epochs and member.group_id not in self._groups:
-                request = AddOffsets(self.identity, member.group_id)
-                yield from self._ask_in_transaction(request)
+                joining = AddOffsets(self.identity, member.group_id)
+                yield from self._ask_in_transaction(joining)
                 self._groups.add(member.group_id)
             self._has_begun = True
             versions = versions_for(ApiKey.TXN_OFFSET_COMMIT, self.transaction_version)
             pairs = tuple(offsets.items())
-            yield from self._ask_in_transaction(
-                TxnOffsetCommit(self.identity, member, pairs, versions)
-            )
+            request = TxnOffsetCommit(self.identity, member, pairs, versions)
+            if (yield from self._ask_in_transaction(request)):
+                self._groups_with_copies.add(member.group_id)
         except GeneratorExit:
             # Nobody could say whether a commit would have them in it.
             self._fail(Event.TROUBLE, AbortableError("committing offsets was cut short"))
@@ -240,7 +249,8 @@ class TransactionMachine:
             raise
         asked = asked._replace(is_doubtful=asked.is_doubtful or was_doubtful)
         if asked.error is None:
-            renew = asked.is_doubtful and not self.has_own_epochs
+            # Under the same epoch a late copy would be taken for a part of the next transaction.
+            renew = (asked.is_doubtful or self._has_copies) and not self.has_own_epochs
             yield from self._ended(asked.answer, Event.COMMITTED, renew=renew)
             return
         waited = self._clock.monotonic() - began
@@ -305,11 +315,14 @@ class TransactionMachine:
                 producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
             )
 
-    def _ask_in_transaction(self, request: Request) -> Operation[None]:
+    def _ask_in_transaction(self, request: Request) -> Operation[bool]:
+        """Whether a copy of what was done may still be under way."""
         asked = yield from self._asker.ask(request)
         self._has_begun = self._has_begun or asked.error is None or asked.is_doubtful
+        self._has_copies = self._has_copies or asked.is_doubtful
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
+        return asked.is_doubtful
 
     # --- the table ------------------------------------------------------------------------------
 

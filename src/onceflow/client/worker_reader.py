@@ -15,9 +15,15 @@ from typing import TYPE_CHECKING, Self
 
 from onceflow.client.errors import Action, BrokerError, ClientError, action_for
 from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
-from onceflow.client.fetch_wire import FetchAnswer, FetchFrom, read_fetch, write_fetch
-from onceflow.client.isolation import PartitionFilter
+from onceflow.client.fetch_wire import (
+    FetchAnswer,
+    FetchFrom,
+    nothing_of,
+    read_fetch,
+    write_fetch,
+)
 from onceflow.client.model import EARLIEST, LATEST, TopicPartition
+from onceflow.client.range_reading import RangeReading
 from onceflow.client.retry import Backoff
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.txn_asking import is_worth_it
@@ -26,7 +32,7 @@ from onceflow.client.worker_cluster import BlockingCluster, understood
 from onceflow.client.worker_socket import BlockingConnection
 from onceflow.client.worker_wire import read_list_offsets, write_list_offsets
 from onceflow.errors import MessageMalformed, RecordError
-from onceflow.records.batch import StoredBatch, iter_stored
+from onceflow.records.batch import StoredBatch
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.rand import Rand, RealRand
 from onceflow.wire.api import ApiKey
@@ -141,8 +147,8 @@ class _Fetching:
         self._cluster = reader._cluster
         self._clock = reader._clock
         self._place = place
-        self._end = end
-        self._filter = PartitionFilter(start, read_committed=self._settings.read_committed)
+        committed = self._settings.read_committed
+        self._range = RangeReading(place, start, end, read_committed=committed)
         self._backoff = Backoff(self._settings.retry, reader._rand)
         self._deadline = 0.0
         self._asked: tuple[BlockingConnection, int] | None = None
@@ -153,21 +159,22 @@ class _Fetching:
 
     def next(self) -> tuple[list[StoredBatch], int] | None:
         """Batches, and the offset from which on their records are wanted; None at the end."""
-        while self._filter.position < self._end:
+        while not self._range.is_done:
             try:
                 answer = self._fetch()
                 self._check(answer)
             except ClientError as error:
                 self._pause(error)
                 continue
-            self._ends = answer.last_stable_offset, answer.high_watermark
-            first = self._filter.position
-            batches = self._visible(answer)
-            if self._filter.position > first:
+            if answer.high_watermark >= 0:
+                self._ends = answer.last_stable_offset, answer.high_watermark
+            first = self._range.position
+            batches = self._range.take(answer)
+            if self._range.position > first:
                 self._went_on()
             elif self._clock.monotonic() >= self._deadline:
                 raise self._unavailable("nothing came")
-            if self._filter.position < self._end:
+            if not self._range.is_done:
                 self._ask_ahead()
             if batches:
                 return batches, first
@@ -197,16 +204,16 @@ class _Fetching:
         error, partitions = read_fetch(version, buffer)
         if error:
             raise BrokerError(error, ApiKey.FETCH.name, f"partition {self._place}")
-        if len(partitions) != 1 or partitions[0].partition != self._place:
+        if any(each.partition != self._place for each in partitions):
             raise MessageMalformed("not the partition that was asked for")
-        return partitions[0]
+        return partitions[0] if partitions else nothing_of(self._place)
 
     def _ask(self) -> tuple[BlockingConnection, int]:
         settings = self._settings
         connection = self._cluster.leader(self._place, self._deadline)
         version = connection.version_of(ApiKey.FETCH, SPOKEN[ApiKey.FETCH])
         wanted = FetchFrom(
-            self._place.partition, self._filter.position, settings.max_partition_fetch_bytes
+            self._place.partition, self._range.position, settings.max_partition_fetch_bytes
         )
         body = write_fetch(
             version,
@@ -232,24 +239,9 @@ class _Fetching:
         earliest, latest = self._reader.ends(*self._place)
         raise OffsetOutOfRange(
             self._place,
-            f"there is no offset {self._filter.position}; it holds the offsets from {earliest} up "
+            f"there is no offset {self._range.position}; it holds the offsets from {earliest} up "
             f"to {latest}",
         )
-
-    def _visible(self, answer: FetchAnswer) -> list[StoredBatch]:
-        self._filter.begin(answer.aborted)
-        try:
-            return list(self._filter.visible(self._wanted(iter_stored(answer.records))))
-        except RecordError as error:
-            raise RecordsUnreadable.of(self._place, self._filter.position, error) from error
-
-    def _wanted(self, batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
-        """Those below the end; behind it the broker may send more."""
-        for batch in batches:
-            if batch.header.base_offset >= self._end:
-                self._filter.position = max(self._filter.position, self._end)
-                return
-            yield batch
 
     def _pause(self, error: ClientError) -> None:
         pause_s = self._backoff.next_s()
@@ -265,6 +257,6 @@ class _Fetching:
         if self._ends is not None:
             why = f"committed data ends at {self._ends[0]}, the log at {self._ends[1]}; {why}"
         return RangeUnavailable(
-            f"partition {self._place}: nothing of the offsets from {self._filter.position} up to "
-            f"{self._end} could be read for {limit_s:g} s ({why})"
+            f"partition {self._place}: nothing of the offsets from {self._range.position} up to "
+            f"{self._range.end} could be read for {limit_s:g} s ({why})"
         )

@@ -5,6 +5,8 @@ Every client in every language must agree on this, or one key lands in two parti
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceflow.errors import ColumnsMalformed
@@ -13,23 +15,37 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SEED = 0x9747B28C
-_M = 0x5BD1E995
-_R = 24
-_MASK = 0xFFFFFFFF
 _POSITIVE = 0x7FFFFFFF
+
+
+class _Words(dict[int, Callable[[bytes], tuple[int, ...]]]):
+    """Reads so many whole words from the start of a key."""
+
+    def __missing__(self, count: int) -> Callable[[bytes], tuple[int, ...]]:
+        read = struct.Struct(f"<{count}I").unpack_from
+        if count < _KEPT:
+            self[count] = read
+        return read
+
+
+_KEPT = 256
+_WORDS = _Words()
 
 
 def murmur2(key: bytes) -> int:
     """The hash as an unsigned 32-bit number."""
+    # Numbers stand where names would be looked up for every word; bits above 32 that only go into
+    # products and sums are cut off once, at the end.
     length = len(key)
     h = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        k = int.from_bytes(key[start : start + 4], "little") * _M & _MASK
-        h = (h * _M & _MASK) ^ ((k ^ k >> _R) * _M & _MASK)
-    if whole < length:
-        h = (h ^ int.from_bytes(key[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
+    count = length >> 2
+    if count:
+        for k in _WORDS[count](key):
+            k = k * 0x5BD1E995 & 0xFFFFFFFF
+            h = (h * 0x5BD1E995 ^ (k ^ k >> 24) * 0x5BD1E995) & 0xFFFFFFFF
+    if length & 3:
+        h = (h ^ int.from_bytes(key[count << 2 :], "little")) * 0x5BD1E995 & 0xFFFFFFFF
+    h = (h ^ h >> 13) * 0x5BD1E995 & 0xFFFFFFFF
     return h ^ h >> 15
 
 

@@ -71,22 +71,21 @@ def write_section(
     `headers` has what `write_headers` made, by the number of the record.
     """
     base_timestamp = timestamps[0] if timestamps else 0
-    varint = _VARINTS
+    varint, last = _VARINTS, base_timestamp
+    fronts = _FRONTS[0]
     parts = [_ROOM]
     for number, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
-        body = b"".join(
-            (
-                b"\0",  # attributes
-                varint[timestamp - base_timestamp],
-                varint[number],
-                _NULL if key is None else varint[len(key)],
-                key or b"",
-                _NULL if value is None else varint[len(value)],
-                value or b"",
-                headers.get(number, b"\0") if headers else b"\0",
-            )
-        )
-        parts += (varint[len(body)], body)
+        if timestamp != last:  # most records come in the same millisecond as the one before
+            last, fronts = timestamp, _FRONTS[timestamp - base_timestamp]
+        front = fronts[number]
+        name = _NULL if key is None else varint[len(key)] + key
+        if value is None:
+            length, value = _NULL, b""
+        else:
+            length = varint[len(value)]
+        tail = headers.get(number, _NO_HEADERS) if headers else _NO_HEADERS
+        size = len(front) + len(name) + len(length) + len(value) + len(tail)
+        parts += (varint[size], front, name, length, value, tail)
     return bytearray().join(parts)
 
 
@@ -136,7 +135,35 @@ class _Varints(dict[int, bytes]):
         return encoded
 
 
+class _Fronts(dict[int, bytes]):
+    """What stands in front of the key of a record with a given time, by its number in the batch:
+    attributes, time and number."""
+
+    def __init__(self, timestamp_delta: int) -> None:
+        self._start = b"\0" + _VARINTS[timestamp_delta]
+
+    def __missing__(self, number: int) -> bytes:
+        front = self._start + _VARINTS[number]
+        if number < _KEPT_NUMBERS:
+            self[number] = front
+        return front
+
+
+class _FrontsByTime(dict[int, _Fronts]):
+    """Those of the first few milliseconds of a batch are kept: nearly all records come in them."""
+
+    def __missing__(self, timestamp_delta: int) -> _Fronts:
+        fronts = _Fronts(timestamp_delta)
+        if 0 <= timestamp_delta < _KEPT_MILLISECONDS:
+            self[timestamp_delta] = fronts
+        return fronts
+
+
 _KEPT = 1 << 14
+_KEPT_NUMBERS = 1024
+_KEPT_MILLISECONDS = 16
 _VARINTS = _Varints()
+_FRONTS = _FrontsByTime()
 _NULL = b"\x01"
+_NO_HEADERS = b"\0"
 _ROOM = bytes(HEADER_SIZE)

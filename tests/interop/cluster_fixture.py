@@ -1,0 +1,24 @@
+"""Three nodes of Apache Kafka, once for the whole session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tools.apache_kafka import ApacheKafkaCluster
+
+
+@pytest.fixture(scope="session")
+def three_nodes(
+    kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApacheKafkaCluster]:
+    """Their coordinators have begun to work."""
+    # Only here: all tests of this directory load this module, and few need the rest.
+    from tests.interop.cluster_world import SETTINGS, wake_up
+
+    directory = tmp_path_factory.mktemp("three-nodes")
+    with ApacheKafkaCluster(kafka_jars, directory, properties=SETTINGS) as cluster:
+        wake_up(cluster)
+        yield cluster

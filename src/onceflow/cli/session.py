@@ -60,7 +60,7 @@ def all_settings(
 
 
 @contextmanager
-def connected(bootstrap: str, given: Sequence[str] | None) -> Iterator[Session]:
+def connected(bootstrap: str, given: Sequence[str] | None = None) -> Iterator[Session]:
     """For a command that moves no records. Raises `InvalidSetting`, and what `Cluster.connect`
     does; closes all connections at the end."""
     with connected_by(ClientSettings.of(all_settings(bootstrap, given))) as session:

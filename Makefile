@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-tests run check test test-ours test-interop long bench crash kill lock clean
+.PHONY: help setup setup-tests run check test test-ours test-interop test-spark long bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -36,13 +36,16 @@ check: setup-tests
 
 # Tests with programs that others wrote mostly wait for them, so they run beside the others.
 test: check
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-ours test-interop
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-interop test-spark test-ours
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
 test-ours:
-	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop
+	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop --ignore=tests/spark
 test-interop:
 	$(PYTEST) tests/interop
+# One process has one Spark, and tests/interop has one with other settings.
+test-spark:
+	$(PYTEST) tests/spark
 
 long: setup-tests
 	$(PYTEST) -m long
@@ -52,13 +55,16 @@ bench: setup
 	$(VENV)/python bench/log.py
 	$(VENV)/python -m bench.broker
 	$(VENV)/python -m bench.transactions
+	$(VENV)/python -m bench.client
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
 	$(VENV)/python -m tests.sim.txn_campaign
+	$(VENV)/python -m tests.sim.client_campaign --seeds 300
 
 kill: setup-tests
 	$(VENV)/python -m tests.kill.campaign --kills 100
+	$(VENV)/python -m tests.kill.client_campaign --kills 20
 
 # Universal locks: one file for all supported versions of Python.
 LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

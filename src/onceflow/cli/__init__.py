@@ -32,7 +32,9 @@ COMMANDS: Final = {
         "onceflow.cli.transactions", "app", "List, describe, find and abort transactions."
     ),
     "run": LazyCommand(
-        "onceflow.cli.run", "run", "Run a pipeline: topics through Spark to a topic, exactly once."
+        "onceflow.cli.run_pipeline",
+        "run",
+        "Run a pipeline: topics through Spark to a topic, exactly once.",
     ),
     "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
     "demo": LazyCommand(

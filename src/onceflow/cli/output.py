@@ -46,7 +46,11 @@ def print_message(label: str, text: str, **style: Any) -> None:
     """A message on standard error; a terminal gets it with no word cut in two."""
     label = f"{label:<{_LABEL}}"
     if sys.stderr.isatty():
-        text = "\n".join(_wrapped(label + text, " " * _LABEL))[len(label) :]
+        first, *others = text.split("\n")
+        lines = _wrapped(label + first, " " * _LABEL)
+        for each in others:
+            lines += _wrapped(each, " " * (_LABEL + 2)) or [""]
+        text = "\n".join(lines)[len(label) :]
     typer.echo(typer.style(label, **style) + text, err=True)
 
 

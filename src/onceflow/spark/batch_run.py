@@ -1,0 +1,301 @@
+"""One batch, one transaction: begin, let the tasks write, check, commit with ledger and offsets.
+
+Any failure leads to a new epoch, in which all tasks run again: in place while the query is wanted,
+else at the next start. A commit that is refused or not answered is never taken for the one or the
+other: it is asked about again, and the ledger is. Whoever is fenced stops and does not fight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from onceflow.client.errors import (
+    AbortableError,
+    BrokerError,
+    ClientError,
+    FatalProducerError,
+    Fenced,
+    UnknownOutcome,
+)
+from onceflow.client.finisher import Finisher
+from onceflow.client.model import TopicPartition
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transfer import OpenTransaction
+from onceflow.client.txn_requests import OffsetToCommit
+from onceflow.client.txn_states import State
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.spark import batch_run_points as points
+from onceflow.spark.batch_run_reports import check_reports
+from onceflow.spark.claims import ClaimBook
+from onceflow.spark.identity import SinkIdentity
+from onceflow.spark.ledger import Entry, Planned, Verdict, decide
+from onceflow.spark.sink_errors import (
+    BatchFailed,
+    BatchTimedOut,
+    CommitUnclear,
+    ReportsWrong,
+    SinkError,
+    SinkFenced,
+)
+from onceflow.spark.sink_topics import Topics
+from onceflow.spark.writing import Report
+from onceflow.wire.error_code import ErrorCode
+
+TRIES: Final = 3
+"""So often a batch is tried within one start of the query."""
+TIMEOUTS: Final = 2
+"""So often it may take longer than its transaction."""
+_PARTING_MS: Final = 2000
+_LONGEST_TEXT: Final = 3000
+_NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+class JobFailed(SinkError):
+    """The tasks of a batch did not all succeed; its cause is what Spark raised."""
+
+
+def brief(error: BaseException) -> str:
+    """Without the stack of the JVM, which fills pages."""
+    text = str(error).split("\n\tat ")[0].strip()
+    return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """What is to be written, and how."""
+
+    planned: Planned
+    source_offsets: Mapping[TopicPartition, int]
+    run: Callable[[OpenTransaction], list[Report]]
+    """Lets the tasks write under the transaction."""
+    is_wanted: Callable[[], bool]
+    """False once the query is stopped."""
+
+
+class BatchWriter:
+    """Writes the batches of one run of a query, one after the other."""
+
+    def __init__(
+        self,
+        identity: SinkIdentity,
+        settings: ProducerSettings,
+        topics: Topics,
+        book: ClaimBook,
+        *,
+        forgets_after_ms: int,
+        clock: Clock | None = None,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._topics = topics
+        self._book = book
+        self._forgets_after_ms = forgets_after_ms
+        self._clock = clock or RealClock()
+        self._finisher = Finisher(settings)
+        self._entry: Entry | None = None
+        self._is_settled = False
+        self._opened: OpenTransaction | None = None
+        self._adopted_by: str | None = None
+
+    def close(self) -> None:
+        self._finisher.close()
+
+    # --- the ledger -----------------------------------------------------------------------------
+
+    def glance(self) -> Entry | None:
+        """What the ledger says before anybody is fenced; more may be on its way."""
+        return self._read(require_stable=False)
+
+    def settle(self) -> None:
+        """Ends whatever was open under this name, fences whoever else writes under it, and only
+        then looks what is committed."""
+        self._finisher.init()
+        self._look()
+
+    def adopt(self, query_id: str) -> None:
+        """Takes over a ledger that other queries have left: what they committed does not count."""
+        self._adopted_by = query_id
+        if self._is_settled:
+            self._look()
+
+    def _look(self) -> None:
+        self._entry = self._read(require_stable=True)
+        self._is_settled = True
+
+    def _read(self, *, require_stable: bool) -> Entry | None:
+        place = self._identity.ledger
+        found = self._finisher.committed_offsets(
+            self._identity.ledger_group, [place], require_stable=require_stable
+        )[place]
+        entry = None if found is None else Entry.from_metadata(found.metadata)
+        is_foreign = entry is not None and self._adopted_by not in (None, entry.query_id)
+        return None if is_foreign else entry
+
+    @property
+    def committed_rows(self) -> int:
+        """Of the batch that was committed last."""
+        return 0 if self._entry is None else self._entry.rows
+
+    def group_offsets(
+        self, places: Iterable[TopicPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, int]:
+        """How far the source offsets of this name have come, where there are any."""
+        found = self._finisher.committed_offsets(
+            self._identity.group, places, require_stable=require_stable
+        )
+        return {place: each.offset for place, each in found.items() if each is not None}
+
+    # --- a batch --------------------------------------------------------------------------------
+
+    def write(self, job: BatchJob) -> int | None:
+        """The number of rows; None when the batch is committed already, and was not run.
+
+        Raises `LedgerConflict`, `SinkFenced`, `BatchFailed`, `BatchTimedOut`, `CommitUnclear`, and
+        `JobFailed` when it failed and the query is not wanted any more.
+        """
+        timeouts = 0
+        for left in reversed(range(TRIES)):
+            if self.verdict(job.planned) is Verdict.SKIP:
+                return None
+            began = self._clock.monotonic()
+            try:
+                return self._attempt(job)
+            except (JobFailed, ReportsWrong, AbortableError) as error:
+                self._give_up(job, error)
+                is_late = (self._clock.monotonic() - began) * 1000 >= self._timeout_ms
+                timeouts += is_late
+                self._raise_if_hopeless(job, error, left, timeouts)
+            except FatalProducerError as error:
+                raise self._fenced(error) from error
+        raise BatchFailed("the last try has failed without saying so")
+
+    def verdict(self, planned: Planned) -> Verdict:
+        """Raises `LedgerConflict`, or `SinkFenced`."""
+        self._be_sure()
+        return decide(self._entry, planned, self._forgets_after_ms)
+
+    def _be_sure(self) -> None:
+        """After a commit that was refused the ledger knows whether it was done all the same. In the
+        older protocol a batch begins with Init, which succeeds for somebody who was fenced, too."""
+        if self._opened is not None and not self._opened.has_own_epoch:
+            is_used = self._opened.identity == self._finisher.identity
+            if is_used and self._is_settled and self.glance() != self._entry:
+                raise self._fenced(
+                    Fenced("batches were committed that this driver has not written")
+                )
+            if is_used:
+                self.settle()
+        if not self._is_settled:
+            self._look()
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._settings.transaction_timeout_ms
+
+    def _attempt(self, job: BatchJob) -> int:
+        layout = self._topics.refresh()
+        # Never empty: an abort has to be told to the broker, who says whether we are fenced.
+        opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
+        self._opened = opened
+        self._topics.may_grow = opened.has_own_epoch
+        self._book.open((opened.producer_id, opened.producer_epoch))
+        try:
+            reports = job.run(replace(opened, claims=()))
+        except Exception as error:
+            raise JobFailed(brief(error)) from error
+        finally:
+            self._book.close()
+        rows = check_reports(reports, self._book.owners)
+        points.reached("before offsets")
+        entry = Entry(job.planned.query_id, job.planned.batch_id, job.planned.digest, rows)
+        self._commit_offsets(job, entry)
+        points.reached("before EndTxn")
+        self._commit()
+        points.reached("after EndTxn")
+        self._entry, self._is_settled = entry, True
+        return rows
+
+    def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
+        ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
+        self._finisher.commit_offsets(self._identity.group, ends)
+        ledger = OffsetToCommit(entry.batch_id, entry.to_metadata())
+        self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
+
+    def _commit(self) -> None:
+        self._is_settled = False
+        try:
+            self._finisher.commit()
+        except UnknownOutcome:
+            try:
+                self._finisher.resolve()
+            except UnknownOutcome as error:
+                raise CommitUnclear(
+                    f"{error}. The broker could not be reached for too long; when the query is "
+                    "started again, the ledger tells whether the batch was committed"
+                ) from error
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def _give_up(self, job: BatchJob, error: SinkError | ClientError) -> None:
+        """Aborts; for a query that is not wanted any more only as far as it goes quickly."""
+        if not job.is_wanted():
+            self._part()
+            raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
+        if self._finisher.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            return
+        try:
+            self._finisher.abort()
+        except FatalProducerError as fatal:
+            raise self._fenced(fatal) from fatal
+        except AbortableError as unanswered:
+            raise BatchFailed(
+                f"the batch failed ({brief(error)}) and could not be aborted: {unanswered}. Start "
+                "the query again when the broker can be reached"
+            ) from error
+
+    def _part(self) -> None:
+        """Readers of the output wait for an open transaction: it is better ended than left to
+        time out, but stopping must not take long."""
+        is_open = self._finisher.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        if self._opened is None or not is_open:
+            return
+        hasty = replace(
+            self._settings, delivery_timeout_ms=_PARTING_MS, request_timeout_ms=_PARTING_MS
+        )
+        with Finisher.of(self._opened, hasty) as finisher:
+            try:
+                finisher.abort()
+            except ClientError:
+                return  # the next start, or time, ends it
+
+    def _raise_if_hopeless(
+        self, job: BatchJob, error: SinkError | ClientError, left: int, timeouts: int
+    ) -> None:
+        batch = f"batch {job.planned.batch_id}"
+        final = [each.message for each in self._book.failures if each.is_final]
+        if final:
+            raise BatchFailed(f"{batch} cannot be written: {final[0]}") from error
+        if timeouts >= TIMEOUTS:
+            raise BatchTimedOut(
+                f"{batch} took longer than its transaction may last ({self._timeout_ms} ms), "
+                f"{timeouts} times. Give transaction_timeout_ms more (the broker's "
+                "transaction.max.timeout.ms is the limit), or make batches smaller "
+                f"(maxOffsetsPerTrigger). The last error was {brief(error)}"
+            ) from error
+        cause = error.__cause__
+        is_forbidden = isinstance(cause, BrokerError) and cause.code in _NOT_ALLOWED
+        if left == 0 or is_forbidden:
+            told = [each.message for each in self._book.failures] or [brief(error)]
+            tries = "" if is_forbidden else f" after {TRIES} tries"
+            raise BatchFailed(f"{batch} could not be written{tries}: {told[0]}") from error
+
+    def _fenced(self, error: FatalProducerError) -> SinkError:
+        if isinstance(error, Fenced):
+            return SinkFenced(
+                f"{error}. Another driver writes as {self._identity.name!r}, or, with a broker of "
+                "the older protocol, a transaction timed out. This query stops; what it had not "
+                "committed is written by the other one, or at the next start"
+            )
+        return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")

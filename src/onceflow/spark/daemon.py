@@ -1,0 +1,43 @@
+"""The daemon that Spark forks its Python workers off, with what they need loaded before the fork.
+
+A worker then starts in milliseconds and shares compiled kernels with the others; and the garbage
+collection that follows every task does not go through them again (`gc.freeze`). Chosen by
+`spark.python.daemon.module`.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from pyspark import daemon
+
+
+def preload() -> None:
+    """Everything that tasks of source and sink use. Nothing here may start a thread or open a
+    connection: neither survives a fork."""
+    import pyarrow as pa
+
+    from onceflow.client import fetched, worker, worker_reader
+    from onceflow.records.batch import iter_stored
+    from onceflow.records.columns import decode, encode_all
+    from onceflow.records.murmur2 import partitions_for_keys
+    from onceflow.spark import arrow_pipeline_task, reading, writing
+
+    row = pa.record_batch({"value": pa.array([b"x"])})
+    (batch,) = encode_all(row, max_batch_bytes=1 << 10, now_ms=0)
+    decode(list(iter_stored(batch.buffer)))
+    partitions_for_keys(pa.array([b"x"]), 2)
+    del fetched, worker, worker_reader, reading, writing, arrow_pipeline_task
+
+
+def main() -> None:
+    preload()
+    gc.collect()
+    gc.freeze()
+    manager: Any = daemon.manager
+    manager()
+
+
+if __name__ == "__main__":
+    main()

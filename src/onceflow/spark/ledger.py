@@ -1,0 +1,153 @@
+"""What was committed last, kept where it is committed: in the transaction of the batch itself.
+
+An entry is the metadata of an offset commit on a partition that nobody writes to, in a group of its
+own. After Init has settled whatever was open, it tells for sure whether a batch was committed;
+`decide` says what follows, as one table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from onceflow.spark.sink_errors import LedgerConflict, LedgerMalformed
+
+KIND: Final = "onceflow ledger"
+FORMAT: Final = 1
+
+
+class Entry(NamedTuple):
+    """A batch that was committed."""
+
+    query_id: str
+    batch_id: int
+    digest: str
+    """Of the source offsets at which the batch ends."""
+    rows: int
+
+    def to_metadata(self) -> str:
+        fields = {
+            "kind": KIND,
+            "format": FORMAT,
+            "query": self.query_id,
+            "batch": self.batch_id,
+            "digest": self.digest,
+            "rows": self.rows,
+        }
+        return json.dumps(fields, separators=(",", ":"))
+
+    @classmethod
+    def from_metadata(cls, text: str) -> Entry:
+        """Raises `LedgerMalformed`."""
+        try:
+            found: Any = json.loads(text)
+            if found["kind"] != KIND or found["format"] != FORMAT:
+                raise ValueError("another kind or format")
+            entry = cls(found["query"], found["batch"], found["digest"], found["rows"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerMalformed(
+                f"the ledger holds {text!r}, which this release cannot read ({error}): somebody "
+                "else commits offsets in the ledger's group; give the query another name"
+            ) from error
+        if [type(field) for field in entry] != [str, int, str, int]:
+            raise LedgerMalformed(f"the ledger holds {text!r}, with fields of a wrong type")
+        return entry
+
+
+class Planned(NamedTuple):
+    """A batch that Spark wants to have written."""
+
+    query_id: str
+    batch_id: int
+    digest: str
+    age_ms: int
+    """For how long Spark has meant to write it."""
+
+
+class Finding(Enum):
+    """How the ledger's entry and a planned batch are to each other."""
+
+    OF_ANOTHER_QUERY = "the last batch was committed by another query"
+    SAME = "this batch was committed"
+    SAME_NUMBER = "a batch of this number was committed, with other source offsets"
+    THE_ONE_BEFORE = "the batch before this one was committed last"
+    LATER = "a later batch was committed already"
+    GAP = "batches before this one are missing"
+    NOTHING = "nothing was ever committed, or this batch would be known"
+    FORGOTTEN = "nothing is known, and what was committed may have been forgotten since"
+
+
+class Verdict(Enum):
+    """What is to be done with a batch."""
+
+    RUN = "write it"
+    SKIP = "it is written: only drain it"
+    REFUSE = "stop"
+
+
+VERDICTS: Final[Mapping[Finding, Verdict]] = {
+    Finding.OF_ANOTHER_QUERY: Verdict.REFUSE,
+    Finding.SAME: Verdict.SKIP,
+    Finding.SAME_NUMBER: Verdict.REFUSE,
+    Finding.THE_ONE_BEFORE: Verdict.RUN,
+    Finding.LATER: Verdict.REFUSE,
+    Finding.GAP: Verdict.REFUSE,
+    Finding.NOTHING: Verdict.RUN,
+    Finding.FORGOTTEN: Verdict.REFUSE,
+}
+
+_ADVICE: Final[Mapping[Finding, str]] = {
+    Finding.OF_ANOTHER_QUERY: (
+        "Start it from that query's checkpoint, or give this one another name. If that checkpoint "
+        "is lost: start the source at the offsets of the group (starting_offsets gives them) and "
+        "pass continue_from_group=True"
+    ),
+    Finding.SAME_NUMBER: (
+        "The checkpoint is not the one that the query went on with: restore that one"
+    ),
+    Finding.LATER: "The checkpoint is older than the output: restore the one that went on",
+    Finding.GAP: (
+        "The checkpoint went on without this sink: restore the older one, or give the query "
+        "another name"
+    ),
+    Finding.FORGOTTEN: (
+        "Look whether the last rows of the output are those of this batch. If they are not, start "
+        "a new checkpoint at the source offsets of the output's last rows, under another name"
+    ),
+}
+
+
+def find(entry: Entry | None, batch: Planned, forgets_after_ms: int) -> Finding:
+    """`forgets_after_ms`: how long brokers keep the offsets of a group."""
+    if entry is None:
+        is_young = batch.age_ms < forgets_after_ms
+        return Finding.NOTHING if is_young else Finding.FORGOTTEN
+    if entry.query_id != batch.query_id:
+        return Finding.OF_ANOTHER_QUERY
+    if entry.batch_id == batch.batch_id:
+        return Finding.SAME if entry.digest == batch.digest else Finding.SAME_NUMBER
+    if entry.batch_id == batch.batch_id - 1:
+        return Finding.THE_ONE_BEFORE
+    return Finding.LATER if entry.batch_id > batch.batch_id else Finding.GAP
+
+
+def decide(entry: Entry | None, batch: Planned, forgets_after_ms: int) -> Verdict:
+    """What to do with the batch; raises `LedgerConflict` where the table says to refuse."""
+    finding = find(entry, batch, forgets_after_ms)
+    verdict = VERDICTS[finding]
+    if verdict is Verdict.REFUSE:
+        raise refusal(finding, entry, batch)
+    return verdict
+
+
+def refusal(finding: Finding, entry: Entry | None, batch: Planned) -> LedgerConflict:
+    """Why a batch must not be written, and what to do."""
+    known = "nothing"
+    if entry is not None:
+        known = f"batch {entry.batch_id} of query {entry.query_id} (digest {entry.digest[:12]})"
+    return LedgerConflict(
+        f"batch {batch.batch_id} of query {batch.query_id} (digest {batch.digest[:12]}) is not "
+        f"written: {finding.value}. The ledger has {known}. {_ADVICE[finding]}"
+    )

@@ -1,0 +1,145 @@
+"""A pipeline that runs: its query, the broker beside it, and how it is ended."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.errors import OnceflowError
+from onceflow.spark.pipeline_errors import PipelineFailed
+from onceflow.spark.pipeline_explain import explain
+from onceflow.spark.pipeline_progress import ReadCount, Told, told_by
+from onceflow.spark.pipeline_sink import PipelineSink, Written
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from onceflow.broker.embedded import Broker
+
+_POLL_S: Final = 0.05
+
+
+class RunningPipeline:
+    """The handle of a pipeline that was started. `query` is Spark's own."""
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        sink: PipelineSink,
+        base: Path,
+        *,
+        bootstrap: str,
+        broker: Broker | None,
+        log_path: Path | None,
+        cleanup: ExitStack,
+    ) -> None:
+        self.query = query
+        self.bootstrap = bootstrap
+        """The cluster; that of the broker beside it, if there is one."""
+        self._broker = broker
+        self._log_path = log_path
+        self._sink = sink
+        self._base = base
+        self._cleanup = cleanup
+        self._reads = ReadCount()
+        self._is_stopping = threading.Event()
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._is_stopping.is_set()
+
+    @property
+    def written(self) -> Written:
+        """What this run has committed so far."""
+        return self._sink.written
+
+    def progress(self) -> tuple[Told, int] | None:
+        """What Spark tells of the last batch, and how many offsets were read in this run."""
+        found: Any = self.query.lastProgress
+        if found is None:
+            return None
+        told = told_by(json.loads(found.json))
+        return told, self._reads.add(told)
+
+    def request_stop(self) -> None:
+        """From now on no batch begins; `wait` stops the query when the one under way is done."""
+        self._is_stopping.set()
+        self._sink.close_gate()
+
+    def stop(self) -> None:
+        """Finishes the batch under way, then ends; raises as `wait` does."""
+        self.request_stop()
+        self.wait()
+
+    def wait(self, timeout_s: float | None = None, watch: Callable[[], None] | None = None) -> bool:
+        """Returns True when the pipeline has ended, False when time is up before that. `watch` is
+        called now and then. Raises `PipelineFailed`, or what the sink has raised on purpose."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            if self._has_ended():
+                return True
+            if self._is_stopping.is_set() and self._is_between_batches():
+                self._end_query()
+                return True
+            if watch is not None:
+                watch()
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+
+    def close(self) -> None:
+        """Stops at once, whatever is under way, and whatever was started with the pipeline."""
+        try:
+            if self.is_active:
+                self.query.stop()
+        finally:
+            self._cleanup.close()
+
+    def kill(self) -> None:
+        """For a program that ends at once: nothing of it stays behind."""
+        if self._broker is not None:
+            self._broker.kill()
+
+    def _has_ended(self) -> bool:
+        from pyspark.errors import StreamingQueryException
+
+        query: Any = self.query  # which takes parts of seconds, too
+        try:
+            if not query.awaitTermination(_POLL_S):
+                return False
+        except StreamingQueryException as error:
+            self._cleanup.close()
+            raise self._told(self._sink.failure or error) from error
+        self._cleanup.close()
+        return True
+
+    def _told(self, error: Exception) -> OnceflowError:
+        told = explain(error, self._base)
+        return told.logged_in(self._log_path) if isinstance(told, PipelineFailed) else told
+
+    def _end_query(self) -> None:
+        try:
+            self.query.stop()
+            self._has_ended()
+        finally:
+            self._cleanup.close()
+
+    def _is_between_batches(self) -> bool:
+        """Whether the last batch that was written is done with for Spark, too."""
+        if self._sink.is_parked:
+            return True
+        if self._sink.is_busy:
+            return False
+        last = self._sink.written.last_batch
+        if last is None:
+            return True
+        found: Any = self.query.lastProgress
+        return found is not None and found.batchId >= last

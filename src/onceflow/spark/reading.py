@@ -1,0 +1,169 @@
+"""What a task does: reads its spans and gives Spark Arrow batches of about one megabyte.
+
+A process keeps its connections for the next task with the same settings; one that was forked off
+opens its own. Records that were deleted since the batch was planned are data loss, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.client.fetch_errors import OffsetOutOfRange
+from onceflow.client.settings import ReaderSettings
+from onceflow.client.worker_reader import Reader
+from onceflow.spark.offsets import OffsetSpan
+from onceflow.spark.source_loss import LossRule, deleted
+from onceflow.spark.source_option_values import HEADERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """How tasks read; sent to the workers with every batch."""
+
+    settings: ReaderSettings
+    columns: tuple[str, ...]
+    fail_on_data_loss: bool
+
+    def read(self, spans: Sequence[OffsetSpan]) -> Iterator[pa.RecordBatch]:
+        """The records of some spans, in order, by Spark's types."""
+        loss = LossRule(self.fail_on_data_loss)
+        for span in spans:
+            with _borrowed(self.settings) as reader:
+                for records in _records(reader, span, loss):
+                    yield from _pieces(spark_columns(records, self.columns))
+                    _settle(os.getpid())
+
+
+def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
+    """What there is of a span; what is not is told."""
+    from onceflow.client.fetched import offset_at
+
+    left = span
+    while left.size > 0:
+        try:
+            for records in reader.read(*left):
+                yield records
+                left = left._replace(start=offset_at(records, records.num_rows - 1) + 1)
+            return
+        except OffsetOutOfRange:
+            first, last = reader.ends(*left.place)
+        if first <= left.start <= last:  # there by now
+            continue
+        if left.start > last:
+            loss.truncated({left.place: (left.start, last)})
+            return
+        loss.report([deleted(left, first)])
+        left = left._replace(start=first)
+
+
+# --- connections --------------------------------------------------------------------------------
+
+_MOST_IDLE: Final = 4
+_idle: dict[tuple[int, ReaderSettings], Reader] = {}
+"""Readers that nobody uses now, by process: who is forked off leaves them alone."""
+
+
+@contextmanager
+def _borrowed(settings: ReaderSettings) -> Iterator[Reader]:
+    """A reader for the caller alone, also when somebody before has not read to the end."""
+    key = os.getpid(), settings
+    reader = _idle.pop(key, None) or Reader(settings)
+    try:
+        yield reader
+    except BaseException:
+        reader.close()
+        raise
+    _idle[key] = reader
+    while len(_idle) > _MOST_IDLE:
+        oldest = next(iter(_idle))
+        _idle.pop(oldest).close()
+
+
+def close_idle() -> None:
+    """Ends the connections that are kept for later; the next read opens others."""
+    while _idle:
+        _idle.popitem()[1].close()
+
+
+@cache
+def _settle(pid: int) -> None:
+    """Once in a process, when all is loaded: the collector, which Spark's workers run after every
+    task, need not look at code and compiled kernels each time."""
+    gc.freeze()
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+@cache
+def spark_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """What Spark wants to the letter for the columns of its Kafka source."""
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types: dict[str, pa.DataType] = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        HEADERS: pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def spark_columns(records: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """Columns of `FETCHED_SCHEMA` as Spark has them: some of them, times in microseconds, and no
+    headers are null."""
+    import pyarrow as pa
+
+    schema = spark_schema(columns)
+    made: list[Any] = []
+    for name in columns:
+        column = records.column(_FETCHED.get(name, name))
+        if name == HEADERS:
+            column = _headers(column, schema.field(name).type)
+        elif name == "timestamp":
+            column = column.cast(schema.field(name).type)
+        made.append(column)
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+_FETCHED: Final = {"timestampType": "timestamp_type"}
+
+
+def _headers(column: Any, wanted: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    offsets = column.offsets.to_numpy()
+    if offsets[0] == offsets[-1]:
+        return pa.nulls(len(column), wanted)
+    header = wanted.value_type
+    values = pa.StructArray.from_arrays(
+        [column.values.field(0), column.values.field(1)], fields=[header.field(0), header.field(1)]
+    )
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), values, type=wanted, mask=pa.array(np.diff(offsets) == 0)
+    )
+
+
+def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Compressed records grow."""
+    rows = records.num_rows
+    each = max(1, rows * BATCH_BYTES // max(1, records.nbytes))
+    for start in range(0, rows, each):
+        yield records.slice(start, each)

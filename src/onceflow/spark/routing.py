@@ -1,0 +1,152 @@
+"""Which output partition a row belongs to, as one number over all topics; pure functions.
+
+Kafka's own rules: a partition that the row names, else the murmur2 of its key. A row without a key
+goes by a hash of its value: a row that Spark computes a second time, after it has lost a machine,
+then goes where it went before, in whatever order rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.client.model import TopicPartition
+from onceflow.spark.sink_errors import RowRefused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LARGEST_HASH: Final = 2**31 - 1
+TARGET: Final = "target"
+"""The column that holds the number."""
+PORTION_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Topics in order, each with its number of partitions; numbers run on from topic to topic. A
+    topic that is added last does not change the numbers of the others."""
+
+    topics: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.topics)
+
+    @property
+    def outside(self) -> int:
+        """The number of rows that name a partition that there is not."""
+        return 2**31 - 1
+
+    def bases(self) -> dict[str, int]:
+        """The number of each topic's first partition."""
+        ends = accumulate((count for _, count in self.topics), initial=0)
+        return {topic: base for (topic, _), base in zip(self.topics, ends, strict=False)}
+
+    def counts(self) -> dict[str, int]:
+        return dict(self.topics)
+
+    def places(self) -> tuple[TopicPartition, ...]:
+        """All partitions, in order of their numbers."""
+        return tuple(
+            TopicPartition(topic, number) for topic, count in self.topics for number in range(count)
+        )
+
+    def of_task(self, task: int, tasks: int) -> range:
+        """The numbers that one of so many tasks writes."""
+        return range(task, self.total, tasks)
+
+    def with_topics(self, counts: Sequence[tuple[str, int]]) -> Layout:
+        """Those that are new come last."""
+        known = self.counts()
+        new = tuple((topic, count) for topic, count in counts if topic not in known)
+        return Layout(self.topics + new)
+
+
+def murmur2_of(keys: Any) -> Any:
+    """The positive hash of each key, null for none."""
+    from onceflow.records.murmur2 import partitions_for_keys
+
+    return partitions_for_keys(keys, LARGEST_HASH + 1)
+
+
+def targets(layout: Layout, topics: Any, hashes: Any, partitions: Any | None) -> Any:
+    """The number of each row: `hashes` are positive, `partitions` may be null; raises `RowRefused`
+    for a row without a topic. All topics must be in the layout."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if topics.null_count:
+        raise RowRefused("a row has no topic: fill the column 'topic', or give one topic for all")
+    names = pa.array([topic for topic, _ in layout.topics], topics.type)
+    index = pc.index_in(topics, value_set=names).to_numpy(zero_copy_only=False)
+    counts = np.array([count for _, count in layout.topics], np.int64)[index]
+    bases = np.array(list(layout.bases().values()), np.int64)[index]
+    chosen = hashes.to_numpy(zero_copy_only=False).astype(np.int64) % counts
+    if partitions is not None:
+        named = partitions.is_valid().to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(partitions, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        chosen = np.where(named, numbers, chosen)
+    fits = (chosen >= 0) & (chosen < counts)
+    return pa.array(np.where(fits, bases + chosen, layout.outside).astype(np.int32))
+
+
+def unknown_topics(layout: Layout, topics: Any) -> list[str]:
+    """Those that rows name and that the layout lacks."""
+    known = layout.counts()
+    found = topics.unique().to_pylist()
+    return sorted(topic for topic in found if topic is not None and topic not in known)
+
+
+def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in fewer, larger pieces: what a target gets of one is a record batch, and a
+    broker takes large ones more easily. Spark's own are small, as that is faster for Spark."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        is_other = waiting and batch.schema != waiting[0].schema
+        if is_other or size >= PORTION_BYTES:
+            yield from _as_one(waiting)
+            waiting, size = [], 0
+        waiting.append(batch)
+        size += batch.nbytes
+    if waiting:
+        yield from _as_one(waiting)
+
+
+def _as_one(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    import pyarrow as pa
+
+    if len(batches) == 1:
+        return batches
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each target, in the order in which they came."""
+    import numpy as np
+
+    numbers = batch.column(TARGET).to_numpy(zero_copy_only=False)
+    if not len(numbers):
+        return
+    first = int(numbers[0])
+    if (numbers == first).all():
+        yield first, batch
+        return
+    # Small numbers are sorted several times as fast.
+    is_small = int(numbers.max()) <= np.iinfo(np.uint16).max
+    order = np.argsort(numbers.astype(np.uint16) if is_small else numbers, kind="stable")
+    ordered = numbers[order]
+    rows = batch.take(_indices(order))
+    borders = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    for start, end in pairwise(borders):
+        yield int(ordered[start]), rows.slice(start, end - start)
+
+
+def _indices(order: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(order)

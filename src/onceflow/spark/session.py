@@ -1,0 +1,144 @@
+"""A Spark session with the settings that make pipelines fast, and its log in a file.
+
+Everything is a default: what a pipeline sets wins. Settings that are only right where driver and
+executors are one machine are left out elsewhere.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from onceflow.spark.pipeline_errors import SparkMissing
+from onceflow.spark.session_java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+_LOCAL: Final = re.compile(r"local(\[.*)?|local-cluster\[.*")
+_THREADS: Final = re.compile(r"local\[(\d+)[,\]].*")
+_LOCAL_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+ALWAYS: Final[Mapping[str, str]] = {
+    "spark.log.level": "WARN",
+    "spark.python.daemon.module": "onceflow.spark.daemon",
+    # Rows cross between JVM and Python in pieces of this size: larger ones are slower.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(256 << 10),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+ON_ONE_MACHINE: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.shuffle.compress": "false",
+    "spark.ui.enabled": "false",
+}
+
+
+def is_local(master: str) -> bool:
+    """Whether everything runs on this machine, started by this program."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def session_settings(
+    master: str, checkpoint: str, given: Mapping[str, str], *, cores: int, has_pandas: bool
+) -> dict[str, str]:
+    """All settings of a session; a pure function."""
+    chosen = dict(ALWAYS)
+    if is_local(master):
+        chosen.update(ON_ONE_MACHINE)
+        threads = _THREADS.fullmatch(master)
+        chosen["spark.sql.shuffle.partitions"] = threads[1] if threads else str(cores)
+    if not has_pandas:
+        # Spark would look for it at every function, and warn that it goes on without it.
+        chosen["spark.sql.execution.pythonUDF.arrow.enabled"] = "false"
+    if is_local_path(checkpoint):
+        # Others keep a checksum beside each file, and rename twice.
+        chosen["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_FILES
+    return {**chosen, **given}
+
+
+def is_local_path(checkpoint: str) -> bool:
+    return "://" not in checkpoint or checkpoint.startswith("file:")
+
+
+def require_spark() -> None:
+    """Raises `SparkMissing`."""
+    if find_spec("pyspark") is None:
+        raise SparkMissing("pyspark is not installed: pip install 'onceflow[spark]'")
+
+
+def make_session(
+    name: str, master: str, settings: Mapping[str, str], log_path: Path
+) -> SparkSession:
+    """Starts Spark; raises `SparkMissing` when there is no pyspark or no Java. What it prints goes
+    to the log, now and later."""
+    require_spark()
+    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_HOME", str(_spark_home()))
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with _output_into(log_path):
+            return builder.getOrCreate()
+    except PySparkException as error:
+        raise SparkMissing(f"Spark did not start: {_last_line(log_path, error)}") from error
+
+
+def _spark_home() -> Path:
+    """Spark without its `pyspark.zip`: workers would import from that, and compile what they import
+    anew at every start."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    home = Path(tempfile.mkdtemp(prefix="onceflow-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars", "sbin"):
+        (home / name).symlink_to(installed / name)
+    return home
+
+
+@contextmanager
+def _output_into(path: Path) -> Iterator[None]:
+    """Processes that are started inside have this file as their output."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        yield
+    finally:
+        for number, copy in enumerate(kept, 1):
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(log)
+
+
+def _last_line(path: Path, error: Exception) -> str:
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    told = [line.strip() for line in lines if "rror" in line or "xception" in line]
+    return f"{told[-1] if told else error} (all of it is in {path})"

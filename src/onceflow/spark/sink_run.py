@@ -1,0 +1,195 @@
+"""One run of a query: from its first batch to its end, however it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.client.transfer import OpenTransaction
+from onceflow.spark.batch_run import BatchJob, BatchWriter, JobFailed
+from onceflow.spark.checks_cluster import make_topic
+from onceflow.spark.claims import ClaimBook
+from onceflow.spark.identity import Files, check_identity, keep_identity
+from onceflow.spark.identity_files import CheckpointFiles
+from onceflow.spark.ledger import Finding, Planned, Verdict, refusal
+from onceflow.spark.ledger_offsets import LoggedBatch, read_offset_log
+from onceflow.spark.sink_continue import check_continues
+from onceflow.spark.sink_errors import SinkError, SinkRefused
+from onceflow.spark.sink_job import claim_service, run_job
+from onceflow.spark.sink_options import SinkOptions
+from onceflow.spark.sink_topics import Topics
+from onceflow.spark.writing import Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_RUN_ID: Final = "spark.jobGroup.id"
+
+_running: dict[str, StreamRun] = {}
+"""The run that writes under each name in this process."""
+_running_lock = threading.Lock()
+
+
+class QueryStopped(SinkError):
+    """The query was stopped while a batch was being written; the batch is written at the next
+    start."""
+
+    def __init__(self) -> None:
+        # Spark takes an error for the end of a stopped query by these words, which it looks for
+        # with a pattern that overflows its stack when the text behind them is long.
+        super().__init__(
+            "the query was stopped (py4j.protocol.Py4JJavaError: An error occurred while calling "
+            "the batch: java.lang.InterruptedException)"
+        )
+
+
+class StreamSink:
+    """The function of `foreachBatch`. `session` is the one in which the query is started: that of
+    a batch's frame is a copy that does not know its queries."""
+
+    def __init__(
+        self, session: SparkSession, options: SinkOptions, *, forgets_after_ms: int
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._forgets_after_ms = forgets_after_ms
+        self._run: StreamRun | None = None
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        context = self._session.sparkContext
+        query_id = context.getLocalProperty(_QUERY_ID)
+        run_id = context.getLocalProperty(_RUN_ID)
+        query = None if query_id is None else self._session.streams.get(query_id)
+        if query is None:
+            raise SinkRefused(["the query that this batch belongs to is not known to its session"])
+        if self._run is None or self._run.run_id != run_id:
+            self._run = StreamRun(
+                self._session, query, self._options, forgets_after_ms=self._forgets_after_ms
+            )
+        self._run.write_batch(frame, batch_id)
+
+
+class StreamRun:
+    """Holds connections and the claim service as long as the query runs."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        query: StreamingQuery,
+        options: SinkOptions,
+        *,
+        forgets_after_ms: int,
+    ) -> None:
+        self.run_id = query.runId
+        self._query = query
+        self._query_id = query.id
+        self._options = options
+        _register(self, options.identity.name)
+        internal: Any = query
+        root = internal._jsq.streamingQuery().resolvedCheckpointRoot()
+        self._files: Files = CheckpointFiles(session, root)
+        settings = options.settings
+        self._topics = Topics(
+            settings, options.topics, make=lambda name: make_topic(settings, name)
+        )
+        book = ClaimBook()
+        self._service = claim_service(session, book, self._topics)
+        self._writer = BatchWriter(
+            options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
+        )
+        self._is_settled = False
+        threading.Thread(target=self._close_at_end, daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def _close_at_end(self) -> None:
+        with suppress(Exception):  # how it ended is told to whoever waits for the query
+            self._query.awaitTermination()
+        self._service.close()
+        self._writer.close()
+        self._topics.close()
+
+    def write_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Raises whatever ends the query."""
+        logged = self._logged(batch_id)
+        planned = self._planned(batch_id, logged)
+        if not self._is_settled:
+            self._settle(planned, logged)
+        if self._writer.verdict(planned) is Verdict.SKIP:
+            _drain(frame)
+        else:
+            self._write(frame, planned, logged)
+
+    def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
+        """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
+        return run_job(frame, self._options, self._topics.layout, transaction, self._service)
+
+    def _write(self, frame: DataFrame, planned: Planned, logged: LoggedBatch) -> None:
+        ends = logged.ends()
+        known = self._topics.existing(ends)
+        job = BatchJob(
+            planned=planned,
+            source_offsets={place: end for place, end in ends.items() if place in known},
+            run=lambda transaction: self.run_tasks(frame, transaction),
+            is_wanted=lambda: self.is_active,
+        )
+        try:
+            rows = self._writer.write(job)
+        except JobFailed:
+            raise QueryStopped from None
+        if rows is None:
+            _drain(frame)
+
+    # --- the start ------------------------------------------------------------------------------
+
+    def _settle(self, planned: Planned, logged: LoggedBatch) -> None:
+        """First everything for which nobody is disturbed, then Init, then the ledger."""
+        check_identity(self._files, self._options.identity)
+        entry = self._writer.glance()
+        is_foreign = entry is not None and entry.query_id != self._query_id
+        if is_foreign:
+            if not self._options.continue_from_group:
+                raise refusal(Finding.OF_ANOTHER_QUERY, entry, planned)
+            check_continues(self._writer, self._files, planned, logged, require_stable=False)
+        keep_identity(self._files, self._options.identity)
+        self._writer.settle()
+        if is_foreign:
+            # What that query had under way has ended now, in whatever way.
+            check_continues(self._writer, self._files, planned, logged, require_stable=True)
+            self._writer.adopt(self._query_id)
+        self._is_settled = True
+
+    def _logged(self, batch_id: int) -> LoggedBatch:
+        text = self._files.read(f"offsets/{batch_id}")
+        if text is None:
+            raise SinkError(
+                f"the checkpoint has no offsets of batch {batch_id}: it was changed while the "
+                "query ran"
+            )
+        return read_offset_log(text)
+
+    def _planned(self, batch_id: int, logged: LoggedBatch) -> Planned:
+        age_ms = int(time.time() * 1000) - logged.planned_ms
+        return Planned(self._query_id, batch_id, logged.digest, max(0, age_ms))
+
+
+def _drain(frame: DataFrame) -> None:
+    """For a batch that is committed: not running its frame would leave the state that it has
+    behind."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _register(run: StreamRun, name: str) -> None:
+    with _running_lock:
+        other = _running.get(name)
+        if other is not None and other is not run and other.is_active:
+            raise SinkRefused(
+                [f"another query of this program writes as {name!r}: give one of them another name"]
+            )
+        _running[name] = run

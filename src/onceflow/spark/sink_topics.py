@@ -1,0 +1,110 @@
+"""The topics that a query writes to, and how many partitions each has now.
+
+Topics are given, or met in rows. Those that are met get their numbers in the order in which they
+come, and keep them as long as an epoch lasts: the driver alone hands them out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from onceflow.client.errors import BrokerError, TopicNotFound
+from onceflow.client.model import TopicPartition
+from onceflow.client.settings import ClientSettings
+from onceflow.client.worker_cluster import BlockingCluster
+from onceflow.client.worker_wire import Leaders, read_metadata, write_metadata
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
+from onceflow.spark.routing import Layout
+from onceflow.spark.sink_errors import AttemptRefused
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+
+class Topics:
+    """Used by the driver's thread and by those that answer tasks."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        given: Sequence[str],
+        *,
+        make: Callable[[str], None],
+    ) -> None:
+        """`make` creates a topic that is missing, or raises."""
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, RealClock(), RealRand()
+        )
+        self._policy = settings.retry
+        self._make = make
+        self._lock = threading.Lock()
+        self._layout = Layout(tuple((topic, 0) for topic in given))
+        self.may_grow = True
+        """Whether partitions may join a transaction that is open: not in the older protocol."""
+
+    def close(self) -> None:
+        with self._lock:
+            self._cluster.close()
+
+    @property
+    def layout(self) -> Layout:
+        """As it was when it was last refreshed, and what was met since."""
+        return self._layout
+
+    def refresh(self) -> Layout:
+        """The topics as they are now; for a new epoch."""
+        with self._lock:
+            names = [topic for topic, _ in self._layout.topics]
+            sizes = self._sizes(names)
+            self._layout = Layout(tuple((topic, sizes[topic]) for topic in names))
+            return self._layout
+
+    def meet(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """All topics, those that a task has met included."""
+        with self._lock:
+            known = self._layout.counts()
+            new = [name for name in dict.fromkeys(names) if name not in known]
+            if not new:
+                return self._layout.topics
+            for name in new:
+                self._make(name)
+            sizes = self._sizes(new)
+            self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
+            if not self.may_grow:
+                raise AttemptRefused(
+                    f"{', '.join(map(repr, new))} can join the next transaction only: the broker "
+                    "has transaction.version 1"
+                )
+            return self._layout.topics
+
+    def existing(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions that this cluster has."""
+        with self._lock:
+            topics = {place.topic for place in places}
+            known = self._metadata(topics).leaders if topics else {}
+            return {place for place in places if place in known}
+
+    def _sizes(self, names: Collection[str]) -> dict[str, int]:
+        if not names:
+            return {}
+        found = self._metadata(names)
+        counts = dict.fromkeys(names, 0)
+        for place in found.leaders:
+            counts[place.topic] += 1
+        for name in names:
+            code = found.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                raise TopicNotFound(name)
+            if code or not counts[name]:
+                code = code or ErrorCode.LEADER_NOT_AVAILABLE
+                raise BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}")
+        return counts
+
+    def _metadata(self, names: Collection[str]) -> Leaders:
+        def attempt(deadline: float, refind: bool) -> Leaders:
+            connection = self._cluster.any_broker(deadline)
+            body = write_metadata(sorted(names))
+            return self._cluster.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+
+        return self._cluster.trying(attempt, self._policy)

@@ -1,0 +1,62 @@
+"""What a batch reads: all that lies between two positions, split into tasks.
+
+An end that was given and that is not there yet, or not committed, is waited for, up to
+`default.api.timeout.ms`: once, here, and not by every task and each of its attempts.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from onceflow.client.fetch_errors import RangeUnavailable
+from onceflow.runtime.clock import Clock
+from onceflow.spark.offsets import Offsets, OffsetSpan, divide, spans
+from onceflow.spark.options import SourceOptions
+from onceflow.spark.source_cluster import Ends
+from onceflow.spark.source_errors import InvalidOptions
+from onceflow.spark.source_loss import LossRule
+from onceflow.spark.source_positions import resolve_end, resolve_start
+
+_POLL_S: Final = 0.1
+
+
+def batch_tasks(options: SourceOptions, ends: Ends, clock: Clock) -> list[tuple[OffsetSpan, ...]]:
+    """The spans of each task. Raises `RangeUnavailable`, `DataLost`, and what the options cannot
+    mean on this cluster."""
+    loss = LossRule(options.fail_on_data_loss)
+    places = ends.partitions(options.selection)
+    start = resolve_start(options, options.batch_start, ends, places, loss)
+    end = resolve_end(options.batch_end, ends, places)
+    crossed = [
+        f"partition {place}: the start, offset {start[place]}, is behind the end, {end[place]}"
+        for place in sorted(end)
+        if options.ending is not None and end[place] < start[place]
+    ]
+    if crossed:
+        raise InvalidOptions(crossed)
+    wanted = spans(start, end)
+    _wait_for({span.place: span.end for span in wanted}, options, ends, clock)
+    return divide(wanted, options.division)
+
+
+def _wait_for(wanted: Offsets, options: SourceOptions, ends: Ends, clock: Clock) -> None:
+    limit_s = options.settings.retry.total_s
+    deadline = clock.monotonic() + limit_s
+    while True:
+        latest = ends.latest(list(wanted))
+        missing = sorted(place for place in wanted if latest[place] < wanted[place])
+        if not missing:
+            return
+        if clock.monotonic() >= deadline:
+            break
+        ends.wait({place: latest[place] for place in missing}, _POLL_S)
+    log_ends = ends.log_ends(missing)
+    listed = "; ".join(
+        f"partition {place} is to be read up to offset {wanted[place]}, committed data ends at "
+        f"{latest[place]}, the log at {log_ends[place]}"
+        for place in missing
+    )
+    raise RangeUnavailable(
+        f"the end did not come within {limit_s:g} s (default.api.timeout.ms): {listed}. An open "
+        "transaction holds readers of committed records back; choose an earlier end, or latest"
+    )

@@ -1,0 +1,234 @@
+"""The offsets of a stream: where it begins, how far each batch goes, what each task reads.
+
+A batch's end holds its beginning (see `offsets`), so that a batch that is run again is the same
+batch. The first answer differs from `initial` even when there is nothing to read: Spark then logs,
+with an empty batch, where the query begins, and "latest" means the same after a restart. Partitions
+that show up later are read from their earliest offset. Records that are gone are never passed over
+in silence: `failOnDataLoss` says whether that is an error or a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from onceflow.client.errors import NoSuchPartition, TopicNotFound
+from onceflow.client.model import TopicPartition
+from onceflow.runtime.clock import Clock
+from onceflow.spark.offsets import (
+    NOTHING_YET,
+    BatchOffsets,
+    Division,
+    LogEntry,
+    Offsets,
+    OffsetSpan,
+    count_new,
+    divide,
+    limited,
+    spans,
+    worth_tasks,
+)
+from onceflow.spark.options import SourceOptions
+from onceflow.spark.source_cluster import Ends
+from onceflow.spark.source_errors import OffsetsUnreadable
+from onceflow.spark.source_loss import LossRule
+from onceflow.spark.source_positions import resolve_start
+
+LONGEST_WAIT_S: Final = 0.1
+"""How long to wait for something new before Spark is told that there is nothing."""
+_LOOK_AROUND_S: Final = 1.0
+"""How old the list of partitions may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """How much a batch may and must have; None: no limit."""
+
+    most: int | None = None
+    least: int | None = None
+
+
+ALL: Final = Admission()
+
+
+class StreamOffsets:
+    """One query's source, on the driver; asked by one thread."""
+
+    def __init__(self, options: SourceOptions, ends: Ends, clock: Clock) -> None:
+        self._options = options
+        self._ends = ends
+        self._clock = clock
+        self._loss = LossRule(options.fail_on_data_loss)
+        self._begin: Offsets | None = None
+        """Where a new query begins."""
+        self._assigned: set[TopicPartition] = set()
+        self._assigned_at: float | None = None
+        self._target: Offsets | None = None
+        """Where a run that takes what is available now ends."""
+        self._takes_available = False
+        self._was_idle = False
+        self._others_are_busy = False
+        self._last_batch_at: float | None = None
+        self._seen: BatchOffsets | None = None
+        self._planned: BatchOffsets | None = None
+
+    # --- what Spark asks ------------------------------------------------------------------------
+
+    @property
+    def initial(self) -> LogEntry:
+        return dict(NOTHING_YET)
+
+    def take_available(self) -> None:
+        """From now on the stream ends where it ends now."""
+        self._takes_available = True
+
+    def latest(self, start: Mapping[str, Any], admission: Admission) -> LogEntry:
+        """Where the batch that begins at `start` ends; `start` itself when there is nothing new."""
+        known, is_first = self._position(start), start == NOTHING_YET
+        available = self._available(known)
+        found = self._batch(known, available, admission)
+        if found.end == known and not is_first and not self._must_not_wait:
+            self._ends.wait(available, LONGEST_WAIT_S)
+            available = self._available(known)
+            found = self._batch(known, available, admission)
+        self._seen = BatchOffsets(found.end, available)
+        is_new = found.end != known or is_first
+        self._was_idle, self._others_are_busy = not is_new, False
+        self._planned = found
+        return found.to_log() if is_new else dict(start)
+
+    def report(self) -> LogEntry | None:
+        """How far the query is behind: from where it has planned up to what there is."""
+        return None if self._seen is None else self._seen.to_log()
+
+    def batch_done(self) -> None:
+        """Spark ran a batch. When there was nothing new here it was for another source, which must
+        not wait for this one."""
+        self._others_are_busy = self._was_idle
+
+    def tasks(
+        self, start: Mapping[str, Any], end: Mapping[str, Any]
+    ) -> list[tuple[OffsetSpan, ...]]:
+        """What each task of a batch reads."""
+        if start == end:
+            return []
+        batch = BatchOffsets.from_log(end)
+        begin = batch.start or self._begin_of_foreign(start, batch)
+        wanted = spans(begin, batch.end)
+        if batch != self._planned:  # but by a run before this one
+            wanted = self._still_there(wanted, begin)
+        return divide(wanted, self._division(wanted))
+
+    def _division(self, wanted: Sequence[OffsetSpan]) -> Division:
+        """Where tasks read several partitions anyway, there are as few tasks as are worth it."""
+        chosen = self._options.division
+        most = chosen.max_partitions
+        if most is None or len(wanted) <= most or chosen.min_partitions is not None:
+            return chosen
+        return replace(chosen, max_partitions=worth_tasks(wanted, most))
+
+    def _still_there(self, wanted: list[OffsetSpan], begin: Offsets) -> list[OffsetSpan]:
+        there = self._partitions(begin)
+        self._loss.gone({span.place: span.start for span in wanted if span.place not in there})
+        held = [span for span in wanted if span.place in there]
+        return self._loss.clipped(held, self._ends.earliest([span.place for span in held]))
+
+    def _begin_of_foreign(self, start: Mapping[str, Any], batch: BatchOffsets) -> Offsets:
+        """Where a batch begins that Spark's own source has planned."""
+        if start == NOTHING_YET and batch.end:
+            raise OffsetsUnreadable(
+                "the first batch of this checkpoint was planned by another source and not run to "
+                "its end, and where it begins is not known here; run it with that source first"
+            )
+        before = BatchOffsets.from_log(start).end
+        return {**self._ends.earliest([each for each in batch.end if each not in before]), **before}
+
+    # --- where things are -----------------------------------------------------------------------
+
+    def _position(self, start: Mapping[str, Any]) -> Offsets:
+        """From where the next batch reads, new partitions left out."""
+        if start != NOTHING_YET:
+            return BatchOffsets.from_log(start).end
+        if self._begin is None:
+            places = self._partitions({})
+            self._begin = resolve_start(
+                self._options, self._options.stream_start, self._ends, places, self._loss
+            )
+        return self._begin
+
+    def _partitions(self, known: Offsets) -> set[TopicPartition]:
+        """What is there now, or was a moment ago."""
+        now = self._clock.monotonic()
+        if self._assigned_at is None or now - self._assigned_at >= _LOOK_AROUND_S:
+            self._assigned = self._ends.partitions(self._options.selection, known)
+            self._assigned_at = now
+        return self._assigned
+
+    def _available(self, known: Offsets) -> Offsets:
+        """Up to where each partition can be read; never before where it was read."""
+        if self._target is not None:
+            return self._target
+        try:
+            found = self._latest(known)
+        except (NoSuchPartition, TopicNotFound):  # it was there a moment ago
+            self._assigned_at = None
+            found = self._latest(known)
+        if self._takes_available:
+            self._target = found
+        return found
+
+    def _latest(self, known: Offsets) -> Offsets:
+        places = self._partitions(known)
+        self._loss.gone({place: known[place] for place in known if place not in places})
+        return self._not_before(known, self._ends.latest(places))
+
+    def _not_before(self, known: Offsets, latest: Offsets) -> Offsets:
+        """An end before what was read is held against the log's own end, and asked for again: right
+        after a change of leader it can be old."""
+        found, early = dict(latest), list(latest)
+        for attempt in range(self._options.end_retries + 1):
+            if attempt:
+                self._ends.sleep(self._options.end_retry_ms / 1000)
+                found |= self._ends.latest(early)
+            early = [place for place in early if found[place] < known.get(place, 0)]
+            log_ends = self._ends.log_ends(early)
+            # Behind an open transaction there is nothing to be read, and nothing is lost.
+            found |= {place: known[place] for place in early if log_ends[place] >= known[place]}
+            early = [place for place in early if found[place] < known[place]]
+            if not early:
+                return found
+        self._loss.truncated({place: (known[place], found[place]) for place in early})
+        return found
+
+    # --- how much -------------------------------------------------------------------------------
+
+    @property
+    def _must_not_wait(self) -> bool:
+        return self._takes_available or self._others_are_busy
+
+    def _batch(self, known: Offsets, available: Offsets, admission: Admission) -> BatchOffsets:
+        """The batch from `known` on, its beginning in each partition included."""
+        added = self._ends.earliest([place for place in available if place not in known])
+        self._loss.began_late(added)
+        begin = {place: {**added, **known}[place] for place in available}
+        new = spans(begin, available)
+        for span in self._loss.clipped(new, self._ends.earliest([span.place for span in new])):
+            begin[span.place] = span.start
+        # A log that was cut goes on from where it ends now.
+        begin = {place: min(offset, available[place]) for place, offset in begin.items()}
+        if self._must_wait_for_more(count_new(begin, available), admission):
+            return BatchOffsets(known, known)
+        end = available if admission.most is None else limited(admission.most, begin, available)
+        return BatchOffsets(begin, end)
+
+    def _must_wait_for_more(self, new: int, admission: Admission) -> bool:
+        """Whether the least is not there, and the longest delay is not over."""
+        now = self._clock.monotonic()
+        if admission.least is None or self._takes_available:
+            return False
+        last, delay_s = self._last_batch_at, self._options.max_delay_ms / 1000
+        if new < admission.least and last is not None and now - last < delay_s:
+            return True
+        self._last_batch_at = now
+        return False

@@ -1,0 +1,236 @@
+"""What a task does: it claims its output partitions, writes its rows, and says what it wrote.
+
+It writes at most once. An attempt that is not the first, or that does not own what it wants to
+write, ends with an error; the driver then begins a new epoch and all tasks run again. Connections
+are opened in the process that uses them and closed with the task.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from onceflow.client.errors import BrokerError
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transfer import Claim, OpenTransaction
+from onceflow.errors import OnceflowError, RecordError
+from onceflow.spark.claims import Door, Epoch, Owner
+from onceflow.spark.routing import Layout, portions, split
+from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, RowRefused
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REPORT: Final = "task int, attempt bigint, target int, rows bigint, last_sequence bigint"
+ALL_ROWS: Final = -1
+"""As a target: how many rows the task was given."""
+_HOPELESS: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.POLICY_VIOLATION,
+    }
+)
+"""What a broker would say about the same rows again."""
+Reached = Callable[[str], None]
+"""Called at named points of a batch: see `batch_run_points`."""
+
+
+class Report(NamedTuple):
+    """What a task attempt wrote to one output partition."""
+
+    task: int
+    attempt: int
+    target: int
+    rows: int
+    last_sequence: int
+
+
+@dataclass(frozen=True)
+class Told:
+    """Tells the driver why an attempt fails: by its error alone Spark would not say whether another
+    try could help."""
+
+    epoch: Epoch
+
+    @contextmanager
+    def __call__(self, door: Door) -> Iterator[None]:
+        try:
+            yield
+        except ClaimsUnreachable:
+            raise
+        except OnceflowError as error:
+            told = f"{type(error).__name__}: {error}"
+            door.failed(self.epoch, told, is_final=_is_final(error))
+            raise
+
+
+def _is_final(error: OnceflowError) -> bool:
+    cause = error.__cause__
+    is_hopeless = isinstance(cause, BrokerError) and cause.code in _HOPELESS
+    return is_hopeless or isinstance(error, RowRefused | RecordError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What the tasks of one epoch are given."""
+
+    transaction: OpenTransaction
+    """Without claims: those are made in the task."""
+    settings: ProducerSettings
+    layout: Layout | None
+    """None: ask the driver; all topics are known when the first task writes."""
+    door: Door
+    tasks: int | None
+    """None: narrow, rows are where they were."""
+    keys_decide: bool
+    """Narrow, and keys have to be where they belong."""
+    reached: Reached
+
+    @property
+    def told(self) -> Told:
+        return Told((self.transaction.producer_id, self.transaction.producer_epoch))
+
+
+@cache
+def _warm() -> None:
+    """Once in each process: what is loaded stays. The workers' daemon collects garbage after every
+    task, and would go through all modules each time."""
+    import pyarrow as pa
+
+    from onceflow.client import worker
+    from onceflow.records.columns import encode_all
+
+    encode_all(pa.record_batch({"value": pa.array([b""])}), max_batch_bytes=1 << 10, now_ms=0)
+    del worker
+    gc.collect()
+    gc.freeze()
+
+
+def write_rows(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The function of `mapInArrow`."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        raise AttemptRefused("rows are written by tasks of Spark only")
+    with plan.told(plan.door):
+        if context.attemptNumber() > 0:
+            raise AttemptRefused(
+                f"this is attempt {context.attemptNumber()} of task {context.partitionId()}, and "
+                "the first one may have written already; the whole batch is written again"
+            )
+        _warm()
+        me = Owner(context.taskAttemptId(), context.partitionId())
+        reports = _write(plan, me, batches)
+    yield _as_batch(reports)
+
+
+def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list[Report]:
+    from onceflow.client.worker import Writer
+
+    layout = plan.layout or Layout(tuple(plan.door.layout(())))
+    places = layout.places()
+    plan.reached("before claim")
+    rows_of = _Rows(plan, layout, me)
+    received = 0
+    transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
+    with Writer(transaction, plan.settings) as writer:
+        for batch in portions(batches):
+            received += batch.num_rows
+            for target, rows in split(batch):
+                rows_of.check(target, rows)
+                writer.write(*places[target], rows)
+            plan.reached("mid-write")
+        written = writer.flush()
+        plan.reached("after write")
+    numbers = {place: target for target, place in enumerate(places)}
+    return [
+        Report(me.task, me.attempt, ALL_ROWS, received, -1),
+        *(
+            Report(me.task, me.attempt, numbers[each.partition], each.records, each.last_sequence)
+            for each in written
+        ),
+    ]
+
+
+class _Rows:
+    """Which rows this task may write where."""
+
+    def __init__(self, plan: TaskPlan, layout: Layout, me: Owner) -> None:
+        self._plan = plan
+        self._layout = layout
+        self._me = me
+        self._claimed: set[int] = set()
+        if plan.tasks is not None:
+            self._claim(layout.of_task(me.task, plan.tasks))
+
+    def check(self, target: int, rows: pa.RecordBatch) -> None:
+        """Raises `RowRefused`, or `AttemptRefused`, when they are not this task's."""
+        if target >= self._layout.total:
+            raise RowRefused(self._outside())
+        if target not in self._claimed:
+            self._claim_more(target)
+        if self._plan.keys_decide and target < self._layout.topics[0][1]:
+            # Dead letters, behind the first topic, are where their rows were.
+            self._check_keys(rows)
+
+    def _claim(self, targets: Sequence[int]) -> None:
+        self._plan.door.claim(self._plan.told.epoch, self._me, targets)
+        self._claimed.update(targets)
+
+    def _outside(self) -> str:
+        wrong = "a row belongs to a partition that its topic does not have. "
+        if self._plan.tasks is not None:
+            return f"{wrong}They are counted from 0: look at the column 'partition'"
+        return (
+            f"{wrong}In narrow mode task {self._me.task} writes partition {self._me.task}, unless "
+            "rows name another one: the frame must not have more partitions than the topic"
+        )
+
+    def _claim_more(self, target: int) -> None:
+        if self._plan.tasks is not None:
+            raise AttemptRefused(
+                f"target {target} has come to task {self._me.task}, not to its own"
+            )
+        try:
+            self._claim([target])
+        except RowRefused as error:
+            raise RowRefused(
+                f"two tasks have rows for partition {self._layout.places()[target]} ({error}). In "
+                "narrow mode each output partition has one task: leave narrow out, or give the "
+                "frame the partitions of the topic"
+            ) from error
+
+    def _check_keys(self, rows: pa.RecordBatch) -> None:
+        from onceflow.records.murmur2 import partitions_for_keys
+
+        if "key" not in rows.schema.names:
+            return
+        keys: Any = rows.column("key")
+        homes: Any = partitions_for_keys(keys, self._layout.topics[0][1]).unique().drop_null()
+        elsewhere = [home for home in homes.to_pylist() if home != self._me.task]
+        if elsewhere:
+            raise RowRefused(
+                f"a row in task {self._me.task} has a key that belongs to partition "
+                f"{elsewhere[0]}. Narrow mode is for rows that are where their keys belong: leave "
+                "narrow out"
+            )
+
+
+def _as_batch(reports: list[Report]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    types = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
+    columns = zip(*reports, strict=True)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=list(Report._fields))

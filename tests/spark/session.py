@@ -1,0 +1,100 @@
+"""A Spark for tests and for the programs that tests start: small, quick to start, on this machine
+only, with the jars of Spark's own Kafka connector to compare with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tools.java import find_java
+from tools.spark_jars import ensure_spark_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER: Final = "local[2,4]"
+"""Two cores; a task may be tried four times."""
+_CHECKPOINT_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The second half of the compiler and a collector with threads pay off after minutes only.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+class SparkMissing(RuntimeError):
+    """Spark cannot run here; the message says what to install."""
+
+
+def require_spark() -> Path:
+    """The Java to run Spark with; raises `SparkMissing`."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissing("pyspark is missing: install requirements-spark.lock")
+    java = find_java()
+    if java is None:
+        raise SparkMissing("there is no Java to run Spark")
+    return java
+
+
+def spark_environment(scratch: Path) -> dict[str, str]:
+    """What has to be in the environment of a process that starts Spark."""
+    java = require_spark()
+    return {
+        "JAVA_HOME": str(java.resolve().parents[1]),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(_spark_home(scratch)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def _spark_home(scratch: Path) -> Path:
+    """Spark without its `pyspark.zip`: workers would import from that, and compile what they
+    import anew at every start."""
+    import pyspark
+
+    home, installed = scratch / "spark-home", Path(pyspark.__file__).parent
+    home.mkdir(exist_ok=True)
+    for name in ("bin", "jars", "sbin"):
+        if not (home / name).exists():
+            (home / name).symlink_to(installed / name)
+    return home
+
+
+@contextmanager
+def spark_session(
+    scratch: Path, *, master: str = MASTER, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """The one Spark of this process; `settings` come on top of `SETTINGS`."""
+    os.environ.update(spark_environment(scratch))
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("onceflow-tests")
+    chosen = {
+        **SETTINGS,
+        "spark.jars": ",".join(map(str, sorted(ensure_spark_jars().glob("*.jar")))),
+        "spark.local.dir": str(scratch / "local"),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        **(settings or {}),
+    }
+    for key, value in chosen.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()

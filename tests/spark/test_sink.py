@@ -1,0 +1,244 @@
+"""Frames and streams are written exactly once, by Kafka's rules, on both brokers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from onceflow.records.murmur2 import partition_for_key
+from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
+from onceflow.spark.sink_errors import BatchFailed, SinkRefused
+from tests.spark.sink_world import committed, fresh, make_topic, put, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    import onceflow
+
+pytestmark = pytest.mark.interop
+
+HEADERS = "array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary)))"
+
+
+def run(frame: Any, checkpoint: str, **more: Any) -> None:
+    """All that there is now, as a stream."""
+    mode = more.pop("mode", "append")
+    writer = write_stream(frame, **more).option("checkpointLocation", checkpoint).outputMode(mode)
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+# --- frames -------------------------------------------------------------------------------------
+
+
+def test_a_frame_is_one_transaction(spark: SparkSession, bootstrap: str) -> None:
+    topic = make_topic(bootstrap, "out", 3)
+    frame = spark.range(1000).selectExpr(
+        "if(id % 10 = 0, null, cast(id as string)) as key",
+        "cast(id as string) as value",
+        f"{HEADERS} as headers",
+        "'ignored' as offset",
+    )
+    assert write(frame, topic=topic, bootstrap=bootstrap, compression_type="lz4") == 1000
+    found = committed(bootstrap, topic)
+    assert sorted(int(each.value()) for each in found) == list(range(1000))
+    for each in found:
+        assert each.headers() == [("h", each.value())]
+        if each.key() is not None:
+            assert each.partition() == partition_for_key(each.key(), 3)
+    assert {each.partition() for each in found if each.key() is None} == {0, 1, 2}
+
+
+def test_rows_name_topic_and_partition(spark: SparkSession, broker: onceflow.Broker) -> None:
+    one, other = make_topic(broker.bootstrap, "one", 2), make_topic(broker.bootstrap, "other", 4)
+    frame = spark.range(400).selectExpr(
+        f"if(id % 2 = 0, '{one}', '{other}') as topic",
+        "if(id % 4 = 1, 3, null) as partition",
+        "cast(id as string) as key",
+        "if(id = 8, null, cast(id as string)) as value",
+    )
+    assert write(frame, bootstrap=broker.bootstrap, name=fresh("many")) == 400
+    evens, odds = committed(broker.bootstrap, one), committed(broker.bootstrap, other)
+    assert sorted(int(each.key()) for each in evens) == list(range(0, 400, 2))
+    assert sorted(int(each.key()) for each in odds) == list(range(1, 400, 2))
+    assert [each.key() for each in evens if each.value() is None] == [b"8"]
+    for each in odds:
+        named = int(each.key()) % 4 == 1
+        assert each.partition() == (3 if named else partition_for_key(each.key(), 4))
+
+
+def test_rows_that_cannot_be_written(spark: SparkSession, broker: onceflow.Broker) -> None:
+    bootstrap, topic = broker.bootstrap, make_topic(broker.bootstrap, "out", 2)
+    rows = spark.range(10)
+    for expression, problem in (
+        ("if(id = 7, 2, 0) as partition", "a partition that its topic does not have"),
+        (f"if(id = 7, null, '{topic}') as topic", "a row has no topic"),
+        ("if(id = 7, 'no/topic', 'none') as topic", "there is no topic"),
+    ):
+        frame = rows.selectExpr(expression, "cast(id as string) as value")
+        given: Any = {} if "topic" in frame.columns else {"topic": topic}
+        with pytest.raises(BatchFailed, match=problem):
+            write(frame, bootstrap=bootstrap, **given)
+    large = rows.selectExpr("repeat('x', 3000000) as value")
+    with pytest.raises(BatchFailed, match=r"max\.message\.bytes"):
+        write(large, topic=topic, bootstrap=bootstrap)
+    assert values(bootstrap, topic) == []
+
+
+def test_narrow(spark: SparkSession, broker: onceflow.Broker) -> None:
+    bootstrap, topic = broker.bootstrap, make_topic(broker.bootstrap, "out", 2)
+    unkeyed = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
+    assert write(unkeyed, topic=topic, bootstrap=bootstrap, narrow=True) == 100
+    for each in committed(bootstrap, topic):
+        assert each.partition() == (0 if int(each.value()) < 50 else 1)
+    keyed = unkeyed.selectExpr("value as key", "value")
+    with pytest.raises(BatchFailed, match="has a key that belongs to partition"):
+        write(keyed, topic=topic, bootstrap=bootstrap, narrow=True)
+    both = unkeyed.selectExpr("value", "0 as partition")
+    with pytest.raises(BatchFailed, match="two tasks have rows for partition"):
+        write(both, topic=topic, bootstrap=bootstrap, narrow=True)
+    wide = spark.range(0, 100, 1, 3).selectExpr("cast(id as string) as value")
+    with pytest.raises(BatchFailed, match="more partitions than the topic"):
+        write(wide, topic=topic, bootstrap=bootstrap, narrow=True)
+    assert len(values(bootstrap, topic)) == 100
+
+
+def test_dead_letters(spark: SparkSession, broker: onceflow.Broker) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    bootstrap = broker.bootstrap
+    good, bad = make_topic(bootstrap, "good", 2), make_topic(bootstrap, "bad", 2)
+    read = spark.range(20).selectExpr(
+        "cast(cast(id as string) as binary) as key",
+        "cast(if(id % 5 = 0, '?', cast(id as string)) as binary) as value",
+        "'in' as topic",
+        "cast(id % 3 as int) as partition",
+        "id as offset",
+    )
+    parsed = read.withColumn("number", F.expr("try_cast(cast(value as string) as int)"))
+    wrong = F.when(F.col("number").isNull(), "not a number").when(F.col("number") > 17, "too large")
+    frame = dead_letters(parsed, wrong).selectExpr(
+        "cast(number * 2 as string) as value", "dead_letter"
+    )
+    given: Any = {"topic": good, "dead_letter_topic": bad, "bootstrap": bootstrap}
+    assert write(frame, **given) == 20
+    numbers = [number for number in range(18) if number % 5]
+    assert values(bootstrap, good) == sorted(str(2 * number) for number in numbers)
+    letters = {int(each.key()): each for each in committed(bootstrap, bad)}
+    assert letters.keys() == {0, 5, 10, 15, 18, 19}
+    for number, letter in letters.items():
+        is_number = number % 5 != 0
+        assert letter.value() == (b"%d" % number if is_number else b"?")
+        assert letter.headers() == [
+            ("error", b"too large" if is_number else b"not a number"),
+            ("source.topic", b"in"),
+            ("source.partition", b"%d" % (number % 3)),
+            ("source.offset", b"%d" % number),
+        ]
+    with pytest.raises(SinkRefused, match="there is no topic for them"):
+        write(frame, topic=good, bootstrap=bootstrap)
+    with pytest.raises(SinkRefused, match="has no column 'dead_letter'"):
+        write(frame.drop("dead_letter"), **given)
+
+
+# --- streams ------------------------------------------------------------------------------------
+
+
+def group_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        wanted = [TopicPartition(topic, number) for number in range(partitions)]
+        return [each.offset for each in consumer.committed(wanted, 20)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "bootstrap"), [("kafka", "kafka"), ("onceflow", "broker")], indirect=["bootstrap"]
+)
+def test_topic_to_topic(
+    source: str, spark: SparkSession, bootstrap: str, checkpoint: str, tmp_path: Path
+) -> None:
+    """Source offsets are in the query's group, and with them a lost checkpoint is gone on from."""
+    read, written = make_topic(bootstrap, "in", 2), make_topic(bootstrap, "out", 2)
+    name = fresh("query")
+
+    def more(numbers: range) -> None:
+        frame = spark.range(numbers.start, numbers.stop).selectExpr("cast(id as string) as value")
+        write(frame, topic=read, bootstrap=bootstrap)
+
+    def reader(start: str) -> Any:
+        options = {"subscribe": read, "startingOffsets": start, "maxOffsetsPerTrigger": "80"}
+        options |= {"kafka.bootstrap.servers": bootstrap}
+        # What the sink has committed here ends with a marker, which Spark's reader steps over.
+        frame = spark.readStream.format(source).options(**options).load()
+        return frame.selectExpr("key", "value")
+
+    given = {"topic": written, "bootstrap": bootstrap, "name": name}
+    more(range(100))
+    run(reader("earliest"), checkpoint, **given)
+    assert values(bootstrap, written) == sorted(map(str, range(100)))
+    ends = json.loads(starting_offsets(bootstrap=bootstrap, group=name))
+    assert [ends[read]["0"], ends[read]["1"]] == group_offsets(bootstrap, name, read, 2)
+    assert sum(ends[read].values()) >= 100
+    more(range(100, 150))
+    run(reader("earliest"), checkpoint, **given)
+    assert values(bootstrap, written) == sorted(map(str, range(150)))
+    # A new checkpoint is a new query: it does not go on unasked, nor from anywhere else.
+    more(range(150, 160))
+    lost = str(tmp_path / "new checkpoint")
+    with pytest.raises(Exception, match="committed by another query"):
+        run(reader("earliest"), lost, **given)
+    with pytest.raises(Exception, match="does not start where the group ended"):
+        run(reader("earliest"), lost, **given, continue_from_group=True)
+    assert values(bootstrap, written) == sorted(map(str, range(150)))
+    start = starting_offsets(bootstrap=bootstrap, group=name)
+    run(reader(start), str(tmp_path / "third"), **given, continue_from_group=True)
+    assert values(bootstrap, written) == sorted(map(str, range(160)))
+
+
+def test_a_stateful_stream(
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
+) -> None:
+    """Aggregates in update mode equal what is computed from the input."""
+    topic, name = make_topic(broker.bootstrap, "out", 2), fresh("query")
+    for number in range(3):
+        put(tmp_path / "in", number, range(number * 50, number * 50 + 50))
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+    frame = (
+        lines.selectExpr("cast(value as int) as number")
+        .selectExpr("number % 7 as key", "number")
+        .groupBy("key")
+        .sum("number")
+        .selectExpr("cast(key as string) as key", "cast(`sum(number)` as string) as value")
+    )
+    run(frame, checkpoint, topic=topic, bootstrap=broker.bootstrap, name=name, mode="update")
+    found = committed(broker.bootstrap, topic)
+    assert len(found) == 3 * 7
+    last = {int(each.key()): int(each.value()) for each in found}
+    assert last == {key: sum(range(key, 150, 7)) for key in range(7)}
+
+
+def test_a_skipped_batch_is_drained(
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
+) -> None:
+    """Spark did not hear of a commit: the batch is not written again, its state is kept."""
+    topic, name = make_topic(broker.bootstrap, "out"), fresh("query")
+    put(tmp_path / "in", 0, range(10))
+    frame = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(str(tmp_path / "in"))
+        .groupBy()
+        .count()
+        .selectExpr("cast(count as string) as value")
+    )
+    given = {"topic": topic, "bootstrap": broker.bootstrap, "name": name, "mode": "update"}
+    run(frame, checkpoint, **given)
+    (Path(checkpoint) / "commits" / "0").unlink()
+    (Path(checkpoint) / "commits" / ".0.crc").unlink(missing_ok=True)
+    put(tmp_path / "in", 1, range(5))
+    run(frame, checkpoint, **given)
+    assert values(broker.bootstrap, topic) == ["10", "15"]

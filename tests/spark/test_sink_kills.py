@@ -1,0 +1,210 @@
+"""Exactly once by force: whatever dies, at every point, each row is there once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import onceflow
+from onceflow.client.admin import Admin
+from onceflow.spark import sink_job
+from onceflow.spark.sink import write_stream
+from tests.interop.harness import eventually
+from tests.spark import sink_driver
+from tests.spark.sink_hooks import (
+    DRIVER_POINTS,
+    TASK_POINTS,
+    UNANSWERED,
+    Attempts,
+    Both,
+    DriverOnly,
+    DropShuffle,
+    Once,
+    Signal,
+    at_points,
+    die,
+)
+from tests.spark.sink_world import committed, fresh, make_topic, put, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.interop
+
+FILES = 3
+ROWS = 200
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> dict[str, Any]:
+    """A query over three files."""
+    for number in range(FILES):
+        put(tmp_path / "in", number, range(number * ROWS, (number + 1) * ROWS))
+    return {
+        "name": fresh("query"),
+        "input": str(tmp_path / "in"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "scratch": str(tmp_path / "scratch"),
+    }
+
+
+def everything() -> list[str]:
+    return sorted(map(str, range(FILES * ROWS)))
+
+
+@pytest.mark.parametrize("point", [*DRIVER_POINTS, UNANSWERED])
+def test_a_driver_ends_there(
+    point: str, spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    plan |= {"bootstrap": bootstrap, "topic": make_topic(bootstrap, "out", 2)}
+    hook = Once(point, tmp_path / "mark", die)
+    with at_points(hook):
+        with pytest.raises(Exception, match="Died: for a test"):
+            sink_driver.files_query(spark, plan).start().awaitTermination()
+        assert hook.has_happened
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert values(bootstrap, plan["topic"]) == everything()
+
+
+@pytest.mark.parametrize(
+    ("point", "bootstrap"),
+    [*zip(TASK_POINTS, ("kafka", "broker", "kafka"), strict=True)],
+    indirect=["bootstrap"],
+)
+def test_a_worker_is_killed_there(
+    point: str, spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    plan |= {"bootstrap": bootstrap, "topic": make_topic(bootstrap, "out", 2)}
+    hook = Once(point, tmp_path / "mark", Signal())
+    with at_points(hook):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert hook.has_happened
+    assert values(bootstrap, plan["topic"]) == everything()
+
+
+def test_a_stateful_query(
+    spark: SparkSession, broker: onceflow.Broker, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    """A worker is killed, then the driver ends behind a commit: aggregates are as computed."""
+    topic = make_topic(broker.bootstrap, "out", 2)
+    frame = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(plan["input"])
+        .selectExpr("cast(value as int) % 7 as key", "cast(value as int) as number")
+        .groupBy("key")
+        .sum("number")
+        .selectExpr("cast(key as string) as key", "cast(`sum(number)` as string) as value")
+    )
+
+    def run() -> None:
+        writer = write_stream(
+            frame, topic=topic, bootstrap=broker.bootstrap, name=plan["name"]
+        ).option("checkpointLocation", plan["checkpoint"])
+        writer.outputMode("update").trigger(availableNow=True).start().awaitTermination()
+
+    killed = Once("after write", tmp_path / "killed", Signal())
+    died = Once("after EndTxn", tmp_path / "died", die)
+    with at_points(Both(killed, died)):
+        with pytest.raises(Exception, match="Died: for a test"):
+            run()
+        run()
+    assert killed.has_happened
+    found = committed(broker.bootstrap, topic)
+    assert len(found) == FILES * 7
+    last = {int(each.key()): int(each.value()) for each in found}
+    assert last == {key: sum(range(key, FILES * ROWS, 7)) for key in range(7)}
+
+
+def test_a_stage_runs_again(
+    spark: SparkSession,
+    broker: onceflow.Broker,
+    plan: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows are lost between two stages: Spark runs both again, and counts attempts from 0."""
+    plan |= {"bootstrap": broker.bootstrap, "topic": make_topic(broker.bootstrap, "out", 6)}
+    local_dir = spark.sparkContext.getConf().get("spark.local.dir")
+    assert local_dir is not None
+    (tmp_path / "notes").mkdir()
+    lose = Once("after write", tmp_path / "mark", DropShuffle(Path(local_dir)))
+    hook = Attempts(lose, tmp_path / "notes")
+    # More tasks than cores: those that start late find their rows gone.
+    monkeypatch.setattr(sink_job, "_tasks", lambda frame, layout: 6)
+    with at_points(hook):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert lose.has_happened
+    first_attempts = Counter((stage, task) for stage, task, number, _ in hook.noted() if not number)
+    assert max(first_attempts.values()) > 1, "no task was run again as attempt 0"
+    assert values(broker.bootstrap, plan["topic"]) == everything()
+
+
+def test_a_pause_longer_than_the_transaction(
+    spark: SparkSession, kafka: str, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    plan |= {"bootstrap": kafka, "topic": make_topic(kafka, "out", 2)}
+    plan["more"] = {"transaction_timeout_ms": 1000}
+
+    async def state() -> str:
+        async with Admin(kafka) as admin:
+            return (await admin.describe_transaction(plan["name"])).state
+
+    def pause() -> None:
+        eventually(lambda: asyncio.run(state()), lambda state: state != "Ongoing")
+
+    hook = Once("before EndTxn", tmp_path / "mark", pause)
+    with at_points(DriverOnly(hook)):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert hook.has_happened
+    assert values(kafka, plan["topic"]) == everything()
+
+
+def test_the_broker_is_killed(spark: SparkSession, plan: dict[str, Any], tmp_path: Path) -> None:
+    with onceflow.Broker(process=True) as broker:
+        plan |= {"bootstrap": broker.bootstrap, "topic": make_topic(broker.bootstrap, "out", 2)}
+
+        def restart() -> None:
+            broker.kill()
+            broker.restart()
+
+        hook = Once("before EndTxn", tmp_path / "mark", restart)
+        with at_points(DriverOnly(hook)):
+            sink_driver.files_query(spark, plan).start().awaitTermination()
+        assert hook.has_happened
+        assert values(broker.bootstrap, plan["topic"]) == everything()
+
+
+def test_a_zombie(spark: SparkSession, kafka: str, plan: dict[str, Any]) -> None:
+    """A driver stands still, another one takes over, the first one wakes up and must stop."""
+    plan |= {"bootstrap": kafka, "topic": make_topic(kafka, "out", 2)}
+    first = sink_driver.start(**plan, at="before EndTxn", signal=int(signal.SIGSTOP))
+    try:
+        eventually(lambda: _state_of(first.pid), lambda state: state == "T", seconds=120)
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+        os.kill(first.pid, signal.SIGCONT)
+        assert sink_driver.result(first) == "onceflow.spark.sink_errors.SinkFenced"
+    finally:
+        first.kill()
+        first.communicate()
+    assert values(kafka, plan["topic"]) == everything()
+
+
+def _state_of(pid: int) -> str:
+    """`T` for a process that is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_driver_is_killed(
+    spark: SparkSession, broker: onceflow.Broker, plan: dict[str, Any]
+) -> None:
+    plan |= {"bootstrap": broker.bootstrap, "topic": make_topic(broker.bootstrap, "out", 2)}
+    dying = sink_driver.start(**plan, at="mid-write")
+    assert sink_driver.result(dying) == signal.SIGKILL
+    sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert values(broker.bootstrap, plan["topic"]) == everything()

@@ -1,0 +1,183 @@
+"""Who may write where: one owner for each partition in each epoch, asked for over a socket."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from onceflow.spark.batch_run_reports import check_reports
+from onceflow.spark.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
+from onceflow.spark.sink_errors import (
+    AttemptRefused,
+    ClaimsUnreachable,
+    ReportsWrong,
+    RowRefused,
+)
+from onceflow.spark.writing import ALL_ROWS, Report
+
+EPOCH, NEXT = (7, 1), (7, 2)
+FIRST, RETRY, OTHER_TASK = Owner(10, 0), Owner(20, 0), Owner(11, 1)
+
+
+@pytest.fixture
+def book() -> ClaimBook:
+    book = ClaimBook()
+    book.open(EPOCH)
+    return book
+
+
+def test_the_first_attempt_that_asks_owns_it(book: ClaimBook) -> None:
+    assert book.claim(EPOCH, FIRST, [0, 2]) is None
+    assert book.claim(EPOCH, FIRST, [2]) is None
+    refused = book.claim(EPOCH, RETRY, [0])
+    assert refused is not None
+    assert not refused.is_final
+    assert "attempt 10" in refused.message
+    assert book.owners == {0: FIRST, 2: FIRST}
+
+
+def test_a_claim_is_granted_whole_or_not_at_all(book: ClaimBook) -> None:
+    assert book.claim(EPOCH, FIRST, [1]) is None
+    assert book.claim(EPOCH, RETRY, [0, 1]) is not None
+    assert book.owners == {1: FIRST}
+
+
+def test_two_tasks_for_one_partition_will_always_be_two(book: ClaimBook) -> None:
+    assert book.claim(EPOCH, FIRST, [1]) is None
+    refused = book.claim(EPOCH, OTHER_TASK, [1])
+    assert refused is not None
+    assert refused.is_final
+
+
+def test_an_epoch_that_is_over(book: ClaimBook) -> None:
+    assert book.claim(NEXT, FIRST, [0]) is not None
+    book.claim(EPOCH, FIRST, [0])
+    book.note(EPOCH, Failure("old", is_final=True))
+    book.open(NEXT)
+    assert book.claim(EPOCH, FIRST, [0]) is not None
+    book.note(EPOCH, Failure("late", is_final=True))
+    assert book.failures == ()
+    assert book.claim(NEXT, RETRY, [0]) is None
+    book.close()
+    assert book.claim(NEXT, RETRY, [0]) is not None
+    assert book.owners == {0: RETRY}
+
+
+# --- the service --------------------------------------------------------------------------------
+
+
+def layout(topics: Sequence[str]) -> Layout:
+    if "missing" in topics:
+        raise RowRefused("there is no topic 'missing'")
+    if "later" in topics:
+        raise AttemptRefused("not in this epoch")
+    return (("out", 3), *((topic, 1) for topic in topics))
+
+
+@pytest.fixture
+def service(book: ClaimBook) -> Iterator[ClaimService]:
+    with ClaimService(book, "127.0.0.1", "127.0.0.1", layout) as service:
+        yield service
+
+
+def test_tasks_ask_over_a_socket(service: ClaimService) -> None:
+    door = service.door
+    door.claim(EPOCH, FIRST, [0, 1])
+    with pytest.raises(AttemptRefused, match="attempt 10 of task 0"):
+        door.claim(EPOCH, RETRY, [1])
+    with pytest.raises(RowRefused, match="task 0 has claimed"):
+        door.claim(EPOCH, OTHER_TASK, [1])
+    door.failed(EPOCH, "because", is_final=True)
+    assert service.book.failures == (Failure("because", is_final=True),)
+    assert door.layout(["more"]) == (("out", 3), ("more", 1))
+    with pytest.raises(RowRefused, match="missing"):
+        door.layout(["missing"])
+    with pytest.raises(AttemptRefused, match="not in this epoch"):
+        door.layout(["later"])
+
+
+def test_a_million_partitions_in_one_claim(service: ClaimService) -> None:
+    service.door.claim(EPOCH, FIRST, range(200_000))
+    assert len(service.book.owners) == 200_000
+
+
+def test_strangers_are_told_nothing(service: ClaimService) -> None:
+    stranger = service.door._replace(token="guessed")
+    with pytest.raises(ClaimsUnreachable, match="hung up"):
+        stranger.claim(EPOCH, FIRST, [0])
+    assert service.book.owners == {}
+    assert service.door.token not in repr(service.door)
+    assert service.door.token not in repr(service)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}\n",
+        b"[1]\n",
+        b"GET / HTTP/1.1\r\n",
+        b'{"token": 7}\n',
+        b"\xff\n",
+        pytest.param(b"x" * 100, id="no end of line"),
+    ],
+)
+def test_nonsense_gets_no_answer(service: ClaimService, line: bytes) -> None:
+    assert service.answer(line) is None
+    with socket.create_connection((service.door.host, service.door.port), timeout=5) as stranger:
+        stranger.sendall(line)
+        stranger.shutdown(socket.SHUT_WR)
+        assert stranger.recv(100) == b""
+    service.door.claim(EPOCH, FIRST, [0])
+
+
+def test_a_request_with_the_token_and_nothing_else(service: ClaimService) -> None:
+    for rest in ({}, {"ask": "claim"}, {"ask": "claim", "epoch": [1]}, {"ask": "all"}):
+        assert service.answer(json.dumps({"token": service.token, **rest}).encode()) is None
+
+
+def test_a_driver_that_is_gone(book: ClaimBook) -> None:
+    with ClaimService(book, "127.0.0.1", "127.0.0.1") as service:
+        door: Door = service.door
+    with pytest.raises(ClaimsUnreachable, match="does not answer"):
+        door.claim(EPOCH, FIRST, [0])
+
+
+# --- reports ------------------------------------------------------------------------------------
+
+OWNERS = {0: FIRST, 2: FIRST, 1: OTHER_TASK}
+GOOD = [
+    Report(0, 10, ALL_ROWS, 5, -1),
+    Report(0, 10, 0, 3, 2),
+    Report(0, 10, 2, 2, 1),
+    Report(1, 11, ALL_ROWS, 0, -1),
+]
+
+
+def test_reports_that_fit() -> None:
+    assert check_reports(GOOD, OWNERS) == 5
+    assert check_reports([], {}) == 0
+
+
+@pytest.mark.parametrize(
+    ("reports", "problem"),
+    [
+        ([*GOOD, GOOD[1]], "target 0 is reported twice"),
+        ([GOOD[0]._replace(rows=6), *GOOD[1:]], "task 0 was given 6 rows and wrote 5"),
+        ([*GOOD[:2], *GOOD[3:]], "task 0 was given 5 rows and wrote 3"),
+        (GOOD[:3], "task 1 has claimed partitions and reported nothing"),
+        ([*GOOD[:1], GOOD[1]._replace(last_sequence=1), *GOOD[2:]], "ends at sequence 1"),
+        ([*GOOD, Report(1, 20, ALL_ROWS, 0, -1)], "task 1 has reported twice"),
+        (
+            [*GOOD[:3], Report(1, 20, ALL_ROWS, 1, -1), Report(1, 20, 1, 1, 0)],
+            "target 1 was written by attempt 20, not by its owner",
+        ),
+        ([*GOOD, Report(1, 11, 3, 0, -1)], "target 3 was written by attempt 11"),
+    ],
+)
+def test_reports_that_do_not(reports: list[Report], problem: str) -> None:
+    with pytest.raises(ReportsWrong, match=problem):
+        check_reports(reports, OWNERS)

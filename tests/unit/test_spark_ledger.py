@@ -1,0 +1,190 @@
+"""The ledger's table, its entries, and what is read in Spark's offset log."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceflow.client.model import TopicPartition
+from onceflow.spark.identity import FILE, SinkIdentity, keep_identity
+from onceflow.spark.ledger import (
+    VERDICTS,
+    Entry,
+    Finding,
+    Planned,
+    Verdict,
+    decide,
+    find,
+    refusal,
+)
+from onceflow.spark.ledger_offsets import OffsetLogUnreadable, read_offset_log
+from onceflow.spark.sink_errors import IdentityChanged, LedgerConflict, LedgerMalformed
+
+WEEK_MS = 7 * 24 * 3600 * 1000
+MINE, OTHER = "query-1", "query-2"
+
+
+def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
+    return Planned(MINE, batch_id, digest, age_ms)
+
+
+@pytest.mark.parametrize(
+    ("entry", "batch", "finding"),
+    [
+        (Entry(OTHER, 5, "d5", 1), planned(), Finding.OF_ANOTHER_QUERY),
+        (Entry(OTHER, 4, "d4", 1), planned(), Finding.OF_ANOTHER_QUERY),
+        (Entry(MINE, 5, "d5", 1), planned(), Finding.SAME),
+        (Entry(MINE, 5, "d5", 1), planned(age_ms=2 * WEEK_MS), Finding.SAME),
+        (Entry(MINE, 5, "other", 1), planned(), Finding.SAME_NUMBER),
+        (Entry(MINE, 4, "d4", 1), planned(), Finding.THE_ONE_BEFORE),
+        (Entry(MINE, 6, "d6", 1), planned(), Finding.LATER),
+        (Entry(MINE, 3, "d3", 1), planned(), Finding.GAP),
+        (None, planned(0), Finding.NOTHING),
+        (None, planned(), Finding.NOTHING),
+        (None, planned(age_ms=WEEK_MS - 1), Finding.NOTHING),
+        (None, planned(age_ms=WEEK_MS), Finding.FORGOTTEN),
+        (None, planned(0, age_ms=WEEK_MS), Finding.FORGOTTEN),
+    ],
+)
+def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Finding) -> None:
+    assert find(entry, batch, WEEK_MS) is finding
+    if VERDICTS[finding] is not Verdict.REFUSE:
+        assert decide(entry, batch, WEEK_MS) is VERDICTS[finding]
+        return
+    with pytest.raises(LedgerConflict, match=finding.value):
+        decide(entry, batch, WEEK_MS)
+
+
+def test_only_the_same_batch_is_skipped_and_only_the_next_one_run() -> None:
+    by_verdict = {verdict: {f for f, v in VERDICTS.items() if v is verdict} for verdict in Verdict}
+    assert by_verdict[Verdict.SKIP] == {Finding.SAME}
+    assert by_verdict[Verdict.RUN] == {Finding.THE_ONE_BEFORE, Finding.NOTHING}
+    assert VERDICTS.keys() == set(Finding)
+
+
+def test_a_refusal_says_what_to_do() -> None:
+    for finding, verdict in VERDICTS.items():
+        if verdict is Verdict.REFUSE:
+            text = str(refusal(finding, Entry(OTHER, 1, "abc", 2), planned()))
+            assert "batch 5" in text
+            assert OTHER in text
+            assert len(text) > 150, "no advice"
+
+
+@given(st.text(), st.integers(0, 2**63 - 1), st.text(max_size=64), st.integers(0, 2**63 - 1))
+def test_an_entry_is_read_back(query_id: str, batch_id: int, digest: str, rows: int) -> None:
+    entry = Entry(query_id, batch_id, digest, rows)
+    assert Entry.from_metadata(entry.to_metadata()) == entry
+
+
+def test_an_entry_is_far_below_what_brokers_take() -> None:
+    entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1)
+    assert len(entry.to_metadata()) < 400
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "{}",
+        "query 7, batch 1",
+        Entry(MINE, 1, "d", 1).to_metadata().replace('"format":1', '"format":2'),
+        Entry(MINE, 1, "d", 1).to_metadata().replace('"batch":1', '"batch":"1"'),
+    ],
+)
+def test_what_is_no_entry(text: str) -> None:
+    with pytest.raises(LedgerMalformed, match="ledger holds"):
+        Entry.from_metadata(text)
+
+
+# --- the offset log -----------------------------------------------------------------------------
+
+OURS = '{"from":{"in":{"0":1}},"to":{"in":{"0":5,"1":7}}}'
+SPARKS = '{"in":{"1":9,"0":4}}'
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000}'
+
+
+def log(*lines: str, version: str = "v1") -> str:
+    return "\n".join((version, METADATA, *lines))
+
+
+def test_offsets_of_topics_are_understood_and_others_are_left_alone() -> None:
+    logged = read_offset_log(log(OURS, "-", SPARKS, "17", '{"logOffset":3}'))
+    assert logged.planned_ms == 1_700_000_000_000
+    assert logged.topic_offsets().keys() == {"0", "2"}
+    assert logged.topic_offsets()["0"].start == {TopicPartition("in", 0): 1}
+    # Two sources read partition 0: only what both have read is done.
+    assert logged.ends() == {TopicPartition("in", 0): 4, TopicPartition("in", 1): 7}
+
+
+def test_the_digest_is_of_the_offsets_and_not_of_their_text() -> None:
+    digest = read_offset_log(log(SPARKS)).digest
+    assert read_offset_log(log('{"in": {"0": 4, "1": 9}}')).digest == digest
+    assert read_offset_log(log('{"in":{"1":9,"0":5}}')).digest != digest
+    assert read_offset_log(log(SPARKS, "-")).digest != digest
+    assert read_offset_log(log("-", SPARKS)).digest != digest
+    moved = log(SPARKS).replace("1700000000000", "1800000000000")
+    assert read_offset_log(moved).digest == digest
+
+
+def test_sources_by_name() -> None:
+    one = read_offset_log(log(f"b:{SPARKS}", "a:-", version="v2"))
+    other = read_offset_log(log("a:-", f"b:{SPARKS}", version="v2"))
+    assert one.digest == other.digest
+    assert one.ends() == other.ends() == read_offset_log(log(SPARKS)).ends()
+
+
+def test_another_form_of_the_log() -> None:
+    with pytest.raises(OffsetLogUnreadable, match="v3"):
+        read_offset_log(log(SPARKS, version="v3"))
+    assert read_offset_log("v1\n\n17").planned_ms == 0
+
+
+# --- identity -----------------------------------------------------------------------------------
+
+
+class Memory:
+    """The files of a checkpoint."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def read(self, name: str) -> str | None:
+        return self.files.get(name)
+
+    def create(self, name: str, text: str) -> None:
+        assert name not in self.files
+        self.files[name] = text
+
+
+def test_an_identity_is_kept_and_its_change_refused() -> None:
+    files = Memory()
+    kept = SinkIdentity.of_query("totals", None, "ledger")
+    keep_identity(files, kept)
+    keep_identity(files, kept)
+    assert SinkIdentity.from_json(files.files[FILE]) == kept
+    for name, group, ledger, changed in (
+        ("other", "totals", "ledger", "transactional_id was 'totals' and is 'other'"),
+        ("totals", "mine", "ledger", "group was 'totals' and is 'mine'"),
+        ("totals", None, "another", "ledger_topic was 'ledger' and is 'another'"),
+    ):
+        with pytest.raises(IdentityChanged, match=changed):
+            keep_identity(files, SinkIdentity.of_query(name, group, ledger))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", json.dumps({"kind": "onceflow sink"})])
+def test_a_damaged_identity(text: str) -> None:
+    files = Memory()
+    files.create(FILE, text)
+    with pytest.raises(IdentityChanged, match="cannot be read"):
+        keep_identity(files, SinkIdentity.of_query("totals", None, "ledger"))
+
+
+def test_a_write_never_has_the_names_of_a_query() -> None:
+    query, once = SinkIdentity.of_query("a", None, "l"), SinkIdentity.of_write("a", "l")
+    assert query.transactional_id != once.transactional_id
+    assert query.ledger_group != once.ledger_group

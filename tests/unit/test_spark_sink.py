@@ -1,0 +1,379 @@
+"""A batch as one transaction, without Spark: tasks are calls, the broker is real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import onceflow
+from onceflow.client.errors import ConnectionLost
+from onceflow.client.finisher import Finisher
+from onceflow.client.model import TopicPartition
+from onceflow.client.settings import ProducerSettings, ReaderSettings
+from onceflow.client.transfer import Claim, OpenTransaction
+from onceflow.client.worker import Writer
+from onceflow.client.worker_cluster import BlockingCluster
+from onceflow.client.worker_reader import Reader
+from onceflow.spark.batch_run import TRIES, BatchJob, BatchWriter, JobFailed
+from onceflow.spark.checks import check_spark
+from onceflow.spark.checks_cluster import BrokerSays, look_at_cluster, make_topic
+from onceflow.spark.claims import ClaimBook, Failure, Owner
+from onceflow.spark.identity import SinkIdentity
+from onceflow.spark.ledger import Planned
+from onceflow.spark.sink import write
+from onceflow.spark.sink_errors import (
+    BatchFailed,
+    BatchTimedOut,
+    CommitUnclear,
+    LedgerConflict,
+    RowRefused,
+    SinkFenced,
+    SinkRefused,
+)
+from onceflow.spark.sink_topics import Topics
+from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.wire.api import ApiKey
+from tests.interop.harness import eventually
+
+IDENTITY = SinkIdentity.of_query("totals", None, "ledger")
+OUT = TopicPartition("out", 0)
+SKIPPED = -1
+HASTY = {"delivery_timeout_ms": 1200, "request_timeout_ms": 1000}
+WEEK_MS = 7 * 24 * 3600 * 1000
+
+
+@pytest.fixture
+def bootstrap() -> Iterator[str]:
+    with onceflow.Broker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The protocol of transactions that is spoken, whatever the broker has finalized."""
+    found = int(request.param)
+    monkeypatch.setattr(BlockingCluster, "transaction_version", lambda self, deadline: found)
+    return found
+
+
+def settings_of(bootstrap: str, **more: object) -> ProducerSettings:
+    given = {"delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, **more}
+    return ProducerSettings.of(
+        bootstrap_servers=bootstrap, transactional_id=IDENTITY.transactional_id, **given
+    )
+
+
+class Driver:
+    """One run of a query, and what its tasks do."""
+
+    def __init__(self, bootstrap: str, query_id: str = "q", **more: object) -> None:
+        settings = settings_of(bootstrap, **more)
+        found = look_at_cluster(settings, IDENTITY, ["out"], reads=True)
+        assert found.problems == ()
+        self.topics = Topics(settings, ["out"], make=lambda name: make_topic(settings, name))
+        self.book = ClaimBook()
+        self.writer = BatchWriter(
+            IDENTITY, settings, self.topics, self.book, forgets_after_ms=WEEK_MS
+        )
+        self.query_id = query_id
+        self.is_wanted = True
+        self.epochs: list[tuple[int, int]] = []
+        self.during: list[Callable[[], None]] = []
+        """What happens while the tasks of each epoch run; after they have written."""
+
+    def run(self, transaction: OpenTransaction, values: list[str]) -> list[Report]:
+        epoch = transaction.producer_id, transaction.producer_epoch
+        self.epochs.append(epoch)
+        assert self.book.claim(epoch, Owner(len(self.epochs), 0), [0]) is None
+        rows = pa.record_batch({"value": pa.array([each.encode() for each in values])})
+        with Writer(replace(transaction, claims=(Claim(OUT),))) as writer:
+            writer.write(*OUT, rows)
+            (written,) = writer.flush()
+        if self.during:
+            self.during.pop(0)()
+        attempt = len(self.epochs)
+        return [
+            Report(0, attempt, ALL_ROWS, len(values), -1),
+            Report(0, attempt, 0, written.records, written.last_sequence),
+        ]
+
+    def write(self, batch_id: int, *values: str, digest: str | None = None) -> int:
+        planned = Planned(self.query_id, batch_id, digest or f"d{batch_id}", 0)
+        job = BatchJob(
+            planned=planned,
+            source_offsets={OUT: batch_id + 1},
+            run=lambda transaction: self.run(transaction, list(values)),
+            is_wanted=lambda: self.is_wanted,
+        )
+        rows = self.writer.write(job)
+        return SKIPPED if rows is None else rows
+
+
+@contextmanager
+def driver(bootstrap: str, **more: Any) -> Iterator[Driver]:
+    made = Driver(bootstrap, **more)
+    try:
+        yield made
+    finally:
+        made.writer.close()
+        made.topics.close()
+
+
+@contextmanager
+def settled(bootstrap: str, **more: Any) -> Iterator[Driver]:
+    with driver(bootstrap, **more) as made:
+        made.writer.settle()
+        yield made
+
+
+def visible(bootstrap: str) -> list[str]:
+    settings = ReaderSettings.of(bootstrap_servers=bootstrap, fetch_max_wait_ms=50)
+    with Reader(settings) as reader:
+        batches: list[Any] = list(reader.read(*OUT, *reader.ends(*OUT)))
+    return [each.decode() for batch in batches for each in batch.column("value").to_pylist()]
+
+
+def fail() -> None:
+    raise ValueError("a task failed")
+
+
+@contextmanager
+def lost(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
+    """No EndTxn is heard of, or only the answers are not."""
+    perform = Finisher._perform
+
+    def losing(self: Finisher, step: Any) -> Any:
+        if step.request.api is not ApiKey.END_TXN:
+            return perform(self, step)
+        if answers:
+            perform(self, step)
+        return ConnectionLost("lost for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Finisher, "_perform", losing)
+        yield
+
+
+def test_batches_one_after_the_other(bootstrap: str, version: int) -> None:
+    with settled(bootstrap) as query:
+        assert query.write(0, "a", "b") == 2
+        assert query.write(1, "c") == 1
+        assert len(set(query.epochs)) == 2, "each batch has an epoch of its own"
+        assert query.writer.group_offsets([OUT], require_stable=True) == {OUT: 2}
+    assert visible(bootstrap) == ["a", "b", "c"]
+    with settled(bootstrap) as again:
+        assert again.write(1, "c") == SKIPPED
+        with pytest.raises(LedgerConflict, match="other source offsets"):
+            again.write(1, "c", digest="other")
+        with pytest.raises(LedgerConflict, match="later batch"):
+            again.write(0, "a")
+        with pytest.raises(LedgerConflict, match="missing"):
+            again.write(3, "e")
+        assert again.write(2, "d") == 1
+    assert visible(bootstrap) == ["a", "b", "c", "d"]
+
+
+def test_the_ledger_is_read_when_nothing_is_open_any_more(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that is still being done would not be seen otherwise."""
+    seen: list[object] = []
+    init, committed = Finisher.init, Finisher.committed_offsets
+
+    def noted_init(self: Finisher) -> Any:
+        found = init(self)
+        seen.append("init")
+        return found
+
+    def noted_read(self: Finisher, *args: Any, require_stable: bool = True) -> Any:
+        seen.append(require_stable)
+        return committed(self, *args, require_stable=require_stable)
+
+    monkeypatch.setattr(Finisher, "init", noted_init)
+    monkeypatch.setattr(Finisher, "committed_offsets", noted_read)
+    with driver(bootstrap) as query:
+        query.writer.glance()
+        query.writer.settle()
+    assert seen == [False, "init", True]
+
+
+def test_a_failed_job_runs_again_in_a_new_epoch(bootstrap: str, version: int) -> None:
+    with settled(bootstrap) as query:
+        query.during = [fail]
+        assert query.write(0, "a") == 1
+        assert len(set(query.epochs)) == 2
+    assert visible(bootstrap) == ["a"]
+
+
+def test_it_is_not_tried_for_ever(bootstrap: str) -> None:
+    with settled(bootstrap) as query:
+        query.during = [fail] * 10
+        with pytest.raises(BatchFailed, match=f"after {TRIES} tries.*a task failed"):
+            query.write(0, "a")
+        assert len(query.epochs) == TRIES
+    assert visible(bootstrap) == []
+
+
+def test_what_cannot_be_helped_is_not_tried_again(bootstrap: str) -> None:
+    with settled(bootstrap) as query:
+
+        def refuse() -> None:
+            query.book.note(query.epochs[-1], Failure("row 7 is too large", is_final=True))
+            raise RowRefused("as text in a traceback")
+
+        query.during = [refuse]
+        with pytest.raises(BatchFailed, match="row 7 is too large"):
+            query.write(0, "a")
+        assert len(query.epochs) == 1
+        assert query.write(0, "a") == 1
+    assert visible(bootstrap) == ["a"]
+
+
+def test_a_query_that_is_stopped_does_not_try_again(bootstrap: str, version: int) -> None:
+    with settled(bootstrap) as query:
+
+        def stop() -> None:
+            query.is_wanted = False
+            fail()
+
+        query.during = [stop]
+        with pytest.raises(JobFailed, match=r"not wanted any more.*a task failed"):
+            query.write(0, "a")
+        assert len(query.epochs) == 1
+    # Nobody has to wait for the transaction that was open.
+    with settled(bootstrap) as later:
+        assert later.write(0, "b") == 1
+    assert visible(bootstrap) == ["b"]
+
+
+def test_tasks_that_report_nonsense(bootstrap: str) -> None:
+    with settled(bootstrap) as query:
+        run, reports = query.run, []
+
+        def wrong(transaction: OpenTransaction, values: list[str]) -> list[Report]:
+            found = run(transaction, values)
+            reports.append(found)
+            return found[:1] if len(reports) == 1 else found
+
+        query.run = wrong  # type: ignore[method-assign]  # a task's report is lost
+        assert query.write(0, "a") == 1
+        assert len(reports) == 2
+    assert visible(bootstrap) == ["a"]
+
+
+def test_whoever_is_fenced_stops(bootstrap: str, version: int) -> None:
+    with settled(bootstrap) as old, driver(bootstrap) as new:
+        old.during = [new.writer.settle]
+        with pytest.raises(SinkFenced, match="Another driver writes as 'totals'"):
+            old.write(0, "of the old one")
+        assert new.write(0, "of the new one") == 1
+        with pytest.raises((SinkFenced, BatchFailed)):
+            old.write(1, "of the old one")
+        assert new.write(1, "again") == 1
+    assert visible(bootstrap) == ["of the new one", "again"]
+
+
+def test_a_zombie_between_two_batches(bootstrap: str, version: int) -> None:
+    """It had planned the next batch when another driver came, wrote that one, and went on."""
+    with settled(bootstrap) as old, driver(bootstrap) as new:
+        old.write(0, "a")
+        new.writer.settle()
+        assert new.write(0, "a") == SKIPPED
+        assert new.write(1, "b") == 1
+        with pytest.raises(SinkFenced):
+            old.write(1, "b")
+        assert new.write(2, "c") == 1, "it was not disturbed"
+    assert visible(bootstrap) == ["a", "b", "c"]
+
+
+def test_another_query_is_seen_before_anybody_is_fenced(bootstrap: str) -> None:
+    with settled(bootstrap) as mine, driver(bootstrap, query_id="other") as other:
+        mine.write(0, "a")
+        entry = other.writer.glance()
+        assert entry is not None
+        assert entry.query_id == "q"
+        assert mine.write(1, "b") == 1, "it was not fenced"
+        other.writer.settle()
+        with pytest.raises(LedgerConflict, match="another query"):
+            other.write(0, "c")
+        other.writer.adopt("other")
+        assert other.write(0, "c") == 1
+    assert visible(bootstrap) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_commit_without_an_answer(
+    answers: bool, bootstrap: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start knows by the ledger whether it was done."""
+    with (
+        settled(bootstrap, **HASTY) as query,
+        lost(monkeypatch, answers=answers),
+        pytest.raises(CommitUnclear, match="ledger tells"),
+    ):
+        query.write(0, "a")
+    with settled(bootstrap) as again:
+        assert again.write(0, "a") == (SKIPPED if answers else 1)
+    assert visible(bootstrap) == ["a"]
+
+
+def test_a_transaction_that_times_out_is_written_again(bootstrap: str) -> None:
+    with settled(bootstrap, transaction_timeout_ms=300) as query:
+
+        def wait() -> None:
+            settings = ReaderSettings.of(bootstrap_servers=bootstrap)
+            with Reader(settings) as reader:
+                # The marker of the abort moves what readers of committed records see.
+                start = reader.ends(*OUT)[1]
+                eventually(lambda: reader.ends(*OUT)[1], lambda end: end != start)
+
+        query.during = [wait]
+        assert query.write(0, "a") == 1
+        query.during = [wait, wait]
+        with pytest.raises(BatchTimedOut, match="transaction_timeout_ms"):
+            query.write(1, "b")
+    assert visible(bootstrap) == ["a"]
+
+
+def test_what_is_wrong_with_a_session() -> None:
+    assert list(check_spark({})) == []
+    assert list(check_spark({"spark.speculation": "false"})) == []
+    (problem,) = check_spark({"spark.speculation": "True"})
+    assert "set it to false" in problem
+    connected = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+    with pytest.raises(SinkRefused, match="Spark Connect"):
+        write(connected, topic="out", bootstrap="127.0.0.1:1")
+
+
+def test_what_brokers_say_or_do_not_say() -> None:
+    told = BrokerSays.of(
+        {
+            "transaction.max.timeout.ms": "900000",
+            "offsets.retention.minutes": "10080",
+            "auto.create.topics.enable": "false",
+        }
+    )
+    assert told == BrokerSays(900_000, WEEK_MS, False)
+    # Whoever may not see the settings takes offsets to be forgotten after a day.
+    assert BrokerSays.of({}) == BrokerSays(None, WEEK_MS // 7, None)
+
+
+def test_topics_that_rows_name(bootstrap: str) -> None:
+    settings = settings_of(bootstrap)
+    topics = Topics(settings, [], make=lambda name: make_topic(settings, name))
+    try:
+        assert topics.refresh().topics == ()
+        assert topics.meet(["b", "a"]) == (("b", 1), ("a", 1))
+        assert topics.meet(["a", "c"]) == (("b", 1), ("a", 1), ("c", 1))
+        assert topics.existing([TopicPartition("a", 0), TopicPartition("a", 7), OUT]) == {
+            TopicPartition("a", 0)
+        }
+        with pytest.raises(RowRefused, match="there is no topic"):
+            topics.meet(["?"])
+    finally:
+        topics.close()

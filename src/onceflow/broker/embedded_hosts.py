@@ -104,11 +104,12 @@ class ThreadHost:
 
 
 class ProcessHost:
-    """`onceflow serve` in a process of its own, which may be killed."""
+    """`onceflow serve` in a process of its own, which may be killed. It ends with this one, however
+    this one ends: nobody else knows of it, and it would keep the data directory."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         # -P: the broker must not load modules out of the directory that the program runs in.
-        command = [sys.executable, "-P", "-m", "onceflow", "serve"]
+        command = [sys.executable, "-P", "-m", "onceflow", "serve", f"--parent={os.getpid()}"]
         command += [f"--set={key}={value}" for key, value in settings.items()]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(PREFIX)

@@ -2,7 +2,7 @@
 
 Prints one line on standard output when it is ready, and logs to standard error. SIGTERM and SIGINT
 stop it in an orderly way; a second one stops it at once, as a crash would: nothing acknowledged is
-lost, and the next start recovers.
+lost, and the next start recovers. A broker that is part of a program ends with it, however it ends.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-_AT_ONCE = 130
-
+_AT_ONCE: Final = 130
+_LOOK_SECONDS: Final = 0.5
 
 DataDir = Annotated[
     str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
@@ -50,6 +51,9 @@ LogLevel = Annotated[
 LogFormat = Annotated[
     str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
 ]
+Parent = Annotated[
+    int | None, typer.Option(hidden=True, help="Stop when this is not the parent any more.")
+]
 
 
 def serve(
@@ -62,6 +66,7 @@ def serve(
     insecure: Insecure = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    parent: Parent = None,
 ) -> None:
     """Run a broker in the foreground."""
     from onceflow.broker.config import load_config
@@ -80,7 +85,8 @@ def serve(
     }
     loaded = load_config(flags, os.environ, config)
     log_to(sys.stderr, level_name=loaded.log_level, log_format=loaded.log_format)
-    run(loaded, lambda address: print(f"listening on {address}", flush=True), _until_signalled)
+    until = partial(_until_signalled, parent)
+    run(loaded, lambda address: print(f"listening on {address}", flush=True), until)
 
 
 def _pairs(settings: list[str]) -> dict[str, str | None]:
@@ -93,8 +99,8 @@ def _pairs(settings: list[str]) -> dict[str, str | None]:
     return pairs
 
 
-def _until_signalled() -> Awaitable[object]:
-    """Done at the first signal; the signals are caught from now on."""
+def _until_signalled(parent: int | None) -> Awaitable[object]:
+    """Done at the first signal, or when the parent is gone; signals are caught from now on."""
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
 
@@ -105,4 +111,13 @@ def _until_signalled() -> Awaitable[object]:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+
+    def look() -> None:
+        if os.getppid() != parent:
+            signalled.set()
+        else:
+            loop.call_later(_LOOK_SECONDS, look)
+
+    if parent is not None:
+        look()
     return signalled.wait()

@@ -50,12 +50,13 @@ test-spark:
 long: setup-tests
 	$(PYTEST) -m long
 
-bench: setup
+bench: setup-tests
 	$(VENV)/python bench/records.py
 	$(VENV)/python bench/log.py
 	$(VENV)/python -m bench.broker
 	$(VENV)/python -m bench.transactions
 	$(VENV)/python -m bench.client
+	$(VENV)/python -m bench.spark
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
@@ -65,6 +66,7 @@ crash: setup
 kill: setup-tests
 	$(VENV)/python -m tests.kill.campaign --kills 100
 	$(VENV)/python -m tests.kill.client_campaign --kills 20
+	$(VENV)/python -m tests.kill.spark_campaign --kills 100
 
 # Universal locks: one file for all supported versions of Python.
 LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -217,7 +217,7 @@ class ApacheKafkaCluster:
     def __init__(
         self, jars: Path, data_dir: Path, *, properties: Mapping[str, str] | None = None
     ) -> None:
-        drawn = _lasting_ports(2 * len(NODE_IDS))
+        drawn = lasting_ports(2 * len(NODE_IDS))
         ports = {
             node_id: Ports(*drawn[2 * place : 2 * place + 2])
             for place, node_id in enumerate(NODE_IDS)
@@ -309,7 +309,7 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _lasting_ports(count: int) -> list[int]:
+def lasting_ports(count: int) -> list[int]:
     """Free ports that no system gives to clients by itself. While a node is away its port must not
     go to anybody else: with many tries a client can even be connected to itself there."""
     sockets: list[socket.socket] = []

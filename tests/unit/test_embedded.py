@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
@@ -206,33 +205,6 @@ def test_a_killed_one_may_be_left_behind() -> None:
     with Broker(process=True) as broker:
         broker.kill()
     assert not broker.data_dir.exists()
-
-
-def test_it_ends_with_a_program_that_is_killed(tmp_path: Path) -> None:
-    program = f"""
-        import os, signal, onceflow
-        with onceflow.Broker(process=True, data_dir={str(tmp_path / "data")!r}) as broker:
-            print(broker.pid, flush=True)
-            os.kill(os.getpid(), signal.SIGKILL)
-        """
-    killed = subprocess.run(
-        [sys.executable, "-c", dedent(program)], capture_output=True, text=True, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + SECONDS
-    while is_alive(int(killed.stdout)):
-        assert time.monotonic() < deadline, "the broker has outlived its program"
-        time.sleep(0.02)
-    with Broker(data_dir=tmp_path / "data") as broker:
-        assert "stopped cleanly before" in broker.log_text
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_thread_cannot_be_killed() -> None:

@@ -1,7 +1,7 @@
 """Named points in the life of a batch, for tests that let a process die there.
 
 `reached` does nothing. A test puts another function in its place; the function goes to the tasks,
-too. Tasks reach "before claim", "mid-write" (after each Arrow batch) and "after write"; the driver
+too. Tasks reach "before claim", "mid-write" (after each portion) and "after write"; the driver
 reaches "before offsets", "before EndTxn" and "after EndTxn".
 """
 

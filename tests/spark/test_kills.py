@@ -1,0 +1,137 @@
+"""Exactly once by force, from topic to topic: whoever is killed, and whenever, a client of others
+finds every row once, in order, batches whole, and offsets and ledger in agreement with them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+
+from onceflow.spark import sink_job
+from tests.spark.kill_blows import Blow
+from tests.spark.kill_brokers import Ours
+from tests.spark.kill_fate import FateServer
+from tests.spark.kill_faults import Fault
+from tests.spark.kill_judge import judge
+from tests.spark.kill_query import BAD
+from tests.spark.kill_round import Drivers, Here, Round, Stage, making_drivers, play_here
+from tests.spark.kill_world import make_world
+from tests.spark.session import MASTER
+from tests.spark.sink_hooks import UNANSWERED
+from tests.spark.sink_world import PATIENCE_S, committed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.interop
+
+ROWS_IN_BATCH = 100
+
+
+@pytest.fixture(scope="module")
+def drivers(spark_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    """The first one starts while tests that need none are run."""
+    with making_drivers(tmp_path_factory.mktemp("drivers"), MASTER) as drivers:
+        drivers.prepare()
+        yield drivers
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Ours]:
+    """Our broker, to be killed."""
+    with Ours() as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def fate() -> Iterator[FateServer]:
+    with FateServer() as fate:
+        yield fate
+
+
+IN_PLACE = [
+    Blow(Fault.WORKER, "before claim"),
+    Blow(Fault.WORKER, "after write"),
+    Blow(Fault.BROKER, "mid-write"),
+    Blow(Fault.TASK, "mid-write"),
+    Blow(Fault.STAGE, "after write"),
+    Blow(Fault.BROKER, "before offsets"),
+    Blow(Fault.BROKER, UNANSWERED),
+]
+
+
+def test_a_fault_in_every_batch(
+    spark: SparkSession,
+    brokers: Ours,
+    drivers: Drivers,
+    fate: FateServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The query goes on in its place, whatever happens to others than its driver."""
+    # More tasks than cores: those that start late find that the rows between stages are gone.
+    monkeypatch.setattr(sink_job, "_tasks", lambda frame, layout: 6)
+    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * 12)
+    stage = Stage(world, brokers, fate, random.Random(1))
+    plan = world.plan("rows", ROWS_IN_BATCH)
+    outcome = play_here(spark, stage, plan, IN_PLACE)
+    assert outcome.errors == {}
+    assert outcome.struck == IN_PLACE
+    assert outcome.verdict.problems == []
+
+
+def test_drivers_are_killed_and_come_back(
+    spark: SparkSession, brokers: Ours, drivers: Drivers, fate: FateServer, tmp_path: Path
+) -> None:
+    """One stands still and wakes up beside its successor, others are killed, the last one is this
+    process."""
+    blows = [
+        Blow(Fault.DRIVER, "mid-write"),
+        Blow(Fault.ZOMBIE, "before EndTxn"),
+        Blow(Fault.DRIVER, UNANSWERED),
+    ]
+    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * 8)
+    stage = Stage(world, brokers, fate, random.Random(1))
+    plan = world.plan("rows", ROWS_IN_BATCH)
+    outcome = Round(stage, plan, drivers, blows, last=Here(spark)).run()
+    assert outcome.struck == blows
+    assert outcome.verdict.problems == []
+    assert outcome.prefixes >= 1
+    assert outcome.zombies == Counter({"SinkFenced": 1})
+
+
+def test_counts_of_a_killed_driver(
+    spark: SparkSession, brokers: Ours, drivers: Drivers, fate: FateServer, tmp_path: Path
+) -> None:
+    """Its state and its output stay in step, though it dies between the two."""
+    blows = [Blow(Fault.DRIVER, "after EndTxn")]
+    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * 5)
+    stage = Stage(world, brokers, fate, random.Random(1))
+    plan = world.plan("counts", ROWS_IN_BATCH)
+    outcome = Round(stage, plan, drivers, blows, last=Here(spark)).run()
+    assert outcome.struck == blows
+    assert outcome.verdict.problems == []
+
+
+def test_the_judge_sees_what_is_wrong(brokers: Ours, tmp_path: Path) -> None:
+    """Rows that are missing; then one that is there twice, the second time behind later ones."""
+    world = make_world(brokers.bootstrap, tmp_path, 400)
+    problems = judge(world, "rows").problems
+    assert any("rows missing: " in each for each in problems)
+    assert any("the ledger has None" in each for each in problems)
+    records = committed(brokers.bootstrap, world.input)
+    good = [each for each in records if BAD not in each.value().decode()]
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "partitioner": "murmur2"})
+    for each in (*good, good[0]):
+        value = f"{each.value().decode()} {each.partition()} {each.offset()}"
+        producer.produce(world.output, value, each.key())
+    assert producer.flush(PATIENCE_S) == 0
+    problems = judge(world, "rows").problems
+    assert any("rows too many: 1" in each for each in problems)
+    assert any("comes after" in each for each in problems)
+    assert not any("rows missing: " in each for each in problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,14 @@ EAGER: Final[Mapping[str, str]] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
 Compare = Callable[[Script], None]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible() -> None:
+    """Who is started in the background may have been told to ignore Ctrl-C, and all it starts would
+    ignore it, too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

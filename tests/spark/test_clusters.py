@@ -49,6 +49,7 @@ def kill_an_executor(fate: FateServer, drivers: Drivers, tmp_path: Path) -> None
     assert outcome.verdict.problems == []
 
 
+@pytest.mark.long
 def test_executors_of_their_own(spark_is_there: None, fate: FateServer, tmp_path: Path) -> None:
     with making_drivers(tmp_path / "drivers", EXECUTORS) as drivers:
         kill_an_executor(fate, drivers, tmp_path)
@@ -62,6 +63,7 @@ def test_a_standalone_cluster(spark_is_there: None, fate: FateServer, tmp_path: 
         kill_an_executor(fate, drivers, tmp_path)
 
 
+@pytest.mark.long
 def test_three_nodes_of_kafka(
     spark: SparkSession, three_nodes: ApacheKafkaCluster, fate: FateServer, tmp_path: Path
 ) -> None:

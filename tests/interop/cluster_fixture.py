@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tools.apache_kafka import ApacheKafkaCluster
+
+NO_RETENTION: Final = {"log.initial.task.delay.ms": "86400000"}
+"""Apache Kafka looks half a minute after its start for records that are too old, and those of tests
+are years old."""
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +24,8 @@ def three_nodes(
     from tests.interop.cluster_world import SETTINGS, wake_up
 
     directory = tmp_path_factory.mktemp("three-nodes")
-    with ApacheKafkaCluster(kafka_jars, directory, properties=SETTINGS) as cluster:
+    with ApacheKafkaCluster(
+        kafka_jars, directory, properties={**SETTINGS, **NO_RETENTION}
+    ) as cluster:
         wake_up(cluster)
         yield cluster

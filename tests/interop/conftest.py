@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 
 import pytest
 
+from tests.interop.cluster_fixture import NO_RETENTION
 from tests.interop.cluster_fixture import three_nodes as three_nodes
 from tests.interop.harness import Script, differences, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
@@ -27,10 +28,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "num.partitions": "1",
     "auto.create.topics.enable": "true",
+    # Records of tests are years old: retention would take them away in the midst of one.
+    "log.retention.check.interval.ms": "86400000",
 }
 EAGER: Final[Mapping[str, str]] = {
     # Looks for transactions whose time is up more often than every 10 s: tests wait for it.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    **NO_RETENTION,
 }
 Compare = Callable[[Script], None]
 

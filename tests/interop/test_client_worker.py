@@ -267,7 +267,7 @@ def timeout(bootstrap: str, names: Names, transcript: Transcript) -> None:
     """The coordinator aborts a transaction that takes too long; its batch is done again."""
     for version in BOTH:
         place = topic(names, f"out-{version}")[0]
-        with driver(names, version, f"id-{version}", transaction_timeout_ms=200) as finisher:
+        with driver(names, version, f"id-{version}", transaction_timeout_ms=2000) as finisher:
             finisher.init()
             opened = finisher.begin([place])
             written = write(opened, place, "a")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from math import inf
 from typing import Any, Final
 
 from onceflow.client.cluster import Cluster, check
 from onceflow.client.connection import Connection
-from onceflow.client.errors import BrokerError, TopicNotFound
+from onceflow.client.errors import LOST, BrokerError, TopicNotFound
 from onceflow.client.model import Config, Topic, TopicDescription, TopicPartition
 from onceflow.client.offsets import offset_ranges
 from onceflow.wire.api import ApiKey
@@ -144,9 +145,33 @@ async def _wait_for_leaders(cluster: Cluster, name: str, partitions: int) -> Top
             raise _not_there_yet(name)
         for each in topic.partitions:
             await cluster.leader(TopicPartition(name, each.partition))
+        for node in cluster.node_ids:
+            if await _leaders_known_to(cluster, node, name) < partition_count:
+                raise _not_there_yet(name)
         return topic
 
     return await cluster.retrying(attempt)
+
+
+async def _leaders_known_to(cluster: Cluster, node: int, name: str) -> float:
+    """How many partitions a broker has heard of; one that is away hears of all when it is back.
+
+    Apache Kafka's coordinator takes a partition that it has not heard of for deleted, and ends
+    transactions without telling it: rows written a moment after the topic was made stay open.
+    """
+    from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+    request = MetadataRequest(
+        topics=(MetadataRequestTopic(topic_id=None, name=name),),
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    try:
+        answer = await (await cluster.broker(node)).request(ApiKey.METADATA, request)
+    except LOST:
+        return inf
+    found: list[int] = [each.leader_id for topic in answer.topics for each in topic.partitions]
+    return sum(leader >= 0 for leader in found)
 
 
 def _not_there_yet(name: str) -> BrokerError:

@@ -16,6 +16,7 @@ from onceflow.spark.ledger import (
     Finding,
     Planned,
     Verdict,
+    Writer,
     decide,
     find,
     refusal,
@@ -25,6 +26,7 @@ from onceflow.spark.sink_errors import IdentityChanged, LedgerConflict, LedgerMa
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 MINE, OTHER = "query-1", "query-2"
+WRITER = Writer(7000, 3)
 
 
 def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
@@ -34,14 +36,14 @@ def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
 @pytest.mark.parametrize(
     ("entry", "batch", "finding"),
     [
-        (Entry(OTHER, 5, "d5", 1), planned(), Finding.OF_ANOTHER_QUERY),
-        (Entry(OTHER, 4, "d4", 1), planned(), Finding.OF_ANOTHER_QUERY),
-        (Entry(MINE, 5, "d5", 1), planned(), Finding.SAME),
-        (Entry(MINE, 5, "d5", 1), planned(age_ms=2 * WEEK_MS), Finding.SAME),
-        (Entry(MINE, 5, "other", 1), planned(), Finding.SAME_NUMBER),
-        (Entry(MINE, 4, "d4", 1), planned(), Finding.THE_ONE_BEFORE),
-        (Entry(MINE, 6, "d6", 1), planned(), Finding.LATER),
-        (Entry(MINE, 3, "d3", 1), planned(), Finding.GAP),
+        (Entry(OTHER, 5, "d5", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
+        (Entry(OTHER, 4, "d4", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
+        (Entry(MINE, 5, "d5", 1, WRITER), planned(), Finding.SAME),
+        (Entry(MINE, 5, "d5", 1, WRITER), planned(age_ms=2 * WEEK_MS), Finding.SAME),
+        (Entry(MINE, 5, "other", 1, WRITER), planned(), Finding.SAME_NUMBER),
+        (Entry(MINE, 4, "d4", 1, WRITER), planned(), Finding.THE_ONE_BEFORE),
+        (Entry(MINE, 6, "d6", 1, WRITER), planned(), Finding.LATER),
+        (Entry(MINE, 3, "d3", 1, WRITER), planned(), Finding.GAP),
         (None, planned(0), Finding.NOTHING),
         (None, planned(), Finding.NOTHING),
         (None, planned(age_ms=WEEK_MS - 1), Finding.NOTHING),
@@ -68,7 +70,7 @@ def test_only_the_same_batch_is_skipped_and_only_the_next_one_run() -> None:
 def test_a_refusal_says_what_to_do() -> None:
     for finding, verdict in VERDICTS.items():
         if verdict is Verdict.REFUSE:
-            text = str(refusal(finding, Entry(OTHER, 1, "abc", 2), planned()))
+            text = str(refusal(finding, Entry(OTHER, 1, "abc", 2, WRITER), planned()))
             assert "batch 5" in text
             assert OTHER in text
             assert len(text) > 150, "no advice"
@@ -76,12 +78,12 @@ def test_a_refusal_says_what_to_do() -> None:
 
 @given(st.text(), st.integers(0, 2**63 - 1), st.text(max_size=64), st.integers(0, 2**63 - 1))
 def test_an_entry_is_read_back(query_id: str, batch_id: int, digest: str, rows: int) -> None:
-    entry = Entry(query_id, batch_id, digest, rows)
+    entry = Entry(query_id, batch_id, digest, rows, Writer(batch_id, rows))
     assert Entry.from_metadata(entry.to_metadata()) == entry
 
 
 def test_an_entry_is_far_below_what_brokers_take() -> None:
-    entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1)
+    entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1, Writer(2**63 - 1, 2**15 - 1))
     assert len(entry.to_metadata()) < 400
 
 
@@ -92,8 +94,10 @@ def test_an_entry_is_far_below_what_brokers_take() -> None:
         "7",
         "{}",
         "query 7, batch 1",
-        Entry(MINE, 1, "d", 1).to_metadata().replace('"format":1', '"format":2'),
-        Entry(MINE, 1, "d", 1).to_metadata().replace('"batch":1', '"batch":"1"'),
+        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"format":1', '"format":2'),
+        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"batch":1', '"batch":"1"'),
+        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", "[7000]"),
+        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", '[7000,"3"]'),
     ],
 )
 def test_what_is_no_entry(text: str) -> None:

@@ -199,7 +199,7 @@ def test_the_ledger_is_read_when_nothing_is_open_any_more(
     with driver(bootstrap) as query:
         query.writer.glance()
         query.writer.settle()
-    assert seen == [False, "init", True]
+    assert seen == [False, "init", False, True]
 
 
 def test_a_failed_job_runs_again_in_a_new_epoch(bootstrap: str, version: int) -> None:

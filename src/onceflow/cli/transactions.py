@@ -267,7 +267,8 @@ def _abort_hanging(
             f"at offset {start_offset} of partition {place}?",
             yes=yes,
         )
-        session.run(admin.abort_open_transaction(session.cluster, place, start_offset))
+        ending = admin.end_open_transaction(session.cluster, place, start_offset, commit=False)
+        session.run(ending)
     if as_json:
         print_json({"aborted": _place_details(found)})
     else:

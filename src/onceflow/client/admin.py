@@ -50,9 +50,9 @@ from onceflow.client.topics import (
 )
 from onceflow.client.transactions import (
     LONGEST_TIMEOUT_MS,
-    abort_open_transaction,
     describe_producers,
     describe_transaction,
+    end_open_transaction,
     find_hanging,
     list_transactions,
     open_transactions,
@@ -86,7 +86,7 @@ __all__ = [
     "describe_producers",
     "open_transactions",
     "find_hanging",
-    "abort_open_transaction",
+    "end_open_transaction",
 ]
 
 
@@ -272,7 +272,7 @@ class Admin:
         self, partition: TopicPartition, start_offset: int
     ) -> PartitionTransaction:
         """Aborts a hanging transaction in one partition; raises `TransactionNotFound`."""
-        return await abort_open_transaction(self.cluster, partition, start_offset)
+        return await end_open_transaction(self.cluster, partition, start_offset, commit=False)
 
     async def _or_all(
         self, partitions: Iterable[TopicPartition] | None

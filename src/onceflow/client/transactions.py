@@ -273,11 +273,11 @@ def hanging(
     return [each for each in found if not is_looked_after(each)]
 
 
-async def abort_open_transaction(
-    cluster: Cluster, partition: TopicPartition, start_offset: int
+async def end_open_transaction(
+    cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool
 ) -> PartitionTransaction:
-    """Aborts the transaction that begins there, in this one partition; its coordinator is not told.
-    Only for what hangs: of another one the rest could still be committed. Raises
+    """Ends the transaction that begins there, in this one partition; its coordinator is not told.
+    Only for what hangs: of another one the rest could still end in the other way. Raises
     `TransactionNotFound` when none is open there."""
     sent: list[PartitionTransaction] = []
 
@@ -285,7 +285,7 @@ async def abort_open_transaction(
         for each in _open(await describe_producers(cluster, [partition])):
             if each.start_offset == start_offset:
                 sent.append(each)
-                await _write_abort(cluster, each)
+                await _write_marker(cluster, each, commit)
                 return each
         if sent:  # an attempt whose answer was lost has done it
             return sent[-1]
@@ -296,7 +296,7 @@ async def abort_open_transaction(
     return await cluster.retrying(attempt)
 
 
-async def _write_abort(cluster: Cluster, found: PartitionTransaction) -> None:
+async def _write_marker(cluster: Cluster, found: PartitionTransaction, commit: bool) -> None:
     from kio.schema.write_txn_markers.v1.request import (
         WritableTxnMarker,
         WritableTxnMarkerTopic,
@@ -307,7 +307,7 @@ async def _write_abort(cluster: Cluster, found: PartitionTransaction) -> None:
     marker = WritableTxnMarker(
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.producer_epoch,
-        transaction_result=False,
+        transaction_result=commit,
         topics=(WritableTxnMarkerTopic(name=topic, partition_indexes=(number,)),),
         # A leader that has seen no coordinator takes any.
         coordinator_epoch=max(0, found.producer.coordinator_epoch),

@@ -130,6 +130,10 @@ class BlockingCluster:
             found.brokers, self._known.topics | found.topics, kept | found.leaders
         )
 
+    def partition_count(self, topic: str) -> int:
+        """As it was when the topic was last asked about; 0 when it was not there."""
+        return sum(place.topic == topic for place in self._known.leaders)
+
     def coordinator(
         self, kind: int, name: str, deadline: float, *, refind: bool
     ) -> BlockingConnection:

@@ -34,6 +34,7 @@ VERSIONS: Final[Mapping[ApiKey, int]] = {
     ApiKey.FIND_COORDINATOR: 4,
     ApiKey.LIST_OFFSETS: 7,
     ApiKey.OFFSET_FETCH: 8,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
 }
 GROUP: Final = 0
 TRANSACTION: Final = 1

@@ -7,7 +7,7 @@ other: it is asked about again, and the ledger is. Whoever is fenced stops and d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,7 +30,8 @@ from onceflow.spark import batch_run_points as points
 from onceflow.spark.batch_run_reports import check_reports
 from onceflow.spark.claims import ClaimBook
 from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger import Entry, Planned, Verdict, decide
+from onceflow.spark.ledger import Entry, Planned, Verdict, Writer, decide
+from onceflow.spark.left_open import LeftOpenGuard
 from onceflow.spark.sink_errors import (
     BatchFailed,
     BatchTimedOut,
@@ -94,24 +95,34 @@ class BatchWriter:
         self._forgets_after_ms = forgets_after_ms
         self._clock = clock or RealClock()
         self._finisher = Finisher(settings)
+        self._guard = LeftOpenGuard(settings, identity)
         self._entry: Entry | None = None
         self._is_settled = False
+        self._own_entries: tuple[Entry | None, ...] = ()
+        """The last one, and the one before, which is seen until the commit has its markers."""
+        self._last: Writer | None = None
+        """Who wrote what the ledger has, whichever query it was."""
         self._opened: OpenTransaction | None = None
         self._adopted_by: str | None = None
 
     def close(self) -> None:
         self._finisher.close()
+        self._guard.close()
 
     # --- the ledger -----------------------------------------------------------------------------
 
     def glance(self) -> Entry | None:
         """What the ledger says before anybody is fenced; more may be on its way."""
-        return self._read(require_stable=False)
+        return self._counted(self._read(require_stable=False))
 
     def settle(self) -> None:
         """Ends whatever was open under this name, fences whoever else writes under it, and only
         then looks what is committed."""
-        self._finisher.init()
+        self._guard.remember()
+        mine = self._finisher.init()
+        places = self._topics.refresh().places()
+        last = _writer_of(self._read(require_stable=False))
+        self._guard.check(mine, places, last, is_last_sure=False)
         self._look()
 
     def adopt(self, query_id: str) -> None:
@@ -121,7 +132,9 @@ class BatchWriter:
             self._look()
 
     def _look(self) -> None:
-        self._entry = self._read(require_stable=True)
+        found = self._read(require_stable=True)
+        self._last, self._entry = _writer_of(found), self._counted(found)
+        self._own_entries = (self._entry,)
         self._is_settled = True
 
     def _read(self, *, require_stable: bool) -> Entry | None:
@@ -129,7 +142,9 @@ class BatchWriter:
         found = self._finisher.committed_offsets(
             self._identity.ledger_group, [place], require_stable=require_stable
         )[place]
-        entry = None if found is None else Entry.from_metadata(found.metadata)
+        return None if found is None else Entry.from_metadata(found.metadata)
+
+    def _counted(self, entry: Entry | None) -> Entry | None:
         is_foreign = entry is not None and self._adopted_by not in (None, entry.query_id)
         return None if is_foreign else entry
 
@@ -181,12 +196,13 @@ class BatchWriter:
         older protocol a batch begins with Init, which succeeds for somebody who was fenced, too."""
         if self._opened is not None and not self._opened.has_own_epoch:
             is_used = self._opened.identity == self._finisher.identity
-            if is_used and self._is_settled and self.glance() != self._entry:
+            if is_used and self._is_settled and self.glance() not in self._own_entries:
                 raise self._fenced(
                     Fenced("batches were committed that this driver has not written")
                 )
             if is_used:
-                self.settle()
+                self._finisher.init()
+                self._look()
         if not self._is_settled:
             self._look()
 
@@ -200,6 +216,8 @@ class BatchWriter:
         opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
         self._opened = opened
         self._topics.may_grow = opened.has_own_epoch
+        self._topics.before_use = self._nothing_is_open
+        self._nothing_is_open(layout.places())
         self._book.open((opened.producer_id, opened.producer_epoch))
         try:
             reports = job.run(replace(opened, claims=()))
@@ -209,13 +227,20 @@ class BatchWriter:
             self._book.close()
         rows = check_reports(reports, self._book.owners)
         points.reached("before offsets")
-        entry = Entry(job.planned.query_id, job.planned.batch_id, job.planned.digest, rows)
+        writer = Writer(opened.producer_id, opened.producer_epoch)
+        planned = job.planned
+        entry = Entry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
         self._commit_offsets(job, entry)
         points.reached("before EndTxn")
         self._commit()
         points.reached("after EndTxn")
-        self._entry, self._is_settled = entry, True
+        self._own_entries = self._entry, entry
+        self._entry, self._last, self._is_settled = entry, writer, True
         return rows
+
+    def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:
+        """Before anybody writes to these places under the epoch that is open."""
+        self._guard.check(self._finisher.identity, places, self._last)
 
     def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
         ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
@@ -299,3 +324,7 @@ class BatchWriter:
                 "committed is written by the other one, or at the next start"
             )
         return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
+
+
+def _writer_of(entry: Entry | None) -> Writer | None:
+    return None if entry is None else entry.writer

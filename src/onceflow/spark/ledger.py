@@ -18,6 +18,13 @@ KIND: Final = "onceflow ledger"
 FORMAT: Final = 1
 
 
+class Writer(NamedTuple):
+    """The epoch of a producer, in which one batch was written."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 class Entry(NamedTuple):
     """A batch that was committed."""
 
@@ -26,6 +33,7 @@ class Entry(NamedTuple):
     digest: str
     """Of the source offsets at which the batch ends."""
     rows: int
+    writer: Writer
 
     def to_metadata(self) -> str:
         fields = {
@@ -35,6 +43,7 @@ class Entry(NamedTuple):
             "batch": self.batch_id,
             "digest": self.digest,
             "rows": self.rows,
+            "writer": self.writer,
         }
         return json.dumps(fields, separators=(",", ":"))
 
@@ -45,13 +54,14 @@ class Entry(NamedTuple):
             found: Any = json.loads(text)
             if found["kind"] != KIND or found["format"] != FORMAT:
                 raise ValueError("another kind or format")
-            entry = cls(found["query"], found["batch"], found["digest"], found["rows"])
+            writer = Writer(*found["writer"])
+            entry = cls(found["query"], found["batch"], found["digest"], found["rows"], writer)
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerMalformed(
                 f"the ledger holds {text!r}, which this release cannot read ({error}): somebody "
                 "else commits offsets in the ledger's group; give the query another name"
             ) from error
-        if [type(field) for field in entry] != [str, int, str, int]:
+        if [type(field) for field in (*entry, *writer)] != [str, int, str, int, Writer, int, int]:
             raise LedgerMalformed(f"the ledger holds {text!r}, with fields of a wrong type")
         return entry
 

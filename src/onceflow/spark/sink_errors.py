@@ -52,12 +52,22 @@ class CommitUnclear(SinkError):
     """No answer came to a commit. The next start asks the ledger whether it was done."""
 
 
+class EndUnknown(SinkError):
+    """A broker has ended an earlier batch without its markers, and nothing tells whether it was
+    committed: writing on could lose its rows, or show those that were aborted."""
+
+
 class ReportsWrong(SinkError):
     """Tasks report something else than what a batch should have written."""
 
 
 class AttemptRefused(SinkError):
     """This task attempt must not write: another attempt has, or its epoch is over."""
+
+
+class LaterAttempt(AttemptRefused):
+    """Another attempt of the same task came before this one. How that ended is the reason for what
+    follows."""
 
 
 class RowRefused(SinkError):

@@ -42,6 +42,8 @@ class Topics:
         self._layout = Layout(tuple((topic, 0) for topic in given))
         self.may_grow = True
         """Whether partitions may join a transaction that is open: not in the older protocol."""
+        self.before_use: Callable[[Sequence[TopicPartition]], None] = _nothing
+        """Is given the partitions of topics that are met, before tasks write to them."""
 
     def close(self) -> None:
         with self._lock:
@@ -70,6 +72,7 @@ class Topics:
             for name in new:
                 self._make(name)
             sizes = self._sizes(new)
+            self.before_use(Layout(tuple(sizes.items())).places())
             self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
             if not self.may_grow:
                 raise AttemptRefused(
@@ -108,3 +111,7 @@ class Topics:
             return self._cluster.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
 
         return self._cluster.trying(attempt, self._policy)
+
+
+def _nothing(places: Sequence[TopicPartition]) -> None:
+    """There is no epoch in which they could be used."""

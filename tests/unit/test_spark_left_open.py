@@ -1,0 +1,125 @@
+"""How a batch has ended that left something open: a table of what is known and what follows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
+from kio.schema.describe_producers.v0.response import (
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from kio.schema.errors import ErrorCode
+
+from onceflow.client.model import TopicPartition, TransactionDescription
+from onceflow.client.worker_left_open import (
+    LeftOpen,
+    read_describe_producers,
+    write_describe_producers,
+)
+from onceflow.errors import MessageMalformed
+from onceflow.spark.ledger import Writer
+from onceflow.spark.left_open import Known, was_committed
+from onceflow.wire.codec import decode, encode
+
+LEFT = LeftOpen(TopicPartition("out", 0), 7, 5, 100)
+
+
+def before(state: str, epoch: int, producer_id: int = 7) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id="id",
+        coordinator="localhost:1",
+        state=state,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        timeout_ms=1,
+        start_ms=None,
+        partitions=frozenset(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "is_ledger_whole", "said", "committed"),
+    [
+        # The ledger names the very batch, or one that was written before it.
+        (Writer(7, 5), True, None, True),
+        (Writer(7, 5), False, None, True),
+        (Writer(7, 4), True, None, False),
+        (Writer(6, 9), True, None, False),
+        (None, True, None, False),
+        # Somebody has written over it without asking.
+        (Writer(7, 6), True, None, None),
+        (Writer(7, 6), False, before("CompleteCommit", 6), None),
+        # The ledger waits for a marker itself: only the coordinator can know.
+        (Writer(7, 4), False, None, None),
+        (Writer(7, 4), False, before("CompleteCommit", 5), True),
+        (Writer(7, 4), False, before("CompleteCommit", 6), True),
+        (Writer(7, 4), False, before("PrepareCommit", 6), True),
+        (None, False, before("CompleteAbort", 6), False),
+        (None, False, before("PrepareAbort", 5), False),
+        # It says something of another transaction, or nothing yet.
+        (None, False, before("CompleteCommit", 7), None),
+        (None, False, before("CompleteCommit", 5, producer_id=8), None),
+        (None, False, before("Ongoing", 5), None),
+        (None, False, before("Empty", 6), None),
+    ],
+)
+def test_how_it_ended(
+    last: Writer | None,
+    is_ledger_whole: bool,
+    said: TransactionDescription | None,
+    committed: bool | None,
+) -> None:
+    assert was_committed(LEFT, Known(last, is_ledger_whole, said)) is committed
+
+
+def producer(number: int, start: int) -> ProducerState:
+    return ProducerState(
+        producer_id=number,
+        producer_epoch=number + 1,
+        last_sequence=1,
+        last_timestamp=2,
+        coordinator_epoch=3,
+        current_txn_start_offset=start,
+    )
+
+
+def test_the_request_is_that_of_the_schema() -> None:
+    places = [TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("a", 1)]
+    written = memoryview(write_describe_producers(places))
+    assert decode(DescribeProducersRequest, written) == DescribeProducersRequest(
+        topics=(
+            TopicRequest(name="a", partition_indexes=(3, 1)),
+            TopicRequest(name="b", partition_indexes=(0,)),
+        )
+    )
+
+
+def test_the_answer_is_read_and_not_when_it_is_cut() -> None:
+    partitions = (
+        PartitionResponse(
+            partition_index=3,
+            error_code=ErrorCode.none,
+            error_message=None,
+            active_producers=(producer(7, -1), producer(9, 44)),
+        ),
+        PartitionResponse(
+            partition_index=1,
+            error_code=ErrorCode.topic_authorization_failed,
+            error_message="no",
+            active_producers=(),
+        ),
+    )
+    answer = DescribeProducersResponse(
+        throttle_time=timedelta(), topics=(TopicResponse(name="a", partitions=partitions),)
+    )
+    written = memoryview(encode(answer))
+    found = read_describe_producers(written)
+    assert found.open == [LeftOpen(TopicPartition("a", 3), 9, 10, 44)]
+    assert found.errors == {TopicPartition("a", 1): ErrorCode.topic_authorization_failed.value}
+    for size in range(len(written) - 1):
+        with pytest.raises(MessageMalformed):
+            read_describe_producers(written[:size])

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-tests run check test test-ours test-interop test-spark long bench crash kill lock clean
+.PHONY: help setup setup-spark run check test test-ours test-interop test-spark long bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -8,7 +8,7 @@ VENV := .venv/bin
 export PYTHONHASHSEED := 0
 
 help:
-	@echo "make run    show what Onceflow does today"
+	@echo "make run    kill a Spark pipeline and its broker again and again: each row counts once"
 	@echo "make test   all checks and all tests"
 	@echo "make check  ruff, mypy, import directions and the rules of the house"
 	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
@@ -21,13 +21,13 @@ setup:
 	@test -n "$(PYTHON)" || { echo "Onceflow needs Python 3.11 or later on the PATH" >&2; exit 1; }
 	@$(PYTHON) -m tools.setup
 
-setup-tests: setup
-	@$(PYTHON) -m tools.setup tests
+setup-spark: setup
+	@$(PYTHON) -m tools.setup spark
 
-run: setup
+run: setup-spark
 	@$(VENV)/onceflow demo
 
-check: setup-tests
+check: setup-spark
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 	$(VENV)/mypy
@@ -47,10 +47,10 @@ test-interop:
 test-spark:
 	$(PYTEST) tests/spark
 
-long: setup-tests
+long: setup-spark
 	$(PYTEST) -m long
 
-bench: setup-tests
+bench: setup-spark
 	$(VENV)/python bench/records.py
 	$(VENV)/python bench/log.py
 	$(VENV)/python -m bench.broker
@@ -63,7 +63,7 @@ crash: setup
 	$(VENV)/python -m tests.sim.txn_campaign
 	$(VENV)/python -m tests.sim.client_campaign --seeds 300
 
-kill: setup-tests
+kill: setup-spark
 	$(VENV)/python -m tests.kill.campaign --kills 100
 	$(VENV)/python -m tests.kill.client_campaign --kills 20
 	$(VENV)/python -m tests.kill.spark_campaign --kills 100

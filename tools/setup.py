@@ -2,7 +2,7 @@
 
 Run by `make setup` with any Python 3.11 or later and nothing else installed. It says what it does
 and does only what is missing: a stamp in `.venv` holds a digest of everything it depends on, so
-that a second run ends at once. With the word `tests` it adds what only tests need: Spark.
+that a second run ends at once. With the word `spark` it adds Spark, which only some need.
 """
 
 from __future__ import annotations
@@ -138,14 +138,14 @@ def add_spark() -> None:
     wanted = hashlib.sha256(SPARK_LOCK.read_bytes()).hexdigest()
     if SPARK_STAMP.exists() and SPARK_STAMP.read_text() == wanted:
         return
-    say("installing Spark for the tests (half a gigabyte, about a minute)")
+    say("installing Spark (half a gigabyte, about a minute)")
     run(*PIP, "--require-hashes", "-r", SPARK_LOCK)
     SPARK_STAMP.write_text(wanted)
 
 
 def main() -> None:
     make_environment()
-    if "tests" in sys.argv[1:]:
+    if "spark" in sys.argv[1:]:
         add_spark()
 
 

@@ -49,9 +49,9 @@ def test_the_installed_command_is_the_same() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    done = onceflow("demo", "--rounds", "0")
+    done = onceflow("demo", "--strikes", "0")
     assert done.returncode == 2
-    assert "--rounds" in done.stderr
+    assert "--strikes" in done.stderr
     done = onceflow("serv")
     assert done.returncode == 2
     assert "No such command 'serv'. Did you mean 'serve'?" in done.stderr

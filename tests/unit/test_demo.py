@@ -1,93 +1,348 @@
-"""`onceflow demo`: its count, its looks, and a whole run of it."""
+"""`onceflow demo`: its orders, its count, its looks, and what it needs. A whole run of it needs
+Spark, and is in `tests/spark`."""
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-import subprocess
-import sys
-from collections import Counter
+import socket
+import threading
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import onceflow
 from onceflow.cli import demo as demo_command
 from onceflow.cli import run
-from onceflow.cli.demo_count import Count, judge, verdict_lines
-from onceflow.cli.demo_moments import MOMENTS, Point, Victim
-from onceflow.cli.demo_screen import Pulse, Screen
-from onceflow.cli.demo_stage import Stage, Survived
-from onceflow.cli.demo_worker import booking
+from onceflow.cli.demo_count import Count, judge
+from onceflow.cli.demo_driver import DemoStuck
+from onceflow.cli.demo_feeder import Feeder
+from onceflow.cli.demo_orders import ORDERS, PARTITIONS, Order, order, pipeline_file
+from onceflow.cli.demo_picture import draw, ticks
+from onceflow.cli.demo_points import Asking, Points
+from onceflow.cli.demo_reading import Output, Sample
+from onceflow.cli.demo_screen import Screen, pulse
+from onceflow.cli.demo_stage import make_topics
+from onceflow.cli.demo_strikes import COMMITTED, STRIKES, Survived, Victim, planned
+from onceflow.cli.demo_verdict import Outcome, bar, figures, headline, show
+from onceflow.client.admin import Admin
+from onceflow.client.model import TopicPartition
+from onceflow.spark import session, session_java
+from onceflow.spark.pipeline_file import load_plan
+from tests.interop.harness import eventually
 
-EACH_ONCE = Counter(range(4))
-
-
-def test_each_payment_booked_once_is_good() -> None:
-    counted = judge(4, EACH_ONCE, EACH_ONCE + Counter([1, 2]))
-    assert counted == Count(payments=4, booked=4, missing=0, repeated=0, hidden=2)
-    assert counted.is_good
-
-
-def test_a_payment_that_is_not_booked_is_missing() -> None:
-    counted = judge(5, EACH_ONCE, EACH_ONCE)
-    assert (counted.missing, counted.is_good) == (1, False)
-
-
-def test_a_payment_that_is_booked_twice_is_one_too_many() -> None:
-    twice = EACH_ONCE + Counter([3])
-    counted = judge(4, twice, twice)
-    assert (counted.repeated, counted.is_good) == (1, False)
+SENT = 400
+PATIENCE_S = 60.0
 
 
-def test_a_booking_that_nobody_paid_for_is_not_good() -> None:
-    more = EACH_ONCE + Counter([99])
-    assert not judge(4, more, more).is_good
+# --- orders -------------------------------------------------------------------------------------
 
 
-def test_a_booking_says_what_was_paid_and_the_fee() -> None:
-    paid = json.dumps({"payment": 7, "cents": 4250}).encode()
-    assert json.loads(booking(paid)) == {"payment": 7, "cents": 4250, "fee": 42}
+def is_fine(value: bytes) -> bool:
+    """By the rules of the pipeline."""
+    try:
+        fields = json.loads(value)
+    except ValueError:
+        return False
+    return fields["customer"] is not None and fields["quantity"] > 0
 
 
-def test_worker_and_broker_die_at_every_point_where_something_is_at_stake() -> None:
-    hit = {(moment.victim, moment.point) for moment in MOMENTS}
-    for point in (Point.READ, Point.WRITTEN, Point.OFFSETS_SENT, Point.COMMITTED):
-        assert (Victim.WORKER, point) in hit
-    for point in (Point.WRITTEN, Point.OFFSETS_SENT, Point.COMMITTING):
-        assert (Victim.BROKER, point) in hit
-    assert any(victim is Victim.ZOMBIE for victim, _ in hit)
+def test_an_order_is_broken_exactly_if_it_cannot_be_read_or_breaks_a_rule() -> None:
+    orders = [order(number) for number in range(SENT)]
+    assert [each.is_broken for each in orders] == [not is_fine(each.value) for each in orders]
+    assert sum(each.is_broken for each in orders) == SENT // 50
+    assert len({each.value for each in orders}) == SENT
+    good = [each for each in orders if not each.is_broken]
+    fields = [json.loads(each.value) for each in good]
+    assert [each.number for each in good] == [row["order_id"] for row in fields]
+    assert [each.total_cents for each in good] == [row["quantity"] * row["cents"] for row in fields]
 
 
-def test_the_pulse_rises_falls_and_marks_kills() -> None:
-    pulse = Pulse()
-    for count in (0, 100, 300):
-        pulse.sample(count)
-    pulse.mark()
-    pulse.sample(300)
-    assert pulse.render(10).plain == " ▄█✖ "
-    assert pulse.render(2).plain == "✖ "
+def test_orders_are_broken_in_each_way() -> None:
+    broken = [order(number).value for number in range(SENT) if order(number).is_broken]
+    assert any(b'"quantity": 0' in value for value in broken)
+    assert any(b'"customer": null' in value for value in broken)
+    assert any(not value.endswith(b"}") for value in broken)
 
 
-def test_elsewhere_than_in_a_terminal_there_is_a_line_for_each_death() -> None:
-    out = io.StringIO()
-    screen = Screen(Console(file=out, width=40), 8)
-    with screen.live(Stage()):
-        screen.survived(Survived(MOMENTS[0], 12_345, 301.4))
-        screen.survived(Survived(MOMENTS[-1], 12_345, 1702.6, "fenced"))
-    assert out.getvalue() == (
-        "1/8 worker killed after it has read, before it writes; booking again after 301 ms\n"
-        "2/8 worker replaced while it sleeps, wakes up, commits (fenced); booking again after "
-        "1,703 ms\n"
+def test_the_pipeline_is_one_that_can_be_run(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.toml"
+    path.write_text(pipeline_file("127.0.0.1:9"))
+    plan = load_plan(path)
+    (source,) = plan.sources
+    topics = {source.options["subscribe"], plan.sink.topic, plan.dead_letters}
+    assert (topics, plan.bootstrap) == (set(PARTITIONS), "127.0.0.1:9")
+
+
+# --- the count ----------------------------------------------------------------------------------
+
+
+def total(of: Order) -> bytes:
+    return json.dumps({"order_id": of.number, "total_cents": of.total_cents}).encode()
+
+
+def exact() -> Output:
+    """What has to come out."""
+    orders = [order(number) for number in range(SENT)]
+    return Output(
+        [total(each) for each in orders if not each.is_broken],
+        [each.value for each in orders if each.is_broken],
     )
 
 
+def test_every_order_once_where_it_belongs_is_exact() -> None:
+    found = judge(SENT, exact(), hidden=7)
+    assert found.is_exact
+    assert (found.orders, found.totals, found.dead_letters) == (SENT, 392, 8)
+    assert (found.duplicates, found.losses, found.strangers, found.hidden) == (0, 0, 0, 7)
+    assert found.cents == found.cents_expected > 0
+
+
+def test_a_row_that_is_not_there_is_a_loss() -> None:
+    output = exact()
+    output.totals.pop()
+    output.dead_letters.pop()
+    found = judge(SENT, output, 0)
+    assert (found.losses, found.duplicates, found.is_exact) == (2, 0, False)
+
+
+def test_a_row_that_is_there_again_is_a_duplicate() -> None:
+    output = exact()
+    output.totals.append(output.totals[0])
+    output.dead_letters.append(output.dead_letters[0])
+    found = judge(SENT, output, 0)
+    assert (found.losses, found.duplicates, found.is_exact) == (0, 2, False)
+
+
+def test_an_order_with_a_wrong_total_is_lost_and_a_stranger() -> None:
+    output = exact()
+    output.totals[3] = json.dumps({"order_id": 3, "total_cents": 1}).encode()
+    found = judge(SENT, output, 0)
+    assert (found.losses, found.strangers, found.is_exact) == (1, 1, False)
+    assert found.cents != found.cents_expected
+
+
+def test_a_good_order_does_not_belong_into_the_dead_letters() -> None:
+    output = exact()
+    output.totals.remove(total(order(1)))
+    output.dead_letters.append(order(1).value)
+    found = judge(SENT, output, 0)
+    assert (found.losses, found.strangers, found.is_exact) == (1, 1, False)
+
+
+# --- strikes ------------------------------------------------------------------------------------
+
+
+def test_driver_worker_and_broker_are_hit_around_the_commit() -> None:
+    hit = {(each.victim, each.point) for each in STRIKES}
+    assert {victim for victim, _ in hit} == set(Victim)
+    assert (Victim.DRIVER, COMMITTED) in hit
+    assert len(STRIKES) == demo_command.ALL
+
+
+def test_more_strikes_than_there_are_go_round_again() -> None:
+    assert planned(2) == list(STRIKES[:2])
+    assert planned(5) == [*STRIKES, STRIKES[0]]
+
+
+def test_who_comes_to_a_point_is_held_there_and_nobody_else() -> None:
+    with Points() as points:
+        held = points.hold("driver-2", "before EndTxn")
+        Asking(points.port, "driver-1")("before EndTxn")
+        Asking(points.port, "driver-2")("after write")
+        assert held.arrivals == []
+        waiting = threading.Thread(target=Asking(points.port, "driver-2"), args=["before EndTxn"])
+        waiting.start()
+        eventually(lambda: held.arrivals, lambda arrivals: len(arrivals) == 1)
+        assert waiting.is_alive()
+        Asking(points.port, "driver-2")("before EndTxn")  # the next one passes
+        held.release()
+        waiting.join(PATIENCE_S)
+        assert not waiting.is_alive()
+        assert points.arrivals["driver-2", "before EndTxn"] == 2
+        assert points.arrivals["driver-1", "before EndTxn"] == 1
+
+
+def test_a_process_that_dies_at_a_point_disturbs_nobody() -> None:
+    with Points() as points:
+        held = points.hold("driver-1", "mid-write")
+        with socket.create_connection(("127.0.0.1", points.port)) as connection:
+            connection.sendall(b'["driver-1", "mid-write", 1]\n')
+            eventually(lambda: held.arrivals, lambda arrivals: len(arrivals) == 1)
+        held.release()
+        Asking(points.port, "driver-1")("mid-write")
+        assert points.arrivals["driver-1", "mid-write"] == 2
+
+
+# --- the feeder ---------------------------------------------------------------------------------
+
+
+async def in_the_log(bootstrap: str) -> int:
+    places = [TopicPartition(ORDERS, number) for number in range(PARTITIONS[ORDERS])]
+    async with Admin(bootstrap) as admin:
+        found = await admin.offset_ranges(places)
+    return sum(each.latest for each in found.values())
+
+
+def test_orders_outlive_their_broker_and_are_in_the_log_once() -> None:
+    with onceflow.Broker(process=True) as broker:
+        asyncio.run(make_topics(broker.bootstrap))
+        feeder = Feeder(broker.bootstrap)
+        feeder.start()
+        eventually(lambda: feeder.acknowledged, lambda count: count > 0)
+        broker.kill()
+        broker.restart()
+        before = feeder.acknowledged
+        eventually(lambda: feeder.acknowledged, lambda count: count > before)
+        feeder.stop()
+        assert feeder.sent == feeder.acknowledged
+        assert asyncio.run(in_the_log(broker.bootstrap)) == feeder.sent
+
+
+def test_orders_that_cannot_be_sent_are_told() -> None:
+    with onceflow.Broker() as broker:
+        feeder = Feeder(broker.bootstrap)
+        feeder.start()
+        eventually(lambda: feeder.failure, lambda failure: failure is not None)
+        with pytest.raises(DemoStuck, match=r"orders could not be sent: .*orders"):
+            feeder.stop()
+
+
+# --- how it looks -------------------------------------------------------------------------------
+
+SAMPLES = (
+    Sample(0.0, 0, 0, 0),
+    Sample(0.6, 100, 50, 0),
+    Sample(1.2, 200, 140, 10),
+    Sample(1.4, 300, 140, 10),
+    Sample(2.1, 400, 392, 8),
+)
+GOOD = judge(SENT, exact(), 7)
+
+
+def outcome(found: Count = GOOD) -> Outcome:
+    survived = tuple(
+        Survived(strike, number / 3, number + 0.25, "fenced" * (number == 3))
+        for number, strike in enumerate(STRIKES)
+    )
+    return Outcome(found, SAMPLES, survived)
+
+
+def test_the_pulse_rises_falls_and_marks_strikes() -> None:
+    assert pulse(SAMPLES, [], 10).plain == " ▂▄ █"
+    assert pulse(SAMPLES, [1.6], 10).plain == " ▂▄✖█"
+    assert pulse(SAMPLES[:1], [], 10).plain == " "
+
+
+def test_a_pulse_that_would_be_too_long_has_blocks_for_more_time() -> None:
+    assert pulse(SAMPLES, [1.6], 4).plain == "▂✖█"
+
+
+def test_elsewhere_than_in_a_terminal_there_is_a_line_for_each_event() -> None:
+    out = io.StringIO()
+    screen = Screen(Console(file=out, width=40), lambda: 12.345, 4)
+    with screen.live():
+        screen.say("the broker starts")
+        screen.struck(STRIKES[0])
+        screen.survived(Survived(STRIKES[0], 12.0, 0.84))
+        screen.struck(STRIKES[3])
+        screen.survived(Survived(STRIKES[3], 12.0, 9.96, "fenced"))
+    assert out.getvalue().splitlines() == [
+        "  12.3 s  the broker starts",
+        "  12.3 s  1/4 Python worker killed while it writes; the batch is written again",
+        "  12.3 s      committed again after 0.8 s",
+        "  12.3 s  2/4 driver frozen, replaced, woken up; a second Spark starts",
+        "  12.3 s      committed again after 10.0 s; the first one is fenced",
+    ]
+
+
+def test_in_a_terminal_there_is_a_table_of_what_happened() -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    screen = Screen(console, lambda: 12.345, 4)
+    with screen.live():
+        screen.say("Spark starts")
+        screen.survived(Survived(STRIKES[3], 12.0, 9.96, "fenced"))
+    shown = out.getvalue()
+    assert f"1/4   {STRIKES[3].words} (fenced)" in shown
+    assert "pulse" in shown
+
+
+def test_a_bar_shows_whatever_is_not_nothing() -> None:
+    assert bar(0, 1000, 4) == ""
+    assert bar(1, 1000, 4) == "▏"
+    assert bar(500, 1000, 4) == "██"
+    assert bar(2000, 1000, 4) == "████"
+    assert bar(0, 0, 4) == ""
+
+
+def shown(found: Count) -> str:
+    out = io.StringIO()
+    show(Console(file=out, width=40), outcome(found))
+    return out.getvalue()
+
+
+def test_the_end_says_what_was_counted() -> None:
+    text = shown(GOOD)
+    assert "Exactly once: 400 orders, 4 strikes, none lost, none doubled" in text
+    lines = [line.split()[:3] for line in text.splitlines()]
+    assert ["duplicates", "0"] in lines
+    assert ["losses", "0"] in lines
+    assert ["hidden", "rows", "7"] in lines
+    assert "strangers" not in text
+
+
 def test_the_end_says_what_is_wrong() -> None:
-    (line,) = verdict_lines(Count(100, 99, 3, 2, 0), 8)
-    assert "BROKEN" in line
-    assert "3 are not booked and 2 bookings are one too many" in line
-    good, hidden = verdict_lines(Count(1000, 1000, 0, 0, 200), 8)
-    assert "Each counted once" in good
-    assert "200 more bookings" in hidden
+    text = shown(GOOD._replace(losses=3, duplicates=2, strangers=1))
+    assert "NOT EXACT: of 400 orders 3 are lost; 2 rows doubled, 1 of no order" in text
+    assert ["strangers", "1"] in [line.split()[:2] for line in text.splitlines()]
+
+
+def test_a_figure_is_good_if_it_is_what_it_must_be() -> None:
+    assert all(figure.is_good for figure in figures(GOOD))
+    wrong = figures(GOOD._replace(totals=391, losses=1))
+    assert [figure.label for figure in wrong if not figure.is_good] == ["rows out", "losses"]
+
+
+def texts(of: Outcome) -> list[str]:
+    tree = ElementTree.fromstring(draw(of))
+    return ["".join(each.itertext()) for each in tree.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_picture_says_everything_in_words() -> None:
+    said = texts(outcome())
+    assert said[0] == headline(outcome())
+    for figure in figures(GOOD):
+        assert figure.label in said
+        assert f"{figure.number:,}" in said
+    for number, event in enumerate(outcome().survived, 1):
+        assert said.count(str(number)) >= 2  # at its moment, and beside its words
+        assert any(each.startswith(event.strike.words) for each in said)
+        assert f"committed again after {event.again_after_s:.1f} s" in said
+
+
+def test_the_picture_of_what_went_wrong_says_so() -> None:
+    found = GOOD._replace(losses=3)
+    assert texts(outcome(found))[0].startswith("NOT EXACT: of 400 orders 3 are lost")
+
+
+def test_curves_of_the_picture_end_at_the_same_height() -> None:
+    tree = ElementTree.fromstring(draw(outcome()))
+    curves = [each.attrib["points"] for each in tree.iter() if each.tag.endswith("polyline")]
+    assert len(curves) == 2
+    assert len({points.split()[-1] for points in curves}) == 1
+
+
+def test_ticks_are_round_numbers() -> None:
+    assert ticks(73_950, 6) == [0, 20_000, 40_000, 60_000]
+    assert ticks(81.2, 14) == [0, 10, 20, 30, 40, 50, 60, 70, 80]
+    assert ticks(1, 6) == [0, 1]
+
+
+# --- what it needs ------------------------------------------------------------------------------
 
 
 def test_without_the_client_it_says_what_to_install(
@@ -98,15 +353,29 @@ def test_without_the_client_it_says_what_to_install(
     assert "pip install confluent-kafka" in capsys.readouterr().err
 
 
-def test_each_payment_counts_once_whoever_is_killed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "onceflow", "demo"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert f"{len(MOMENTS)}/{len(MOMENTS)} worker replaced" in done.stdout
-    assert "Each counted once" in done.stdout
-    assert "\x1b" not in done.stdout  # no colours where there is no terminal
+def test_without_spark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    assert run(["demo"]) == 1
+    assert "pip install 'onceflow[spark]'" in capsys.readouterr().err
+
+
+def test_without_java_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "require_spark", lambda: None)
+    monkeypatch.setattr(session_java, "find_spec", lambda name: None)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "")
+    assert run(["demo"]) == 1
+    told = capsys.readouterr().err
+    assert "Spark needs Java 17 or later" in told
+    assert "openjdk-17-jre-headless" in told
+
+
+def test_a_picture_that_has_no_place_is_told_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["demo", "--picture", str(tmp_path / "nowhere" / "demo.svg")]) == 2
+    assert "--picture" in capsys.readouterr().err

@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "demo": LazyCommand(
         "onceflow.cli.demo",
         "demo",
-        "Kill a worker and its broker; each payment counts once.",
+        "Kill a pipeline on Spark and its broker; each order counts once.",
     ),
 }
 

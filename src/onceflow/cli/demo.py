@@ -1,58 +1,147 @@
-"""`onceflow demo`: a loop that is killed at each dangerous moment, and counts once.
+"""`onceflow demo`: a pipeline on Spark that is killed again and again, and counts once.
 
-A worker reads payments and writes a booking for each, in transactions, by a Kafka client that
-others wrote. At one moment after the other the worker or the broker is killed with SIGKILL, or the
-worker is replaced while it sleeps. At the end a reader of committed records counts: each payment
-must have been booked once. Ends with status 1 if one was not.
+Orders come into a broker; `onceflow run` turns them into totals, and what is broken into dead
+letters. Its driver, one of its workers and the broker are killed with SIGKILL at named points of a
+batch, and a driver is replaced while it is frozen. At the end a client that others wrote counts:
+every good order must be in the output once, every broken one once in the dead letters. Ends with
+status 1 if one is not.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from onceflow.errors import OnceflowError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from onceflow.cli.demo_verdict import Outcome
+
+ALL: Final = 4
+"""Strikes that differ."""
 
 
 class ClientMissing(OnceflowError):
     """The Kafka client that others wrote is not installed."""
 
 
-def demo(
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often to go through all.")] = 1,
-) -> None:
-    """Kill a worker and its broker at every dangerous moment; each payment counts once."""
+class NotExact(OnceflowError):
+    """An order is missing, or is there twice: what must never be."""
+
+
+Strikes = Annotated[
+    int,
+    typer.Option(
+        min=1, max=100, help=f"How many times to strike; from {ALL + 1} on it goes round again."
+    ),
+]
+Picture = Annotated[
+    Path, typer.Option(metavar="FILE", dir_okay=False, help="Where to put the picture, an SVG.")
+]
+
+
+def demo(strikes: Strikes = ALL, picture: Picture = Path("onceflow-demo.svg")) -> None:
+    """Kill a Spark pipeline and its broker at dangerous moments; each order counts once."""
     from rich.console import Console
 
-    from onceflow.cli.demo_count import count, verdict_lines
-    from onceflow.cli.demo_moments import MOMENTS
-    from onceflow.cli.demo_screen import Screen
-    from onceflow.cli.demo_stage import Stage
+    from onceflow.cli.demo_picture import draw
+    from onceflow.cli.demo_verdict import show
+
+    _require_place(picture)
+    _require_others()
+    console = Console(highlight=False)
+    console.print(
+        "Orders go through a broker and a pipeline on [bold]Spark[/], which are killed with "
+        "[bold]SIGKILL[/] at their worst moments.\nIn the end a client that others wrote counts.\n",
+        soft_wrap=True,
+    )
+    with _scratch(console) as directory:
+        outcome = _play(console, directory, strikes)
+        show(console, outcome)
+        picture.write_text(draw(outcome), encoding="utf-8")
+        console.print(f"picture: {picture.absolute()}", soft_wrap=True)
+        if not outcome.found.is_exact:
+            raise NotExact("not every order was counted once")
+
+
+def _require_place(picture: Path) -> None:
+    """It would be a pity to find that out at the end."""
+    place = picture.absolute().parent
+    if not os.access(place, os.W_OK):
+        raise typer.BadParameter(
+            f"{place} is no directory that can be written to", param_hint="--picture"
+        )
+
+
+def _require_others() -> None:
+    """Before anything is started, what has to be there that others made."""
+    from onceflow.spark.session import require_spark
+    from onceflow.spark.session_java import find_java_home
 
     if find_spec("confluent_kafka") is None:
         raise ClientMissing(
-            "the broker is shown with a Kafka client that others wrote, and confluent-kafka is not "
-            "here; install it: pip install confluent-kafka"
+            "what comes out is counted by a Kafka client that others wrote, and confluent-kafka is "
+            "not here; install it: pip install confluent-kafka"
         )
-    console = Console(highlight=False)
-    console.print(
-        "A worker turns payments into bookings, in transactions, through [bold]confluent-kafka[/] "
-        "and an Onceflow broker.\nAt every dangerous moment one of them is killed with "
-        "[bold]SIGKILL[/].\n",
-        soft_wrap=True,
-    )
-    moments = MOMENTS * rounds
-    screen = Screen(console, len(moments))
-    with Stage() as stage, screen.live(stage):
-        for moment in moments:
-            screen.survived(stage.hit(moment))
-        screen.counting()
-        stage.finish()
-        counted = count(stage.bootstrap, stage.payments)
-    console.print()
-    for line in verdict_lines(counted, len(moments)):
-        console.print(line, soft_wrap=True)
-    if not counted.is_good:
-        raise typer.Exit(1)
+    require_spark()
+    find_java_home(os.environ)
+
+
+@contextmanager
+def _scratch(console: Console) -> Iterator[Path]:
+    """A directory for everything; after an error it stays, to look at."""
+    directory = Path(tempfile.mkdtemp(prefix="onceflow-demo-"))
+    try:
+        yield directory
+    except Exception:
+        console.print(f"everything of this run is kept in {directory}", soft_wrap=True)
+        raise
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _play(console: Console, directory: Path, strikes: int) -> Outcome:
+    from onceflow.cli.demo_count import count
+    from onceflow.cli.demo_feeder import PER_SECOND
+    from onceflow.cli.demo_screen import Screen
+    from onceflow.cli.demo_stage import Stage, set_up
+    from onceflow.cli.demo_strikes import planned
+    from onceflow.cli.demo_verdict import Outcome
+
+    began = time.monotonic()
+
+    def elapsed_s() -> float:
+        return time.monotonic() - began
+
+    screen = Screen(console, elapsed_s, strikes)
+    with screen.live():
+        screen.say("the broker starts")
+        with set_up(directory, elapsed_s) as props, closing(Stage(props, elapsed_s)) as stage:
+            screen.watch(props.watcher)
+            screen.show_file(props.pipeline.read_text(encoding="utf-8"))
+            screen.say(f"{PER_SECOND:,} orders a second come in; Spark starts")
+            stage.start_driver()
+            stage.until_started()
+            screen.say("Spark is there, and plans the first batch")
+            stage.until_committed(1)
+            screen.say("the first rows are committed")
+            for strike in planned(strikes):
+                screen.survived(stage.strike(strike, screen.struck))
+            screen.say("no more orders; the pipeline does what is left, and ends")
+            stage.finish()
+            screen.say("confluent-kafka counts")
+            counted = count(props.broker.bootstrap, stage.orders)
+            return Outcome(counted, tuple(props.watcher.samples), tuple(screen.survivals))

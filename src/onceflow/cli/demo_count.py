@@ -1,94 +1,92 @@
-"""The count at the end: every payment booked, and none of them twice."""
+"""The count at the end: what the orders must have led to, held against what readers found."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Hashable
+from typing import Final, NamedTuple, TypeVar
 
-from onceflow.cli.demo_worker import BOOKINGS, PARTITIONS, QUIET
+from onceflow.cli.demo_orders import order
+from onceflow.cli.demo_reading import READ_COMMITTED, READ_UNCOMMITTED, Output, read_all
 
-_PATIENCE_SECONDS: Final = 15.0
+_FIELDS: Final = ("order_id", "total_cents")
+Thing = TypeVar("Thing", bound=Hashable)
 
 
 class Count(NamedTuple):
-    """What a reader of committed records found, and one that sees everything."""
+    """What was found; exact if every order is there once, where it belongs, with its total."""
 
-    payments: int
-    booked: int
-    missing: int
-    repeated: int
+    orders: int
+    broken: int
+    """Orders that belong into the dead letters."""
+    totals: int
+    dead_letters: int
+    duplicates: int
+    losses: int
+    strangers: int
+    """Rows that follow from no order, or from one that belongs elsewhere."""
     hidden: int
     """Written in transactions that were aborted: there, and never shown."""
+    cents: int
+    cents_expected: int
 
     @property
-    def is_good(self) -> bool:
-        return not self.missing and not self.repeated and self.booked == self.payments
+    def is_exact(self) -> bool:
+        wrong = self.duplicates + self.losses + self.strangers
+        return not wrong and self.cents == self.cents_expected
 
 
-def count(bootstrap: str, payments: int) -> Count:
-    """Reads all bookings, twice: as anybody should, and with what was aborted."""
-    shown = read_all(bootstrap, "read_committed")
-    written = read_all(bootstrap, "read_uncommitted")
-    return judge(payments, shown, written)
+class Deviation(NamedTuple):
+    """How two bags differ."""
+
+    duplicates: int
+    losses: int
+    strangers: int
 
 
-def judge(payments: int, shown: Counter[int], written: Counter[int]) -> Count:
+def count(bootstrap: str, orders: int) -> Count:
+    """Reads everything twice: as anybody should, and with what was aborted."""
+    shown = read_all(bootstrap, READ_COMMITTED)
+    written = read_all(bootstrap, READ_UNCOMMITTED)
+    return judge(orders, shown, written.rows - shown.rows)
+
+
+def judge(orders: int, shown: Output, hidden: int) -> Count:
+    """By the number and the total of each good order, and by each byte of the broken ones."""
+    good: Counter[tuple[int, int]] = Counter()
+    broken: Counter[bytes] = Counter()
+    for each in map(order, range(orders)):
+        if each.is_broken:
+            broken[each.value] += 1
+        else:
+            good[each.number, each.total_cents] += 1
+    found = Counter(map(_row, shown.totals))
+    of_totals = deviation(good, found)
+    of_letters = deviation(broken, Counter(shown.dead_letters))
+    duplicates, losses, strangers = map(sum, zip(of_totals, of_letters, strict=True))
     return Count(
-        payments,
-        shown.total(),
-        sum(number not in shown for number in range(payments)),
-        sum(times - 1 for times in shown.values()),
-        written.total() - shown.total(),
+        orders=orders,
+        broken=broken.total(),
+        totals=len(shown.totals),
+        dead_letters=len(shown.dead_letters),
+        duplicates=duplicates,
+        losses=losses,
+        strangers=strangers,
+        hidden=hidden,
+        cents=sum(cents * times for (_, cents), times in found.items()),
+        cents_expected=sum(cents for _, cents in good),
     )
 
 
-def read_all(bootstrap: str, isolation: str) -> Counter[int]:
-    """How often each payment is in the bookings."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
-        {
-            **QUIET,
-            "bootstrap.servers": bootstrap,
-            "group.id": "auditors",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign(
-        [TopicPartition(BOOKINGS, each, OFFSET_BEGINNING) for each in range(PARTITIONS)]
-    )
-    found: Counter[int] = Counter()
-    at_end: set[int] = set()
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while len(at_end) < PARTITIONS and time.monotonic() < deadline:
-        for message in consumer.consume(2000, 0.2):
-            error, value = message.error(), message.value()
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition() or 0)
-            elif error is None and value is not None:
-                found[int(json.loads(value)["payment"])] += 1
-    consumer.close()
-    return found
+def _row(value: bytes) -> tuple[int, int]:
+    row = json.loads(value)
+    number, cents = (int(row[name]) for name in _FIELDS)
+    return number, cents
 
 
-def verdict_lines(counted: Count, moments: int) -> list[str]:
-    """The end of the story, in rich's markup."""
-    if not counted.is_good:
-        broken = (
-            f"[bold red]BROKEN:[/] of {counted.payments:,} payments {counted.missing:,} are not "
-            f"booked and {counted.repeated:,} bookings are one too many."
-        )
-        return [broken]
-    good = (
-        f"[bold green]Each counted once:[/] {counted.payments:,} payments, {counted.booked:,} "
-        f"bookings, after {moments} deaths. None is missing, none is there twice."
-    )
-    hidden = (
-        f"{counted.hidden:,} more bookings were written in transactions that did not end well: "
-        "they are in the log, and no reader of committed records ever saw them."
-    )
-    return [good, hidden]
+def deviation(expected: Counter[Thing], found: Counter[Thing]) -> Deviation:
+    """`expected` has each thing once."""
+    more = found - expected
+    duplicates = sum(times for each, times in more.items() if each in expected)
+    return Deviation(duplicates, (expected - found).total(), more.total() - duplicates)

@@ -1,221 +1,193 @@
-"""Where the demo plays: a broker, a stream of payments into it, and one worker at a time.
+"""Where the demo plays: a broker, orders that come in, the pipeline, a reader that watches.
 
-`hit` starts a worker that stops at a dangerous moment, does there what the moment says, and returns
-when bookings are committed again. Nothing is waited for by the clock alone: a worker tells where it
-is, and whoever waits too long raises.
+`strike` waits until the pipeline comes to a named point, does there what the strike says, and
+returns when a batch is committed again. Nothing is waited for by the clock alone: drivers and tasks
+tell where they are, and whoever waits too long raises `DemoStuck`.
 """
 
 from __future__ import annotations
 
-import json
-import queue
-import subprocess
-import sys
-import threading
+import asyncio
+import os
+import signal
 import time
-from contextlib import ExitStack
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from onceflow.broker.embedded import Broker
-from onceflow.cli.demo_moments import Moment, Point, Victim
-from onceflow.cli.demo_worker import GROUP, PARTITIONS, PAYMENTS, QUIET
-from onceflow.errors import OnceflowError
+from onceflow.cli.demo_driver import DemoStuck, Driver
+from onceflow.cli.demo_feeder import Feeder
+from onceflow.cli.demo_orders import ORDERS, PARTITIONS, PIPELINE, pipeline_file
+from onceflow.cli.demo_points import Arrival, Points
+from onceflow.cli.demo_reading import Watcher
+from onceflow.cli.demo_strikes import COMMITTED, Strike, Survived, Victim
+from onceflow.client.admin import Admin
 
-PER_SECOND: Final = 2_000
-_CHUNK: Final = 50
-_PATIENCE_SECONDS: Final = 60.0
-_WORKER: Final = "onceflow.cli.demo_worker"
-_FENCED: Final = ("_FENCED", "FENCED_INSTANCE_ID", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
-
-
-class DemoStuck(OnceflowError):
-    """Something did not happen for too long, or happened that must not."""
-
-
-class Survived(NamedTuple):
-    """A moment, and how it went on."""
-
-    moment: Moment
-    booked: int
-    """Payments booked before it."""
-    next_commit_ms: float
-    note: str = ""
+_CALM: Final = 2
+"""So many batches are committed between one strike and the next."""
+_PATIENCE_S: Final = 300.0
+_LOOK_S: Final = 0.02
+_FENCED: Final = "SinkFenced"
 
 
-class Worker:
-    """A worker's process; what it tells comes out of `next`."""
+class Props(NamedTuple):
+    """What is there before the pipeline starts."""
 
-    def __init__(self, bootstrap: str, point: Point | None) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", _WORKER, bootstrap, point.value if point else ""],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self._where = f"to stop when {point.value}" if point else "to go on"
-        self._told: queue.Queue[dict[str, Any]] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        for line in self._process.stdout or ():
-            self._told.put(json.loads(line))
-        self._told.put({"ended": "gone"})
-
-    def next(self) -> dict[str, Any]:
-        try:
-            return self._told.get(timeout=_PATIENCE_SECONDS)
-        except queue.Empty:
-            raise DemoStuck(
-                f"a worker ({self._where}) said nothing for {_PATIENCE_SECONDS:.0f} s"
-            ) from None
-
-    def wake(self) -> None:
-        """Lets it go on from the point where it stopped."""
-        if self._process.stdin is not None:
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+    broker: Broker
+    points: Points
+    feeder: Feeder
+    watcher: Watcher
+    pipeline: Path
 
 
-class Feeder:
-    """Payments, on a thread, by an idempotent producer that outlives the broker."""
+@contextmanager
+def set_up(directory: Path, elapsed_s: Callable[[], float]) -> Iterator[Props]:
+    """A broker with topics, into which orders come; all in that directory."""
+    with ExitStack() as cleanup:
+        # Its port stays its own while it is dead: it comes back where its clients look for it.
+        broker = Broker(process=True, data_dir=directory / "broker")
+        cleanup.callback(broker.stop)
+        broker.start()
+        asyncio.run(make_topics(broker.bootstrap))
+        pipeline = directory / "pipeline.toml"
+        pipeline.write_text(pipeline_file(broker.bootstrap), encoding="utf-8")
+        points = cleanup.enter_context(Points())
+        feeder = Feeder(broker.bootstrap)
+        watcher = Watcher(broker.bootstrap, elapsed_s, lambda: feeder.acknowledged)
+        for each in (feeder, watcher):
+            each.start()
+        cleanup.callback(watcher.stop)
+        yield Props(broker, points, feeder, watcher, pipeline)
 
-    def __init__(self, bootstrap: str) -> None:
-        from confluent_kafka import Producer
 
-        self._producer = Producer(
-            {**QUIET, "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
-        )
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._refused: list[str] = []
-        self.sent = 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        while not self._is_over.wait(_CHUNK / PER_SECOND):
-            for number in range(self.sent, self.sent + _CHUNK):
-                value = json.dumps({"payment": number, "cents": 4200 + number % 100}).encode()
-                self._producer.produce(
-                    PAYMENTS, value, partition=number % PARTITIONS, on_delivery=self._delivered
-                )
-            self.sent += _CHUNK
-            self._producer.poll(0)
-
-    def _delivered(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._refused.append(str(error))
-
-    def stop(self) -> None:
-        """Returns when all payments are acknowledged."""
-        self._is_over.set()
-        self._thread.join()
-        left = self._producer.flush(_PATIENCE_SECONDS)
-        if left or self._refused:
-            raise DemoStuck(f"{left} payments without an answer; refused: {self._refused[:1]}")
+async def make_topics(bootstrap: str) -> None:
+    async with Admin(bootstrap) as admin:
+        for name, partitions in PARTITIONS.items():
+            await admin.create_topic(name, partitions=partitions)
 
 
 class Stage:
-    """Use it in a `with` block."""
+    """The pipeline, and what happens to it; use it in a `with` block."""
 
-    def __init__(self) -> None:
-        self._broker = Broker(process=True, num_partitions=PARTITIONS)
-        self._cleanup = ExitStack()
-        self._worker: Worker | None = None
-        self.feeder: Feeder | None = None
-        self.booked = 0
-
-    def __enter__(self) -> Self:
-        self._cleanup.enter_context(self._broker)
-        self._cleanup.callback(self._kill_worker)
-        self.feeder = Feeder(self._broker.bootstrap)
-        self.feeder.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._cleanup.close()
+    def __init__(self, props: Props, elapsed_s: Callable[[], float]) -> None:
+        self._broker, self._points, self._feeder, _, self._pipeline = props
+        self._elapsed_s = elapsed_s
+        self._drivers: list[Driver] = []
 
     @property
-    def bootstrap(self) -> str:
-        return self._broker.bootstrap
+    def orders(self) -> int:
+        return self._feeder.acknowledged
 
     @property
-    def payments(self) -> int:
-        return 0 if self.feeder is None else self.feeder.sent
+    def _driver(self) -> Driver:
+        """The one that is to go on."""
+        return self._drivers[-1]
 
-    def hit(self, moment: Moment) -> Survived:
-        """Brings a worker to the moment, does what that says, and waits for the next booking."""
-        self._kill_worker()
-        worker = self._worker = Worker(self.bootstrap, moment.point)
-        self._follow(worker, "point")
-        booked, note = self.booked, ""
-        started = time.monotonic()
-        if moment.victim is Victim.WORKER:
-            self._replace(worker)
-        elif moment.victim is Victim.BROKER:
-            self._broker.kill()
+    def start_driver(self) -> None:
+        name = f"driver-{len(self._drivers) + 1}"
+        self._drivers.append(Driver(name, self._points.port, self._pipeline))
+
+    def close(self) -> None:
+        for each in self._drivers:
+            each.kill()
+
+    # --- strikes --------------------------------------------------------------------------------
+
+    def strike(self, strike: Strike, tell: Callable[[Strike], None]) -> Survived:
+        """Brings the pipeline to the point, hits there, tells that, and waits for what follows."""
+        self.until_committed(_CALM)
+        driver = self._driver
+        with self._held(strike.point) as arrival:
+            at_s, before = self._elapsed_s(), self._committed(driver)
+            self._hit(strike.victim, driver, arrival)
+        tell(strike)
+        if strike.victim is Victim.BROKER:
             self._broker.restart()
-            worker.wake()
+        elif strike.victim is not Victim.WORKER:
+            self.start_driver()
+            before = 0
+        self._until(lambda: self._committed(self._driver) > before, "a commit after a strike")
+        again_after_s = self._elapsed_s() - at_s
+        note = self._woken(driver) if strike.victim is Victim.ZOMBIE else ""
+        return Survived(strike, at_s, again_after_s, note)
+
+    @contextmanager
+    def _held(self, point: str) -> Iterator[Arrival]:
+        """Whoever comes to the point next; it goes on, if it can, when the block is left."""
+        held = self._points.hold(self._driver.name, point)
+        try:
+            self._until(lambda: held.arrivals != [], f"somebody at the point {point!r}")
+            yield held.arrivals[0]
+        finally:
+            held.release()
+
+    def _hit(self, victim: Victim, driver: Driver, arrival: Arrival) -> None:
+        if victim is Victim.WORKER:
+            os.kill(arrival.pid, signal.SIGKILL)
+        elif victim is Victim.DRIVER:
+            driver.kill()
+        elif victim is Victim.BROKER:
+            self._broker.kill()
         else:
-            note = self._wake_zombie(worker)
-        self._follow(self._worker, "booked")
-        return Survived(moment, booked, (time.monotonic() - started) * 1000, note)
+            driver.freeze()
 
-    def _replace(self, worker: Worker) -> None:
-        worker.kill()
-        self._worker = Worker(self.bootstrap, None)
-
-    def _wake_zombie(self, zombie: Worker) -> str:
-        """Another worker commits, then the first one wakes up and tries to."""
-        self._worker = Worker(self.bootstrap, None)
-        self._follow(self._worker, "booked")
+    def _woken(self, zombie: Driver) -> str:
+        """It tries to commit what its successor has written meanwhile."""
         zombie.wake()
-        told = zombie.next()
-        zombie.kill()
-        reason = str(told.get("ended", ""))
-        if reason not in _FENCED:
-            raise DemoStuck(f"a worker that was replaced could go on: {told}")
-        return f"fenced: {reason}"
+        status = zombie.until_ended()
+        kind, text = zombie.error
+        if not status or kind != _FENCED:
+            raise DemoStuck(f"a driver that was replaced was not fenced: status {status}, {text}")
+        return "fenced"
 
-    def _follow(self, worker: Worker, awaited: str) -> None:
-        """Takes in what a worker tells, up to the first of that kind."""
-        told: dict[str, Any] = {}
-        while awaited not in told:
-            told = worker.next()
-            self.booked += int(told.get("booked", 0))
-            if "ended" in told:
-                raise DemoStuck(f"a worker ended that should have gone on: {told['ended']}")
+    # --- waiting --------------------------------------------------------------------------------
+
+    def until_started(self) -> None:
+        """Returns when there is a Spark with a query."""
+        self._until(lambda: self._driver.has_started, "Spark")
+
+    def until_committed(self, batches: int) -> None:
+        """So many more than now."""
+        wanted = self._committed(self._driver) + batches
+        self._until(lambda: self._committed(self._driver) >= wanted, "a commit")
+
+    def _committed(self, driver: Driver) -> int:
+        """Batches, by this driver."""
+        return self._points.arrivals[driver.name, COMMITTED]
+
+    def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        """Raises `DemoStuck` when it is not for too long, or cannot be any more."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while not is_so():
+            self._require_life()
+            if time.monotonic() > deadline:
+                raise DemoStuck(f"{what} did not come within {_PATIENCE_S:.0f} s")
+            time.sleep(_LOOK_S)
+
+    def _require_life(self) -> None:
+        if not self._driver.is_running:
+            raise DemoStuck(f"{self._driver.name} has ended: {self._driver.error[1]}")
+        if self._feeder.failure is not None:
+            raise DemoStuck(f"orders could not be sent: {self._feeder.failure}")
+
+    # --- the end --------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """No more payments come, and what has come is booked."""
-        if self.feeder is not None and self._worker is not None:
-            self.feeder.stop()
-            while self._left_to_book() > 0:
-                self._follow(self._worker, "booked")
+        """No more orders come, all that have come are done, and the pipeline ends."""
+        self._feeder.stop()
+        self._until(lambda: self._left() == 0, "the end of all orders")
+        self._driver.stop()
+        if status := self._driver.until_ended():
+            raise DemoStuck(f"{self._driver.name} ended with {status}: {self._driver.error[1]}")
 
-    def _left_to_book(self) -> int:
-        """By the offsets that the workers' group has committed."""
-        from confluent_kafka import Consumer, TopicPartition
+    def _left(self) -> int:
+        """Orders, by the offsets that were committed with the output."""
+        return self.orders - asyncio.run(_done(self._broker.bootstrap))
 
-        consumer = Consumer({**QUIET, "bootstrap.servers": self.bootstrap, "group.id": GROUP})
-        places = [TopicPartition(PAYMENTS, each) for each in range(PARTITIONS)]
-        committed = consumer.committed(places, _PATIENCE_SECONDS)
-        consumer.close()
-        return self.payments - sum(max(each.offset, 0) for each in committed)
 
-    def _kill_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
+async def _done(bootstrap: str) -> int:
+    async with Admin(bootstrap) as admin:
+        offsets = await admin.committed_offsets(PIPELINE)
+    return sum(offset for (topic, _), offset in offsets.items() if topic == ORDERS)

@@ -1,6 +1,6 @@
-"""Named points in the life of a batch, for tests that let a process die there.
+"""Named points in the life of a batch, for those who show that a process may die there.
 
-`reached` does nothing. A test puts another function in its place; the function goes to the tasks,
+`reached` does nothing. Tests and the demo put another function in its place; it goes to the tasks,
 too. Tasks reach "before claim", "mid-write" (after each portion) and "after write"; the driver
 reaches "before offsets", "before EndTxn" and "after EndTxn".
 """

@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("awscrt", "kio", "llvmlite", "numba", "numpy", "pandas", "pyarrow", "uvloop")
 
 
-@pytest.mark.parametrize("module", ["producer", "fetcher", "admin"])
+@pytest.mark.parametrize("module", ["producer", "fetcher", "admin", "consumer"])
 def test_nothing_heavy_comes_with_it(module: str) -> None:
     code = (
         f"import sys, onceflow.client.{module}; print([n for n in {HEAVY!r} if n in sys.modules])"

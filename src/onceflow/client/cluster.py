@@ -191,12 +191,20 @@ class Cluster:
             grouped.setdefault(await self.leader(partition), []).append(partition)
         return grouped
 
-    async def coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> Connection:
+    async def coordinator(
+        self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP, *, lane: Lane = Lane.SHARED
+    ) -> Connection:
         """The broker that looks after a group or a transactional id."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             node_id = await self._flights.run((kind, key), lambda: self._find(kind, key))
-        return await self.broker(node_id)
+        return await self.broker(node_id, lane=lane)
+
+    def coordinator_at_hand(self, key: str, kind: CoordinatorOf) -> Connection | None:
+        """What `coordinator` would give without asking anybody; None when it would have to."""
+        node_id = self._coordinators.get((kind, key))
+        address = None if node_id is None else self._addresses.get(node_id)
+        return None if address is None else self._pool.at_hand(address)
 
     def forget_coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> None:
         """It is another one by now: the next call looks for it."""

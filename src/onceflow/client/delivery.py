@@ -71,6 +71,16 @@ class Delivery:
                 return
         self._core.delivered(first.partition, first.turn, last.next_offset)
 
+    def ahead(self, partition: TopicPartition) -> int:
+        """How many records were fetched of a partition and not delivered."""
+        core = self._core
+        held = (
+            each.rows.num_rows
+            for each in self._held
+            if each.partition == partition and core.is_current(partition, each.turn)
+        )
+        return sum(held) + sum(map(_record_count, core.queued(partition)))
+
     def table(self, max_rows: int | None) -> pa.Table:
         """The rows that are there, `max_rows` at most."""
         import pyarrow as pa
@@ -104,3 +114,13 @@ class Delivery:
             self._core.delivered(partition, turn, next_offset)
         self._held = kept
         return leaving
+
+
+def _record_count(chunk: Chunk) -> int:
+    """The first batch may begin before what was asked for: only there has one to look inside."""
+    counts = [batch.header.record_count for batch in chunk.batches]
+    if counts and chunk.batches[0].header.base_offset < chunk.first:
+        from onceflow.client.fetched import columns_of
+
+        counts[0] = columns_of(chunk.partition, chunk.batches[:1], chunk.first).num_rows
+    return sum(counts)

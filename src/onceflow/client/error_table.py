@@ -26,6 +26,18 @@ class Action(Enum):
         "abort the transaction if there is one, then do its work again",
     )
     FATAL = "the producer can do nothing more", "close the producer; a new one may go on"
+    REJOIN = (
+        "join the group again; what the member holds stays with it until then",
+        "poll, so that the member can join again, then call again",
+    )
+    CATCH_UP = (
+        "the group went on without the member: it has lost what it held, and joins again",
+        "poll: the member joins again and starts from what was committed",
+    )
+    JOIN_ANEW = (
+        "the group does not know the member any more: as CATCH_UP, under a new member id",
+        "poll: the member joins again and starts from what was committed",
+    )
     DONE = "take it for success", "nothing: it was done before"
     FAIL = "tell the user", "correct what the message says, then call again"
 
@@ -73,7 +85,19 @@ _LOST_IDENTITY: Final[dict[int, Action]] = {
     E.INVALID_TXN_STATE: Action.FATAL,
 }
 
+_MEMBER: Final[dict[int, Action]] = {
+    E.REBALANCE_IN_PROGRESS: Action.REJOIN,
+    E.ILLEGAL_GENERATION: Action.CATCH_UP,
+    E.UNKNOWN_MEMBER_ID: Action.JOIN_ANEW,
+    E.FENCED_INSTANCE_ID: Action.FATAL,
+}
+
 _BY_API: Final[Mapping[ApiKey, Mapping[int, Action]]] = {
+    # The broker has chosen a member id, and wants to hear it.
+    ApiKey.JOIN_GROUP: {**_MEMBER, E.MEMBER_ID_REQUIRED: Action.REJOIN},
+    ApiKey.SYNC_GROUP: _MEMBER,
+    ApiKey.HEARTBEAT: _MEMBER,
+    ApiKey.OFFSET_COMMIT: _MEMBER,
     ApiKey.PRODUCE: {**_NOT_PERMITTED, E.DUPLICATE_SEQUENCE_NUMBER: Action.DONE},
     # Of the older protocol alone, where nobody can tell a timeout from a newer producer.
     ApiKey.ADD_PARTITIONS_TO_TXN: _LOST_IDENTITY,
@@ -155,12 +179,21 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     E.INVALID_TIMESTAMP: "a timestamp is out of the range that the topic allows",
     E.TOPIC_ALREADY_EXISTS: "there is a topic of that name already",
     E.ILLEGAL_GENERATION: "the group has been handed out anew since; this member is out of date",
-    E.UNKNOWN_MEMBER_ID: "the group is in use by members, and only they may commit offsets",
-    E.REBALANCE_IN_PROGRESS: "the group is in use and handing out its partitions anew",
+    E.UNKNOWN_MEMBER_ID: "the group knows no such member, or not any more",
+    E.REBALANCE_IN_PROGRESS: "the group is handing out its partitions anew",
     E.FENCED_INSTANCE_ID: "another member with the same group.instance.id has taken over",
     E.GROUP_ID_NOT_FOUND: "there is no such group",
     E.NON_EMPTY_GROUP: "the group has members; stop them first",
     E.INVALID_GROUP_ID: "not a name for a group",
+    E.INCONSISTENT_GROUP_PROTOCOL: (
+        "the group's members have no strategy in common with this one "
+        "(partition.assignment.strategy), or are no consumers"
+    ),
+    E.INVALID_SESSION_TIMEOUT: (
+        "session.timeout.ms is not in the range that the broker allows "
+        "(group.min.session.timeout.ms to group.max.session.timeout.ms)"
+    ),
+    E.GROUP_MAX_SIZE_REACHED: "the group is full (group.max.size)",
     E.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not take that compression here",
     E.COORDINATOR_NOT_AVAILABLE: "no broker looks after it yet",
     E.TOPIC_AUTHORIZATION_FAILED: _NOT_ALLOWED,

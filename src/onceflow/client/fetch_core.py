@@ -157,10 +157,14 @@ class FetchCore:
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """Reads these and no others from now on; None stands for no position. Who keeps a partition
         says so by giving its position."""
-        self._turns += 1
         self._readings = {}
         self._queue.clear()
         self.queued_bytes = 0
+        self.add(positions)
+
+    def add(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Reads these besides the others, or from the beginning if they are among them."""
+        self._turns += 1
         for partition, offset in positions.items():
             reader = PartitionFilter(
                 NOWHERE if offset is None else offset, read_committed=self._read_committed
@@ -168,6 +172,11 @@ class FetchCore:
             reading = Reading(partition, reader, Backoff(self._retry, self._rand))
             reading.turn = self._turns << 32  # above all that were ever in use
             self._readings[partition] = reading
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these no more; what is queued of them goes when its turn comes."""
+        for partition in partitions:
+            self._readings.pop(partition, None)
 
     def reading(self, partition: TopicPartition) -> Reading:
         try:
@@ -265,6 +274,11 @@ class FetchCore:
     def _push(self, chunk: Chunk) -> None:
         self._queue.append(chunk)
         self.queued_bytes += chunk.size
+
+    def queued(self, partition: TopicPartition) -> list[Chunk]:
+        """What was fetched of a partition, and not taken."""
+        mine = (chunk for chunk in self._queue if chunk.partition == partition)
+        return [chunk for chunk in mine if self.is_current(partition, chunk.turn)]
 
     # --- what is delivered ----------------------------------------------------------------------
 

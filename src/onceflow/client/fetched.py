@@ -7,7 +7,8 @@ timestamp type and headers. Loaded when the first records are there: Arrow takes
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from functools import partial
+from itertools import pairwise, repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -46,6 +47,10 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+_made_record: Final = partial(tuple.__new__, Record)
+"""Without the constructor of a named tuple, which is Python and slow."""
+
+
 def columns_of(
     partition: TopicPartition, batches: Sequence[StoredBatch], first: int, end: int | None = None
 ) -> pa.RecordBatch:
@@ -57,7 +62,8 @@ def columns_of(
     columns = [
         records.column(0),
         records.column(1),
-        pa.repeat(pa.scalar(partition.topic), rows),
+        # Not left to guess the type, for which Arrow looks for other packages every time.
+        pa.repeat(pa.scalar(partition.topic, pa.string()), rows),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), rows),
         records.column(4),
         records.column(3),
@@ -98,19 +104,37 @@ def records_of(batch: pa.RecordBatch) -> Iterable[Record]:
     if not batch.num_rows:
         return ()
     column = batch.column
-    topic: Any = column(2)[0].as_py()
-    partition: Any = column(3)[0].as_py()
     return map(
-        Record,
-        repeat(topic),
-        repeat(partition),
-        column(_OFFSET).to_numpy().tolist(),
-        column(5).cast(pa.int64()).to_numpy().tolist(),
-        column(6).to_numpy().tolist(),
-        column(0).to_pylist(),
-        column(1).to_pylist(),
-        _headers(column(7)),
+        _made_record,
+        zip(
+            repeat(column(2)[0].as_py()),
+            repeat(column(3)[0].as_py()),
+            column(_OFFSET).to_numpy().tolist(),
+            column(5).view(pa.int64()).to_numpy().tolist(),
+            column(6).to_numpy().tolist(),
+            _bytes(column(0)),
+            _bytes(column(1)),
+            _headers(column(7)),
+            strict=False,  # some of them have no end
+        ),
     )
+
+
+def _bytes(column: Any) -> Iterable[bytes | None]:
+    """The values, cut out of the column's memory: twice as fast as value by value."""
+    rows = len(column)
+    if column.null_count == rows:
+        return repeat(None)
+    _, offsets, data = column.buffers()
+    places = np.frombuffer(offsets, np.int32, rows + 1, 4 * column.offset)
+    first, end = int(places[0]), int(places[-1])
+    whole = data[first:end].to_pybytes() if end > first else b""
+    ends = (places - first).tolist()
+    found: list[bytes | None] = [whole[start:stop] for start, stop in pairwise(ends)]
+    if column.null_count:
+        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+            found[row] = None
+    return found
 
 
 def _headers(column: Any) -> Iterable[tuple[tuple[str, bytes | None], ...]]:

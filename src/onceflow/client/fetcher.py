@@ -63,6 +63,7 @@ class Fetcher:
         self._errands: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
+        self._is_interrupted = False
         self._crash: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -101,6 +102,17 @@ class Fetcher:
         self._core.assign(positions)
         self._wake.set()
 
+    def add(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Reads these besides what is read already, which goes on undisturbed."""
+        for partition, offset in positions.items():
+            _check_offset(partition, offset)
+        self._core.add(positions)
+        self._wake.set()
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these no more, and delivers nothing of them that was fetched already."""
+        self._core.drop(partitions)
+
     def seek(self, partition: TopicPartition, offset: int | None) -> None:
         """Goes on at another offset; None leaves it to `auto.offset.reset`."""
         _check_offset(partition, offset)
@@ -128,6 +140,11 @@ class Fetcher:
         """Where the log began and ended when it was last fetched; None before that."""
         return self._core.reading(partition).ends
 
+    def ahead(self, partition: TopicPartition) -> tuple[int, int]:
+        """How many records were fetched and not delivered, and the offset behind all that was
+        fetched."""
+        return self._delivery.ahead(partition), self._core.reading(partition).filter.position
+
     @property
     def queued_bytes(self) -> int:
         """How much was fetched ahead, as it was sent."""
@@ -151,6 +168,11 @@ class Fetcher:
             return []
         return self._delivery.records(max_records)
 
+    def interrupt(self) -> None:
+        """Whoever waits for rows, now or next, gets none if none are there."""
+        self._is_interrupted = True
+        self._arrived.set()
+
     async def _ready(self, timeout_s: float) -> bool:
         """Whether there are rows to deliver, within the time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -162,8 +184,9 @@ class Fetcher:
                 has_rows = self._delivery.fill(TABLE_BYTES)
             finally:
                 self._wake.set()
-            if has_rows:
-                return True
+            if has_rows or self._is_interrupted:
+                self._is_interrupted = False
+                return has_rows
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._arrived.wait()

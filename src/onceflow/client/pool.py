@@ -31,6 +31,8 @@ class Lane(IntEnum):
     SHARED = 0
     FETCH = 1
     """For requests that brokers keep waiting until there is something to read."""
+    GROUP = 2
+    """For requests that brokers keep waiting until all members of a group have come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +86,15 @@ class Pool:
             # The sockets are the parent's: nothing but our knowledge of them ends here.
             self._pid = os.getpid()
             self.close()
-        connection = self._connections.get((address, lane))
-        if connection is not None and connection.is_open:
+        connection = self.at_hand(address, lane)
+        if connection is not None:
             return connection
         return await self._flights.run((address, lane), lambda: self._open(address, lane))
+
+    def at_hand(self, address: Address, lane: Lane = Lane.SHARED) -> Connection | None:
+        """The connection to a broker if it is open."""
+        connection = self._connections.get((address, lane))
+        return connection if connection is not None and connection.is_open else None
 
     async def _open(self, address: Address, lane: Lane) -> Connection:
         settings = self._settings

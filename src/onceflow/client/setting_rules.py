@@ -14,6 +14,8 @@ from onceflow.errors import InvalidSetting
 Given: TypeAlias = Mapping[str, Any]
 """What was said, by key; all else is a default."""
 
+_TWO_PHASE: Final = "transaction.two.phase.commit.enable"
+_LIMIT: Final = "transaction.timeout.ms"
 MOST_IN_FLIGHT: Final = 5
 """Brokers remember so many batches of a producer and partition."""
 
@@ -80,6 +82,12 @@ _RULES: Final = (
         "transactions need idempotence: leave enable.idempotence out, or transactional.id",
     ),
     Rule(
+        _TWO_PHASE,
+        "transactional.id",
+        lambda on, name: on and name is None,
+        "there are no transactions to commit: set transactional.id",
+    ),
+    Rule(
         "acks",
         "enable.idempotence",
         lambda acks, on: on and acks != ALL_REPLICAS,
@@ -122,6 +130,39 @@ _RULES: Final = (
         "request.timeout.ms",
         lambda wait, limit: wait >= limit,
         "the broker would still wait when we give up: make request.timeout.ms larger",
+    ),
+    Rule(
+        "group.instance.id",
+        "group.id",
+        lambda instance, group: instance is not None and group is None,
+        "a static member needs a group: set group.id, or leave group.instance.id out",
+    ),
+    Rule(
+        "enable.auto.commit",
+        "group.id",
+        lambda on, group: on and group is None,
+        "offsets are committed for a group: set group.id, or leave enable.auto.commit out",
+    ),
+    Rule(
+        "delivery",
+        "group.id",
+        lambda word, group: word is not None and group is None,
+        "it says when offsets are committed, and that is done for a group: set group.id, or leave "
+        "delivery out",
+    ),
+    Rule(
+        "delivery",
+        "enable.auto.commit",
+        lambda word, on: word is not None and on != (word == "at-least-once"),
+        "at-least-once commits by itself, at-most-once does so earlier: leave enable.auto.commit "
+        "out",
+    ),
+    Rule(
+        "heartbeat.interval.ms",
+        "session.timeout.ms",
+        lambda interval, session: interval >= session,
+        "a member would be taken for dead between two heartbeats: make heartbeat.interval.ms a "
+        "third of session.timeout.ms",
     ),
     Rule(
         "retry.backoff.ms",
@@ -206,6 +247,12 @@ def _check_delivery(given: Given) -> None:
 def _check_time(settings: object, given: Given) -> None:
     if not hasattr(settings, "delivery_timeout_ms"):
         return
+    if given.get(_TWO_PHASE) and _LIMIT in given:
+        raise _contradiction(
+            _shown(_TWO_PHASE, True, given),
+            _shown(_LIMIT, given[_LIMIT], given),
+            f"a prepared transaction waits for its decision, however long: leave {_LIMIT} out",
+        )
     names = ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
     total, linger, request = (getattr(settings, each.replace(".", "_")) for each in names)
     if linger + request > total:
@@ -224,6 +271,8 @@ def _contradiction(one: str, other: str, advice: str) -> InvalidSetting:
 _NAMES: Final[Mapping[str, Mapping[Any, str]]] = {
     "acks": {ALL_REPLICAS: "all"},
     "enable.idempotence": {True: "true", False: "false"},
+    "enable.auto.commit": {True: "true", False: "false"},
+    _TWO_PHASE: {True: "true", False: "false"},
 }
 
 

@@ -32,6 +32,11 @@ SPOKEN: Final[Mapping[ApiKey, Versions]] = {
     ApiKey.OFFSET_COMMIT: Versions(5, 8),
     ApiKey.OFFSET_FETCH: Versions(8, 8),
     ApiKey.FIND_COORDINATOR: Versions(4, 4),
+    # Older ones know no static members, and let a member join twice when an answer is lost.
+    ApiKey.JOIN_GROUP: Versions(5, 9),
+    ApiKey.SYNC_GROUP: Versions(3, 5),
+    ApiKey.HEARTBEAT: Versions(3, 4),
+    ApiKey.LEAVE_GROUP: Versions(3, 5),
     ApiKey.DESCRIBE_GROUPS: Versions(0, 5),
     ApiKey.LIST_GROUPS: Versions(0, 4),
     ApiKey.API_VERSIONS: Versions(0, 4),
@@ -39,7 +44,7 @@ SPOKEN: Final[Mapping[ApiKey, Versions]] = {
     ApiKey.DELETE_TOPICS: Versions(1, 5),
     ApiKey.DELETE_RECORDS: Versions(0, 2),
     # Older ones cannot be told which identity is to be given a new epoch.
-    ApiKey.INIT_PRODUCER_ID: Versions(3, 5),
+    ApiKey.INIT_PRODUCER_ID: Versions(3, 6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
     ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),

@@ -1,0 +1,143 @@
+"""Writing down how far a consumer has come: when asked to, and by itself from time to time.
+
+What is committed by itself is what was handed out before the current poll: whoever polls again is
+done with what they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.consumer_errors import (
+    CommitFailed,
+    ConsumerError,
+    FencedMember,
+    RebalanceInProgress,
+)
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.errors import Action, BrokerError, ClientError
+from onceflow.client.group_member import MemberMachine, Membership
+from onceflow.client.group_requests import commit, committed
+from onceflow.client.model import TopicPartition
+from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+
+_log = logging.getLogger(__name__)
+_KINDS: Mapping[Action, type[ConsumerError]] = {
+    Action.REJOIN: RebalanceInProgress,
+    Action.CATCH_UP: CommitFailed,
+    Action.JOIN_ANEW: CommitFailed,
+    Action.FATAL: FencedMember,
+}
+
+
+class Commits:
+    """Of one consumer with a group. `positions` tells what may be committed now; `machine` is there
+    while the consumer is subscribed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        group_id: str,
+        positions: Callable[[], Mapping[TopicPartition, int]],
+    ) -> None:
+        self.machine: MemberMachine | None = None
+        self._cluster = cluster
+        self.group_id = group_id
+        self._positions = positions
+        self._is_automatic = settings.enable_auto_commit
+        self._interval_s = settings.auto_commit_interval_ms / 1000
+        self._due_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        # An older position must not come after a newer one.
+        self._turn = asyncio.Lock()
+
+    @property
+    def member(self) -> GroupMember:
+        """On whose behalf is committed; raises `CommitFailed` for a member that is out."""
+        machine = self.machine
+        if machine is None:
+            return GroupMember(self.group_id)
+        if machine.failure is not None:
+            raise machine.failure
+        if not machine.may_commit:
+            raise CommitFailed(
+                f"this consumer is not in group {self.group_id!r}: {machine.why_out}"
+            )
+        return machine.metadata
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
+        """Returns when the broker has them. Raises `CommitFailed` and its kinds."""
+        if not offsets:
+            return
+        async with self._turn:
+            member = self.member
+
+            async def attempt() -> None:
+                await commit(self._cluster, member, offsets)
+
+            try:
+                await self._cluster.retrying(attempt)
+            except BrokerError as error:
+                raise self._failure(error, member) from error
+
+    def _failure(self, error: BrokerError, member: GroupMember) -> ClientError:
+        kind = _KINDS.get(error.action)
+        if kind is None:
+            return error
+        if self.machine is not None:
+            self.machine.refused(error, Membership(member.member_id, member.generation))
+        elif error.action is not Action.FATAL:
+            return CommitFailed(
+                f"group {self.group_id!r} has members that subscribed, and only they may commit",
+                advice="use another group.id, or subscribe instead of assigning partitions",
+            )
+        return kind(f"nothing was committed: {error}")
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetToCommit]:
+        """What the group has committed of these; those without are left out."""
+
+        async def attempt() -> dict[TopicPartition, OffsetToCommit]:
+            return await committed(self._cluster, self.group_id, partitions)
+
+        return await self._cluster.retrying(attempt) if partitions else {}
+
+    # --- by itself ------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Commits in the background if it is time to."""
+        if not self._is_automatic or self._task is not None:
+            return
+        if self._due_at is None:
+            self._due_at = now + self._interval_s
+        elif now >= self._due_at:
+            self._due_at = now + self._interval_s
+            offsets = self._positions()
+            if offsets:
+                self._task = asyncio.get_running_loop().create_task(self._quietly(offsets))
+
+    async def now(self) -> None:
+        """Commits what is to be committed by itself: partitions are about to go."""
+        if self._is_automatic:
+            await self._quietly(self._positions())
+
+    async def _quietly(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Nobody waits for it: what goes wrong is logged, and the next one does it."""
+        try:
+            await self.commit({each: OffsetToCommit(at) for each, at in positions.items()})
+        except ClientError as error:
+            _log.warning("positions of group %r were not committed: %s", self.group_id, error)
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)

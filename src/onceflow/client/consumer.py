@@ -1,0 +1,296 @@
+"""The consumer: reads partitions that it was told, or shares topics with the others of its group.
+
+    async with Consumer("localhost:9092", group_id="shop") as consumer:
+        consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.offset, record.value)
+
+`poll` gives a list of records, `poll_table` an Arrow table. Only what was committed is delivered,
+unless `isolation.level` says otherwise. All that has to do with the group happens while polling, in
+the task that polls: between two polls nothing is taken away, and nothing is committed that was not
+handed out before the last one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.consumer_errors import WrongUse
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.consumer_work import ConsumerWork
+from onceflow.client.fetch_errors import NoPosition
+from onceflow.client.lag import PartitionLag
+from onceflow.client.model import EARLIEST, LATEST, TopicPartition
+from onceflow.client.rebalance import RebalanceListener as RebalanceListener
+from onceflow.client.topic_watch import Wish
+from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand, RealRand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceflow.client.fetched import Record
+
+Partitions = Iterable[TopicPartition]
+_A_WHILE_S: Final = 1.0
+_CLOSE_S: Final = 30.0
+
+
+class Consumer:
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores. Made
+    for one event loop, and for one task that polls."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        net: Net | None = None,
+        rand: Rand | None = None,
+        **named: object,
+    ) -> None:
+        if bootstrap is not None:
+            named["bootstrap_servers"] = bootstrap
+        self.settings = ConsumerSettings.of(settings, **named)
+        rand = rand or RealRand()
+        self._cluster = Cluster(
+            self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=rand
+        )
+        self._work = ConsumerWork(self._cluster, self.settings, rand)
+        self._positions = self._work.positions
+
+    # --- start and end --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reaches the cluster; raises `BrokerUnreachable` and the like."""
+        await self._work.start()
+
+    async def close(self, *, commit: bool = True, timeout_s: float = _CLOSE_S) -> None:
+        """Commits what is to be committed by itself, unless told otherwise, tells the listener, and
+        leaves the group; static members stay in it until their session ends."""
+        await self._work.close(commit=commit, timeout_s=timeout_s)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whoever failed may not have done what they were given: it is to be read again.
+        await self.close(commit=error is None)
+
+    # --- what is read ---------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        listener: RebalanceListener | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Shares these topics, or all whose whole name matches the pattern, with the others of the
+        group, from the next poll on. Topics that come later, and new partitions, are taken up."""
+        self._work.check_open()
+        if isinstance(topics, str):
+            raise WrongUse(f"give a list of topics: [{topics!r}]")
+        names = frozenset(topics)
+        if bool(names) == (pattern is not None):
+            raise WrongUse("subscribe to topics, or to a pattern")
+        found = None if pattern is None else re.compile(pattern)
+        wish = Wish(names, found, takes_internal=not self.settings.exclude_internal_topics)
+        self._work.subscribe(wish, listener)
+
+    async def assign(self, partitions: Iterable[TopicPartition | str]) -> None:
+        """Reads these partitions, or all partitions of these topics, and no others; the group, if
+        there is one, only keeps the offsets. Raises `TopicNotFound`."""
+        self._work.check_open()
+        if self._work.rebalancer is not None:
+            raise WrongUse("topics were subscribed to; call unsubscribe first")
+        if isinstance(partitions, str):
+            raise WrongUse(f"give a list of topics: [{partitions!r}]")
+        wanted: list[TopicPartition] = []
+        for each in partitions:
+            if isinstance(each, str):
+                found = await self._cluster.find_topic(each)
+                wanted += [TopicPartition(each, one.partition) for one in found.partitions]
+            else:
+                wanted.append(TopicPartition(*each))
+        self._work.assign(wanted)
+
+    async def unsubscribe(self) -> None:
+        """Leaves the group, if it is in one, and reads nothing any more."""
+        self._work.check_open()
+        await self._work.leave("the consumer unsubscribed", commit=True)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return frozenset(self._positions.assigned)
+
+    @property
+    def subscription(self) -> Wish | None:
+        """What was subscribed to."""
+        rebalancer = self._work.rebalancer
+        return None if rebalancer is None else rebalancer.loop.wish
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        """Delivers nothing of these until `resume`; the member stays in its group."""
+        self._work.check_open()
+        self._positions.require(partitions)
+        self._work.give_back()
+        self._positions.pause(partitions)
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        """Goes on with what was paused."""
+        self._work.check_open()
+        self._positions.resume(partitions)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What `pause` holds back."""
+        return frozenset(self._positions.paused)
+
+    # --- records --------------------------------------------------------------------------------
+
+    async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record]:
+        """The next records, `max.poll.records` at most; empty when none came in time.
+
+        Raises what keeps a partition from being read, why the group cannot be joined, and what a
+        listener raised; called again, it goes on.
+        """
+        most = max_records or self.settings.max_poll_records
+        return self._work.take_rest(most) or await self._poll(timeout_s, most)
+
+    async def poll_by_partition(
+        self, timeout_s: float, *, max_records: int | None = None
+    ) -> dict[TopicPartition, list[Record]]:
+        """As `poll`, by partition."""
+        found: dict[TopicPartition, list[Record]] = {}
+        records = await self.poll(timeout_s, max_records=max_records)
+        for place, each in groupby(records, key=lambda one: (one.topic, one.partition)):
+            found.setdefault(TopicPartition(*place), []).extend(each)
+        return found
+
+    async def poll_table(self, timeout_s: float, *, max_rows: int | None = None) -> pa.Table | None:
+        """As `poll`, as columns of `fetched.FETCHED_SCHEMA`, and without `max.poll.records`; None
+        when nothing came in time."""
+        self._work.give_back()
+        fetcher = self._work.fetcher
+        return await self._work.next(
+            timeout_s, lambda left_s: fetcher.next_table(left_s, max_rows=max_rows)
+        )
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        """The next record, however long it takes. Who asks for one is done with the one before."""
+        rest, rebalancer = self._work.rest, self._work.rebalancer
+        if rebalancer is not None:
+            rebalancer.loop.polled()
+            if rebalancer.needs_attention:
+                self._work.give_back()
+        record = rest.one()
+        while record is None:
+            rest.put(await self._poll(_A_WHILE_S, self.settings.max_poll_records))
+            record = rest.one()
+        return record
+
+    async def _poll(self, timeout_s: float, most: int) -> list[Record]:
+        fetcher = self._work.fetcher
+        found = await self._work.next(
+            timeout_s, lambda left_s: fetcher.next_records(left_s, max_records=most)
+        )
+        return found or []
+
+    # --- positions ------------------------------------------------------------------------------
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes on at another offset."""
+        self._work.check_open()
+        self._positions.require([partition])
+        self._work.give_back()
+        self._positions.seek(partition, offset)
+
+    async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+        """To the first offset of these, or of all."""
+        await self._seek_by_time(partitions, EARLIEST)
+
+    async def seek_to_end(self, partitions: Partitions = ()) -> None:
+        """Behind the last offset of these, or of all; the last stable one for `read_committed`."""
+        await self._seek_by_time(partitions, LATEST)
+
+    async def seek_to_timestamp(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
+        """To the first records that are not older, in milliseconds since 1970; to the end where
+        there are none."""
+        await self._seek_by_time(partitions, timestamp_ms)
+
+    async def _seek_by_time(self, partitions: Partitions, time: int) -> None:
+        self._work.check_open()
+        wanted = self._work.chosen(partitions)
+        self._work.give_back()
+        found = await self._positions.at_time(dict.fromkeys(wanted, time))
+        for partition, offset in found.items():
+            self._positions.seek(partition, offset)
+
+    async def rewind(self, partitions: Partitions = ()) -> None:
+        """Back to what the group has committed of these, or of all, and where that is nothing to
+        where reading began: for work that was aborted, and has to be done again."""
+        self._work.check_open()
+        wanted = self._work.chosen(partitions)
+        self._work.give_back()
+        await self._positions.rewind(wanted)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that is handed out, or of what is passed over before it."""
+        self._work.check_open()
+        self._positions.require([partition])
+        await self._positions.placed([partition])
+        found = self._work.consumed().get(partition)
+        if found is None:
+            raise NoPosition(f"there is no position to read {partition} from")
+        return found
+
+    async def lag(
+        self, partitions: Partitions = (), *, exact: bool = False
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far this consumer is behind in these, or in all, as the brokers say now. `exact`
+        reads through what was not fetched yet, and counts."""
+        self._work.check_open()
+        return await self._work.lag(self._work.chosen(partitions), exact=exact)
+
+    # --- commits --------------------------------------------------------------------------------
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int | OffsetToCommit] | None = None
+    ) -> None:
+        """Commits these offsets, each the next one to read, or behind all that was handed out.
+
+        Raises `CommitFailed` when the member is out of its group, `RebalanceInProgress` when it has
+        to poll first.
+        """
+        self._work.check_open()
+        await self._work.commit(self._work.consumed() if offsets is None else offsets)
+
+    async def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, OffsetToCommit]:
+        """What the group has committed of these, or of all that are assigned; those without are
+        left out."""
+        self._work.check_open()
+        wanted = [TopicPartition(*each) for each in partitions] or self._work.chosen(())
+        return await self._work.commits.committed(wanted)
+
+    def group_metadata(self) -> GroupMember:
+        """Who commits, for `send_offsets` of a transaction: with it the broker refuses a member
+        that is out of date. Raises `CommitFailed` when this one is."""
+        self._work.check_open()
+        return self._work.commits.member

@@ -1,0 +1,255 @@
+"""What a consumer does behind its methods: reading, the group, the positions and the commits, held
+together. Everything that has to do with the group happens in the task that polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.commits import Commits
+from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.fetcher import Fetcher
+from onceflow.client.group_loop import GroupLoop
+from onceflow.client.group_member import MemberMachine
+from onceflow.client.lag import PartitionLag, lags
+from onceflow.client.model import TopicPartition
+from onceflow.client.positions import Positions
+from onceflow.client.rebalance import RebalanceListener, Rebalancer
+from onceflow.client.rest import Rest
+from onceflow.client.topic_watch import Wish
+from onceflow.client.txn_requests import OffsetToCommit
+from onceflow.runtime.rand import Rand
+
+if TYPE_CHECKING:
+    from onceflow.client.fetched import Record
+
+T = TypeVar("T")
+
+
+class ConsumerWork:
+    """Of one consumer."""
+
+    def __init__(self, cluster: Cluster, settings: ConsumerSettings, rand: Rand) -> None:
+        self.settings = settings
+        self.cluster = cluster
+        self.fetcher = Fetcher(cluster, settings, rand=rand)
+        self.positions = Positions(
+            cluster, settings, self.fetcher, self._committed, self.fetcher.interrupt
+        )
+        self.rest = Rest()
+        self._rand = rand
+        self._commits: Commits | None = None
+        if settings.group_id is not None:
+            self._commits = Commits(cluster, settings, settings.group_id, self.consumed)
+        self.rebalancer: Rebalancer | None = None
+        """There while topics are subscribed to."""
+        self._attending: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._is_polling = False
+
+    # --- start and end --------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self.cluster.connect()
+        self._is_open = True
+
+    async def close(self, *, commit: bool, timeout_s: float) -> None:
+        if not self._is_open:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.leave("the consumer was closed", commit=commit)
+        except TimeoutError:
+            pass  # nobody answers; the session ends by itself
+        finally:
+            self._is_open = False
+            if self._attending is not None:
+                self._attending.cancel()
+                await asyncio.gather(self._attending, return_exceptions=True)
+            await self.positions.close()
+            if self._commits is not None:
+                await self._commits.close()
+            await self.fetcher.close()
+            self.cluster.close()
+
+    def check_open(self) -> None:
+        if not self._is_open:
+            raise ConsumerClosed("the consumer is not running")
+
+    # --- what is read ---------------------------------------------------------------------------
+
+    def subscribe(self, wish: Wish, listener: RebalanceListener | None) -> None:
+        rebalancer = self.rebalancer
+        if rebalancer is None:
+            if self.positions.assigned:
+                raise WrongUse("partitions were assigned by hand; call unsubscribe first")
+            rebalancer = self._join_group()
+        rebalancer.listener = listener or RebalanceListener()
+        rebalancer.loop.wants(wish)
+
+    def _join_group(self) -> Rebalancer:
+        commits = self.commits
+        machine = MemberMachine(commits.group_id, self.settings.group_instance_id)
+        loop = GroupLoop(self.cluster, self.settings, machine, self._rand, self.fetcher.interrupt)
+        self.rebalancer = Rebalancer(loop, self.settings, self)
+        commits.machine = machine
+        return self.rebalancer
+
+    def assign(self, wanted: Collection[TopicPartition]) -> None:
+        self.give_back()
+        held = self.positions.assigned
+        self.positions.end(held - set(wanted))
+        self.positions.begin(set(wanted) - held)
+
+    async def leave(self, why: str, *, commit: bool) -> None:
+        """Out of the group, if it is in one; nothing is read any more."""
+        self.give_back()
+        if self._attending is not None:
+            await asyncio.gather(asyncio.shield(self._attending), return_exceptions=True)
+        if commit:
+            await self.before_rebalance()
+        rebalancer = self.rebalancer
+        try:
+            if rebalancer is not None:
+                await rebalancer.give_up_all()
+        finally:
+            self.rebalancer = None
+            self.positions.end(self.positions.assigned)
+            if self._commits is not None:
+                self._commits.machine = None
+            if rebalancer is not None:
+                await rebalancer.loop.leave(why)
+
+    # --- records --------------------------------------------------------------------------------
+
+    async def next(
+        self, timeout_s: float, fetch: Callable[[float], Awaitable[T | None]]
+    ) -> T | None:
+        """What `fetch` brings within the time, with all that has to be done meanwhile."""
+        self.check_open()
+        if self._is_polling:
+            raise WrongUse("another task is polling this consumer")
+        self._is_polling = True
+        try:
+            clock = asyncio.get_running_loop().time
+            deadline = clock() + timeout_s
+            while True:
+                await self._attend(clock())
+                before = self.consumed() if self.settings.commits_before else None
+                found = await fetch(max(0.0, deadline - clock()))
+                if found:
+                    if before is not None:
+                        await self._commit_first(before)
+                    return found
+                if clock() >= deadline:
+                    return None
+        finally:
+            self._is_polling = False
+            if self.rebalancer is not None:
+                self.rebalancer.loop.polled()
+
+    async def _attend(self, now: float) -> None:
+        """The group, the positions and the commits."""
+        rebalancer = self.rebalancer
+        if rebalancer is not None:
+            rebalancer.loop.polling()
+            if self._attending is None and rebalancer.needs_attention:
+                # In a task of its own: who stops waiting must not leave it half done.
+                self._attending = asyncio.get_running_loop().create_task(rebalancer.attend())
+        attending = self._attending
+        if attending is not None:
+            try:
+                await asyncio.shield(attending)
+            finally:
+                if attending.done():
+                    self._attending = None
+        self.positions.check()
+        if self._commits is not None:
+            self._commits.tick(now)
+
+    async def _commit_first(self, before: Mapping[TopicPartition, int]) -> None:
+        """For `delivery=at-most-once`: what cannot be committed is not handed out."""
+        try:
+            await self.commit(self.consumed())
+        except BaseException:
+            self._back_to(before)
+            raise
+
+    # --- positions and commits ------------------------------------------------------------------
+
+    def consumed(self) -> dict[TopicPartition, int]:
+        """Behind what was handed out."""
+        delivered = self.positions.delivered()
+        return {**delivered, **self.rest.positions()} if self.rest else delivered
+
+    async def lag(
+        self, partitions: Sequence[TopicPartition], *, exact: bool
+    ) -> dict[TopicPartition, PartitionLag]:
+        await self.positions.placed(partitions)
+        untaken = self.rest.counts()
+        return await lags(
+            self.cluster, self.settings, self.fetcher, untaken, partitions, exact=exact
+        )
+
+    def take_rest(self, most: int) -> list[Record]:
+        """What is left of records that somebody began to take one by one."""
+        self.check_open()
+        if self.rest and self.rebalancer is not None:
+            self.rebalancer.loop.polled()
+        return self.rest.take(most)
+
+    def give_back(self) -> None:
+        """What was fetched to be taken one by one is fetched again later."""
+        if self.rest:
+            left = self.rest.positions()
+            self.rest.drop()
+            self._back_to(left)
+
+    def _back_to(self, offsets: Mapping[TopicPartition, int]) -> None:
+        assigned = self.positions.assigned
+        for partition, offset in offsets.items():
+            if partition in assigned:
+                self.positions.seek(partition, offset)
+
+    def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """These, which have to be assigned, or all that are."""
+        wanted = [TopicPartition(*each) for each in partitions]
+        self.positions.require(wanted)
+        return wanted or sorted(self.positions.assigned)
+
+    @property
+    def commits(self) -> Commits:
+        """Raises `WrongUse` without a group."""
+        if self._commits is None:
+            raise WrongUse("this needs a group: set group.id")
+        return self._commits
+
+    async def commit(self, offsets: Mapping[TopicPartition, int | OffsetToCommit]) -> None:
+        await self.commits.commit(
+            {
+                TopicPartition(*each): at if isinstance(at, OffsetToCommit) else OffsetToCommit(at)
+                for each, at in offsets.items()
+            }
+        )
+
+    async def _committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetToCommit]:
+        return {} if self._commits is None else await self._commits.committed(partitions)
+
+    # --- for the rebalancer ---------------------------------------------------------------------
+
+    async def before_rebalance(self) -> None:
+        self.give_back()
+        if self._commits is not None:
+            await self._commits.now()
+
+    def begin(self, partitions: Collection[TopicPartition]) -> None:
+        self.positions.begin(partitions)
+
+    def end(self, partitions: Collection[TopicPartition]) -> None:
+        self.positions.end(partitions)

@@ -1,0 +1,291 @@
+"""A member of a group at work: it joins in a task of its own, and its heart beats in another.
+
+Nothing is taken from the user or given to them here: `take` hands out what a join has brought, when
+the user's own task asks for it. A member that is not polled for `max.poll.interval.ms` leaves the
+group, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from math import inf
+from typing import Final, NamedTuple
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.errors import Action, ClientError, action_for
+from onceflow.client.group_assignors import ASSIGNORS
+from onceflow.client.group_member import MemberMachine
+from onceflow.client.group_requests import Joined, beat, join, leave, sync
+from onceflow.client.group_wire import (
+    NO_GENERATION,
+    Subscription,
+    read_assignment,
+    write_assignment,
+)
+from onceflow.client.model import TopicPartition
+from onceflow.client.retry import Backoff
+from onceflow.client.topic_watch import Wish, meant_topics, partition_counts
+from onceflow.runtime.rand import Rand
+
+_log = logging.getLogger(__name__)
+_AGAIN: Final = (Action.RETRY, Action.REFRESH, Action.REJOIN)
+_LOST: Final = (Action.CATCH_UP, Action.JOIN_ANEW)
+_LOOK_AGAIN_S: Final = 1.0
+"""While a topic that was named does not exist."""
+
+
+class Given(NamedTuple):
+    """What a join has brought."""
+
+    partitions: frozenset[TopicPartition]
+    topics: frozenset[str]
+    """What was wanted when the member asked."""
+    generation: int
+
+
+class Held(NamedTuple):
+    """What a member brings along when it joins, and since when it has that."""
+
+    partitions: Collection[TopicPartition] = ()
+    generation: int = NO_GENERATION
+
+
+class _Shared(NamedTuple):
+    """What the leader knew when it shared out the topics of the group."""
+
+    names: frozenset[str]
+    counts: Mapping[str, int]
+
+
+class GroupLoop:
+    """Made for one consumer that has subscribed. `on_news` is called when `take` or the machine has
+    something new for the user's task."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        machine: MemberMachine,
+        rand: Rand,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.machine = machine
+        self.wish = Wish()
+        self._cluster = cluster
+        self._settings = settings
+        self._rand = rand
+        self._on_news = on_news
+        self._join: asyncio.Task[Given | None] | None = None
+        self._heart: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._shared: _Shared | None = None
+        """None for all but the leader."""
+        self._topics: frozenset[str] = frozenset()
+        """What was wanted at the last join."""
+        self._polled_at = inf
+
+    # --- for the user's task --------------------------------------------------------------------
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether there is, or will be, something to take."""
+        return self._join is not None
+
+    @property
+    def has_result(self) -> bool:
+        return self._join is not None and self._join.done()
+
+    @property
+    def _is_asking(self) -> bool:
+        return self._join is not None and not self._join.done()
+
+    def polling(self) -> None:
+        """The user polls, and `polled` is called when that ends."""
+        self._polled_at = inf
+
+    def polled(self) -> None:
+        """The user has what they polled for, and has to come back in time."""
+        self._polled_at = asyncio.get_running_loop().time()
+
+    def start_join(self, held: Held) -> None:
+        """Joins, in the background; `take` has the result."""
+        self._join = asyncio.get_running_loop().create_task(self._joining(held))
+        self._join.add_done_callback(lambda _: self._on_news())
+        if self._heart is None:
+            self._heart = asyncio.get_running_loop().create_task(self._beating())
+
+    def take(self) -> Given | None:
+        """What a join has brought, once; None when there is nothing new. Raises what ended it."""
+        done = self._join
+        if done is None or not done.done():
+            return None
+        self._join = None
+        given = done.result()
+        # Meanwhile the member may be out again: then it has nothing of that.
+        is_current = given is not None and given.generation == self.machine.membership.generation
+        return given if is_current else None
+
+    def wants(self, wish: Wish) -> None:
+        """Another subscription: the group has to hear of it."""
+        if wish != self.wish:
+            self.wish = wish
+            self.machine.outdated()
+
+    async def leave(self, why: str) -> None:
+        """Out of the group, and everything here ends. Static members say nothing: they keep what
+        they have for as long as their session lasts."""
+        await self._stop()
+        await self._say_goodbye(why)
+
+    async def _stop(self) -> None:
+        tasks = [each for each in (self._join, self._heart, self._watch) if each is not None]
+        self._join = self._heart = self._watch = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _say_goodbye(self, why: str) -> None:
+        member = self.machine.metadata
+        self.machine.left(why)
+        if not member.member_id or member.instance_id is not None:
+            return
+        try:
+            await leave(self._cluster, member, why)
+        except ClientError as error:
+            _log.info("group %r was not told that a member left: %s", member.group_id, error)
+
+    # --- joining --------------------------------------------------------------------------------
+
+    async def _joining(self, held: Held) -> Given | None:
+        """None when the membership was lost on the way: what was held has to be given up first."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(self._cluster.settings.retry, self._rand)
+        failing_since: float | None = None
+        while True:
+            self.machine.asked()
+            try:
+                return await self._join_once(held)
+            except ClientError as error:
+                action = self.machine.join_refused(error)
+                if action in _LOST:
+                    return None
+                failing_since = failing_since or loop.time()
+                pause = backoff.next_s()
+                limit = failing_since + self._cluster.settings.retry.total_s
+                if action not in _AGAIN or (action is not Action.REJOIN and loop.time() > limit):
+                    raise self.machine.failure or error from error
+                if action is Action.REFRESH:
+                    self._cluster.forget_coordinator(self.machine.group_id)
+                _log.info("joining again: %s", error)
+            await asyncio.sleep(pause)
+
+    async def _join_once(self, held: Held) -> Given:
+        topics = await meant_topics(self._cluster, self.wish)
+        wish = Subscription(
+            topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
+        )
+        machine, cluster = self.machine, self._cluster
+        while True:
+            answer = await join(cluster, self._settings, machine.metadata, wish, "wants to read")
+            if isinstance(answer, Joined):
+                break
+            machine.named(answer.member_id)
+        machine.joined(answer.membership)
+        _log.debug("group %r: %s", machine.group_id, answer)
+        given = await self._share_out(answer)
+        data = await sync(cluster, machine.metadata, answer.strategy, given)
+        partitions = frozenset(read_assignment(data))
+        machine.synced()
+        self._watch_from_now(topics)
+        return Given(partitions, topics, answer.membership.generation)
+
+    async def _share_out(self, answer: Joined) -> dict[str, bytes]:
+        """What everybody gets, from the leader; nothing from the others."""
+        self._shared = None
+        if not answer.is_leader:
+            return {}
+        names = frozenset(topic for member in answer.members for topic in member.topics)
+        counts = await partition_counts(self._cluster, names)
+        self._shared = _Shared(names, counts)
+        if answer.skips_assignment:
+            return {}
+        given = ASSIGNORS[answer.strategy].assign(counts, answer.members)
+        return {member_id: write_assignment(each) for member_id, each in given.items()}
+
+    # --- heartbeats -----------------------------------------------------------------------------
+
+    async def _beating(self) -> None:
+        """Until the member leaves."""
+        settings, loop = self._settings, asyncio.get_running_loop()
+        interval = settings.heartbeat_interval_ms / 1000
+        longest = settings.max_poll_interval_ms / 1000
+        while True:
+            is_watched = self.machine.beats and not self._is_asking
+            left = self._polled_at + longest - loop.time() if is_watched else interval
+            await asyncio.sleep(max(0.0, min(interval, left)))
+            if not self.machine.beats:
+                continue
+            if loop.time() >= self._polled_at + longest and not self._is_asking:
+                await self._overslept()
+            else:
+                await self._beat()
+
+    async def _beat(self) -> None:
+        machine = self.machine
+        asked_as, before = machine.membership, machine.state
+        session_s = self._settings.session_timeout_ms / 1000
+        limit_s = min(session_s, self._cluster.settings.request_timeout_s)
+        try:
+            await beat(self._cluster, machine.metadata, limit_s)
+        except ClientError as error:
+            if action_for(error) is Action.REFRESH:
+                self._cluster.forget_coordinator(machine.group_id)
+            machine.refused(error, asked_as)
+            if machine.state is not before:
+                _log.info("%s", error)
+                self._on_news()
+
+    async def _overslept(self) -> None:
+        limit = self._settings.max_poll_interval_ms
+        why = f"nobody has polled for max.poll.interval.ms = {limit}"
+        _log.warning(
+            "leaving group %r: %s. Poll more often, ask for fewer records at once "
+            "(max.poll.records), or allow more time",
+            self.machine.group_id,
+            why,
+        )
+        await self._say_goodbye(why)
+        self._on_news()
+
+    # --- topics that come and grow --------------------------------------------------------------
+
+    def _watch_from_now(self, topics: frozenset[str]) -> None:
+        self._topics = topics
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.get_running_loop().create_task(self._watching())
+
+    async def _watching(self) -> None:
+        """Until something has changed that the group goes by."""
+        shared = self._shared
+        is_missing = shared is not None and len(shared.counts) < len(shared.names)
+        longest = self._settings.metadata_max_age_ms / 1000
+        while True:
+            await asyncio.sleep(min(longest, _LOOK_AGAIN_S) if is_missing else longest)
+            try:
+                if await self._has_changed(shared):
+                    break
+            except ClientError as error:
+                _log.info("group %r: topics cannot be looked at: %s", self.machine.group_id, error)
+        self.machine.outdated()
+        self._on_news()
+
+    async def _has_changed(self, shared: _Shared | None) -> bool:
+        if await meant_topics(self._cluster, self.wish) != self._topics:
+            return True
+        if shared is None:
+            return False
+        return await partition_counts(self._cluster, shared.names) != shared.counts

@@ -1,0 +1,224 @@
+"""What a member of a group asks its coordinator for; each asked once. Errors are `BrokerError`s,
+for the error table to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from onceflow.client.cluster import Cluster, Lane, check
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.group_assignors import user_data
+from onceflow.client.group_member import Membership
+from onceflow.client.group_wants import Want
+from onceflow.client.group_wire import Subscription, read_subscription, write_subscription
+from onceflow.client.model import TopicPartition
+from onceflow.client.offsets import by_topic
+from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+_CONSUMER: Final = "consumer"
+_JOIN_MARGIN_S: Final = 5.0
+"""How much longer than the broker waits for the members we wait for its answer."""
+_NOTHING_COMMITTED: Final = -1
+
+
+class Joined(NamedTuple):
+    """The answer to a JoinGroup."""
+
+    membership: Membership
+    strategy: str
+    is_leader: bool
+    skips_assignment: bool
+    """The leader is to leave everything as it was: it has only come back."""
+    members: tuple[Want, ...]
+    """All, if this one leads."""
+
+
+class MemberIdGiven(NamedTuple):
+    """The answer to the first JoinGroup of a member: this is its id, and it is to ask again."""
+
+    member_id: str
+
+
+async def join(
+    cluster: Cluster, settings: ConsumerSettings, member: GroupMember, wish: Subscription, why: str
+) -> Joined | MemberIdGiven:
+    """Waits until all members have come, or their time is up."""
+    from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
+
+    rebalance_s = settings.max_poll_interval_ms / 1000
+    request = JoinGroupRequest(
+        group_id=member.group_id,
+        session_timeout=timedelta(milliseconds=settings.session_timeout_ms),
+        rebalance_timeout=timedelta(seconds=rebalance_s),
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        protocol_type=_CONSUMER,
+        protocols=tuple(
+            JoinGroupRequestProtocol(
+                name=each.name,
+                metadata=write_subscription(replace(wish, user_data=user_data(each, wish))),
+            )
+            for each in settings.assignors
+        ),
+        reason=why,
+    )
+    connection = await cluster.coordinator(member.group_id, lane=Lane.GROUP)
+    limit_s = max(cluster.settings.request_timeout_s, rebalance_s + _JOIN_MARGIN_S)
+    answer = await connection.request(ApiKey.JOIN_GROUP, request, timeout_s=limit_s)
+    if answer.error_code.value == ErrorCode.MEMBER_ID_REQUIRED:
+        return MemberIdGiven(answer.member_id)
+    check(ApiKey.JOIN_GROUP, answer, _subject(member))
+    return Joined(
+        membership=Membership(answer.member_id, answer.generation_id),
+        strategy=answer.protocol_name or "",
+        is_leader=answer.leader == answer.member_id,
+        skips_assignment=answer.skip_assignment,
+        members=tuple(map(_want, answer.members)),
+    )
+
+
+def _want(found: Any) -> Want:
+    wish = read_subscription(found.metadata)
+    return Want(
+        member_id=found.member_id,
+        topics=frozenset(wish.topics),
+        owned=wish.owned,
+        generation=wish.generation,
+        instance_id=found.group_instance_id,
+    )
+
+
+async def sync(
+    cluster: Cluster, member: GroupMember, strategy: str, assignments: Mapping[str, bytes]
+) -> bytes:
+    """Tells what everybody gets, if this member leads; what this one gets."""
+    from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
+
+    request = SyncGroupRequest(
+        group_id=member.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        protocol_type=_CONSUMER,
+        protocol_name=strategy,
+        assignments=tuple(
+            SyncGroupRequestAssignment(member_id=each, assignment=given)
+            for each, given in assignments.items()
+        ),
+    )
+    connection = await cluster.coordinator(member.group_id, lane=Lane.GROUP)
+    answer = await connection.request(ApiKey.SYNC_GROUP, request)
+    check(ApiKey.SYNC_GROUP, answer, _subject(member))
+    given: bytes = answer.assignment
+    return given
+
+
+async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
+    """Says that the member is alive."""
+    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+
+    request = HeartbeatRequest(
+        group_id=member.group_id,
+        generation_id=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+    )
+    connection = await cluster.coordinator(member.group_id)
+    answer = await connection.request(ApiKey.HEARTBEAT, request, timeout_s=timeout_s)
+    check(ApiKey.HEARTBEAT, answer, _subject(member))
+
+
+async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
+    """Gives up the membership, so that nobody has to wait for its session to end."""
+    from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+
+    leaving = MemberIdentity(
+        member_id=member.member_id, group_instance_id=member.instance_id, reason=why
+    )
+    request = LeaveGroupRequest(group_id=member.group_id, members=(leaving,))
+    connection = await cluster.coordinator(member.group_id)
+    answer = await connection.request(ApiKey.LEAVE_GROUP, request)
+    check(ApiKey.LEAVE_GROUP, answer, _subject(member))
+
+
+async def commit(
+    cluster: Cluster, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
+) -> None:
+    """Writes down how far the group has come. With a generation of -1 for a group that has no
+    members."""
+    from kio.schema.offset_commit.v8.request import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    def row(topic: str, number: int) -> Any:
+        found = offsets[TopicPartition(topic, number)]
+        return OffsetCommitRequestPartition(
+            partition_index=number,
+            committed_offset=found.offset,
+            committed_leader_epoch=found.leader_epoch,
+            committed_metadata=found.metadata,
+        )
+
+    request = OffsetCommitRequest(
+        group_id=member.group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        topics=tuple(
+            OffsetCommitRequestTopic(
+                name=topic, partitions=tuple(row(topic, number) for number in numbers)
+            )
+            for topic, numbers in by_topic(sorted(offsets)).items()
+        ),
+    )
+    connection = await cluster.coordinator(member.group_id)
+    answer = await connection.request(ApiKey.OFFSET_COMMIT, request)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            where = f"{_subject(member)}, partition {topic.name}-{each.partition_index}"
+            check(ApiKey.OFFSET_COMMIT, each, where)
+
+
+async def committed(
+    cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetToCommit]:
+    """What the group has committed of these; those without are left out. Waits (by an error that is
+    worth another try) for transactions that are committing offsets of them."""
+    from kio.schema.offset_fetch.v8.request import (
+        OffsetFetchRequest,
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopics,
+    )
+
+    topics = tuple(
+        OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(numbers))
+        for topic, numbers in by_topic(partitions).items()
+    )
+    group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
+    connection = await cluster.coordinator(group_id)
+    request = OffsetFetchRequest(groups=(group,), require_stable=True)
+    answer = await connection.request(ApiKey.OFFSET_FETCH, request)
+    return dict(_committed(answer, group_id))
+
+
+def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, OffsetToCommit]]:
+    for group in answer.groups:
+        check(ApiKey.OFFSET_FETCH, group, f"group {group_id!r}")
+        for topic in group.topics:
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                check(ApiKey.OFFSET_FETCH, each, f"group {group_id!r}, partition {partition}")
+                if each.committed_offset != _NOTHING_COMMITTED:
+                    note, epoch = each.metadata or "", each.committed_leader_epoch
+                    yield partition, OffsetToCommit(each.committed_offset, note, epoch)
+
+
+def _subject(member: GroupMember) -> str:
+    return f"group {member.group_id!r}"

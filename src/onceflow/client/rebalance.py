@@ -1,0 +1,158 @@
+"""A member takes part in the rebalances of its group, in the task of whoever polls: partitions come
+and go only there, never while records are being worked on.
+
+Eager strategies give up everything before they join. With cooperative ones a member keeps reading,
+and gives up only what it has lost; then it joins once more, so that others can have that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import Protocol
+
+from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.group_loop import Given, GroupLoop, Held
+from onceflow.client.group_wire import NO_GENERATION
+from onceflow.client.model import TopicPartition
+
+Partitions = Collection[TopicPartition]
+
+
+class RebalanceListener:
+    """Hears of partitions that come and go, while the consumer polls; it may commit and seek. What
+    it raises is raised by `poll`."""
+
+    async def on_partitions_assigned(self, partitions: Partitions) -> None:
+        """After each rebalance: these were added, which may be none."""
+
+    async def on_partitions_revoked(self, partitions: Partitions) -> None:
+        """These are still this member's, and are given up when this returns: commit them now."""
+
+    async def on_partitions_lost(self, partitions: Partitions) -> None:
+        """These belong to others already: nothing can be committed any more."""
+        await self.on_partitions_revoked(partitions)
+
+
+class Hands(Protocol):
+    """Whose partitions come and go."""
+
+    async def before_rebalance(self) -> None:
+        """Commits what is to be committed."""
+        ...
+
+    def begin(self, partitions: Partitions) -> None:
+        """Starts reading these."""
+        ...
+
+    def end(self, partitions: Partitions) -> None:
+        """Stops reading these."""
+        ...
+
+
+class Rebalancer:
+    """Knows what the member holds."""
+
+    def __init__(self, loop: GroupLoop, settings: ConsumerSettings, hands: Hands) -> None:
+        self.listener = RebalanceListener()
+        self.loop = loop
+        self._machine = loop.machine
+        self._is_cooperative = settings.is_cooperative
+        self._hands = hands
+        self._held: frozenset[TopicPartition] = frozenset()
+        self._held_since = NO_GENERATION
+        self._is_prepared = False
+        self._problem: BaseException | None = None
+
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        return self._held
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether `attend` has something to do."""
+        machine, loop = self._machine, self.loop
+        return machine.has_lost or (
+            loop.has_result if loop.is_joining else machine.must_join or machine.failure is not None
+        )
+
+    async def attend(self) -> None:
+        """Does what is to be done now, and starts what takes its time. Raises what a listener
+        raised, and why a member cannot join."""
+        while self.needs_attention:
+            if self._machine.has_lost:
+                await self._lost()
+            if self._machine.failure is not None:
+                raise self._machine.failure
+            if self.loop.is_joining:
+                given = self.loop.take()
+                if given is not None:
+                    await self._take(given)
+            elif self._machine.must_join:
+                await self._prepare()
+                if not self._machine.has_lost:
+                    self.loop.start_join(Held(self._held, self._held_since))
+            self._raise_problem()
+
+    async def _prepare(self) -> None:
+        """Once before each rebalance, however often joining has to be tried."""
+        if self._is_prepared:
+            return
+        await self._hands.before_rebalance()
+        given_up = self._held
+        if self._is_cooperative:
+            topics = self.loop.wish.topics
+            given_up = frozenset(each for each in self._held if topics and each.topic not in topics)
+        await self._give_up(given_up)
+        self._is_prepared = True
+
+    async def _take(self, given: Given) -> None:
+        self._is_prepared = False
+        if self._is_cooperative:
+            surplus = self._held - given.partitions
+            if surplus:
+                await self._hands.before_rebalance()
+                await self._give_up(surplus)
+                self._machine.outdated()
+        added = given.partitions - self._held
+        self._held = given.partitions
+        self._held_since = given.generation
+        self._hands.begin(added)
+        await self._tell(self.listener.on_partitions_assigned, added)
+
+    async def _lost(self) -> None:
+        self._machine.has_lost = False
+        self._is_prepared = False
+        lost = self._held
+        self._held, self._held_since = frozenset(), NO_GENERATION
+        self._hands.end(lost)
+        if lost:
+            await self._tell(self.listener.on_partitions_lost, lost)
+
+    async def give_up_all(self) -> None:
+        """Before leaving; raises what the listener raised."""
+        if self._machine.has_lost:
+            await self._lost()
+        await self._give_up(self._held)
+        self._raise_problem()
+
+    async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        """They are this member's until the listener has returned."""
+        if not partitions:
+            return
+        await self._tell(self.listener.on_partitions_revoked, partitions)
+        self._hands.end(partitions)
+        self._held -= partitions
+
+    async def _tell(
+        self, hear: Callable[[Partitions], Awaitable[None]], partitions: frozenset[TopicPartition]
+    ) -> None:
+        """What a listener raises must not keep the others from being told: it is raised later."""
+        try:
+            await hear(sorted(partitions))
+        except Exception as error:
+            self._problem = self._problem or error
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem

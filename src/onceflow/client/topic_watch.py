@@ -1,0 +1,51 @@
+"""Which topics are meant, and how many partitions they have by now.
+
+A subscription names topics, which need not exist yet, or a pattern that whole names have to match.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.errors import TopicNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was subscribed to: topics, or a pattern."""
+
+    topics: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    takes_internal: bool = False
+
+
+async def meant_topics(cluster: Cluster, wish: Wish) -> frozenset[str]:
+    """The topics that a wish means now; asks the cluster only for a pattern."""
+    pattern = wish.pattern
+    if pattern is None:
+        return wish.topics
+
+    async def attempt() -> frozenset[str]:
+        return frozenset(
+            topic.name
+            for topic in await cluster.metadata(None)
+            if pattern.fullmatch(topic.name) and (wish.takes_internal or not topic.is_internal)
+        )
+
+    return await cluster.retrying(attempt)
+
+
+async def partition_counts(cluster: Cluster, names: Collection[str]) -> dict[str, int]:
+    """How many partitions those of the topics have that exist; the cluster is asked."""
+
+    async def attempt() -> dict[str, int]:
+        with suppress(TopicNotFound):  # of the others it has learned all the same
+            await cluster.metadata(names)
+        counts = {name: cluster.known_partitions(name) for name in names}
+        return {name: count for name, count in counts.items() if count is not None}
+
+    return await cluster.retrying(attempt)

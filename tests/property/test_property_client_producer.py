@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator, Limits
+from onceflow.client.accumulator import Accumulator
+from onceflow.client.limits import Limits
 from onceflow.client.batches import Batch, Delivered, ProducerIdAndEpoch
 from onceflow.client.model import TopicPartition
 from onceflow.client.sequences import LAST_EPOCH, Answer, Sequences, Verdict

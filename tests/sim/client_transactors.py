@@ -33,10 +33,10 @@ _TRIES: Final = 3
 class OlderProducer(Producer):
     """Speaks the protocol of brokers that have not finalized `transaction.version` 2."""
 
-    async def init_transactions(self) -> None:
+    async def init_transactions(self, *, keep_prepared: bool = False) -> None:
         machine = self._transactional()
         self._running()
-        await self._driver.run(machine.init(OLD))
+        await self._driver.run(machine.init(OLD, keep_prepared=keep_prepared))
         self._adopt(machine)
 
 
@@ -139,9 +139,8 @@ class Transactor(Program):
         """The program is gone from one moment to the next."""
         self._producer = None
         self.forget(self._used)
-        if producer._task is not None:
-            producer._task.cancel()
-            await asyncio.gather(producer._task, return_exceptions=True)
+        if producer._sender is not None:
+            await producer._sender.stop()
         producer._cluster.close()
 
     # --- one transaction --------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_a_broker_that_dies_is_told_with_what_was_sent(broker: onceflow.Broker) 
     assert b"hint:  start a broker" in errors
     _, errors = writer.communicate(b"second\n", timeout=SECONDS)
     assert writer.returncode == 1
-    assert b"for orders-0 were not acknowledged within delivery.timeout.ms, 1.5 s" in errors
+    assert b"1 record for orders-0 was not acknowledged within delivery.timeout.ms, 1.5 s" in errors
     assert b"note:  sent before that, and not taken back: 1 record" in errors
     broker.restart()
 

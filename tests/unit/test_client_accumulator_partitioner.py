@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator, Limits
+from onceflow.client.accumulator import Accumulator
 from onceflow.client.batches import RECORD_OVERHEAD
+from onceflow.client.limits import Limits
 from onceflow.client.model import TopicPartition
 from onceflow.client.partitioner import StickyPartitioner, partition_for_key
 from onceflow.client.sequences import Answer, Sequences

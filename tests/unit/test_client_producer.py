@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from onceflow.broker.config_settings import Address
@@ -47,6 +48,11 @@ async def values(client: RawClient, topic: str) -> list[bytes | None]:
 async def send_on(ours: Producer) -> None:
     while True:
         await ours.send("t", bytes(1000))
+
+
+def learn_a_pause(ours: Producer, seconds: float) -> None:
+    """Longer than any that would be learnt, to stand out from all others."""
+    ours._running()._settling._pause_s = seconds
 
 
 async def send_in_transaction(ours: Producer, *records: bytes) -> None:
@@ -141,6 +147,40 @@ def test_what_cannot_be_sent_fails_in_time_and_says_why() -> None:
             with pytest.raises(DeliveryFailed, match=r"delivery\.timeout\.ms, 5 s; the last"):
                 await (await ours.send("t", b"second"))
             assert 4.9 < world.clock.monotonic() - began < 7
+
+    play(script)
+
+
+def test_a_table_for_a_partition_that_is_not_there_is_refused() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        rows = pa.table({"value": pa.array([b"lost"], pa.binary())})
+        async with producer(world) as ours:
+            for number in (1, -1):
+                with pytest.raises(NoSuchPartition, match=rf"no partition {number}; it has 1"):
+                    await ours.send_table("t", rows, partition=number)
+            (placed,) = await (await ours.send_table("t", rows, partition=0))
+            assert (placed.rows, placed.first_offset) == (1, 0)
+
+    play(script)
+
+
+def test_the_first_batch_of_a_transaction_waits_as_long_as_was_learnt() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, transactional_id="shop") as ours:
+            await send_in_transaction(ours, b"first")
+            learn_a_pause(ours, seconds=2.0)
+            ended = world.clock.monotonic()
+            await send_in_transaction(ours, b"second", b"third")
+            assert 2.0 <= world.clock.monotonic() - ended < 2.5
+            learn_a_pause(ours, seconds=2.0)
+            await asyncio.sleep(3)
+            began = world.clock.monotonic()
+            await send_in_transaction(ours, b"fourth")
+            assert world.clock.monotonic() - began < 0.5
+        stored = [each for each in await values(client, "t") if each and each.isalpha()]
+        assert stored == [b"first", b"second", b"third", b"fourth"]
 
     play(script)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator, Limits
+from onceflow.client.accumulator import Accumulator
 from onceflow.client.batches import RECORD_OVERHEAD, Batch, ProducerIdAndEpoch
+from onceflow.client.limits import Limits
 from onceflow.client.model import TopicPartition
 from onceflow.client.sequences import (
     LAST_EPOCH,

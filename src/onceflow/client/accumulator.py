@@ -9,7 +9,6 @@ batch ends in exactly one outcome, or in two parts that do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from onceflow.client.batches import (
@@ -22,6 +21,7 @@ from onceflow.client.batches import (
     checked_timestamp,
     split,
 )
+from onceflow.client.limits import Limits
 from onceflow.client.model import TopicPartition
 from onceflow.client.partition_queue import Queue
 from onceflow.client.sequences import (
@@ -30,22 +30,10 @@ from onceflow.client.sequences import (
     Verdict,
     leaves_doubt,
 )
-from onceflow.records.batch import Codec, NewBatch
+from onceflow.records.batch import NewBatch
 
 _NEVER: Final = float("inf")
 _LATEST: Final = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How records are gathered; Kafka's settings of the same names, times in seconds."""
-
-    batch_size: int = 16384
-    linger: float = 0.005
-    buffer_memory: int = 32 << 20
-    delivery_timeout: float = 120.0
-    codec: Codec = Codec.NONE
-    level: int | None = None
 
 
 class Accumulator:
@@ -342,10 +330,6 @@ class Accumulator:
             default=_NEVER,
         )
         return found
-
-    def unsent(self) -> list[Batch]:
-        """Batches that were never sent: an abort gives them up, and nothing is known to be lost."""
-        return [batch for batch in self._incomplete if not batch.attempts]
 
     def _put_back(self, batch: Batch, retry_at: float) -> None:
         batch.retry_at = retry_at

@@ -31,7 +31,7 @@ from onceflow.client.errors import (
     TlsFailed,
 )
 from onceflow.client.security import PLAINTEXT, Derive, Security, in_a_thread, log_in
-from onceflow.client.stream import LARGEST_ANSWER, Buffer, RequestHead, Stream
+from onceflow.client.stream import LARGEST_ANSWER, Buffer, OnAnswer, RequestHead, Stream
 from onceflow.client.versions import SPOKEN, Versions, choose
 from onceflow.errors import MessageMalformed
 from onceflow.runtime.net import Net
@@ -55,7 +55,8 @@ _LOGIN_HINT: Final = (
 
 class Connection:
     """Made by `Connection.open`. `features` are the levels that the cluster has finalized (empty
-    when the broker does not say), `features_epoch` is how new that knowledge is."""
+    when the broker does not say), `features_epoch` is how new that knowledge is. What is not
+    answered within `timeout_s` ends the connection."""
 
     __slots__ = (
         "_client_id",
@@ -63,16 +64,16 @@ class Connection:
         "_pid",
         "_stream",
         "_theirs",
-        "_timeout_s",
         "address",
         "features",
         "features_epoch",
+        "timeout_s",
     )
 
     def __init__(self, stream: Stream, client_id: str, timeout_s: float) -> None:
         self._stream = stream
         self._client_id = client_id
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._theirs: dict[int, Versions] = {}
         self._heads: dict[tuple[int, int], RequestHead] = {}
         self._pid = os.getpid()
@@ -173,24 +174,29 @@ class Connection:
     ) -> asyncio.Future[memoryview]:
         """Sends a request now, its body in parts that are not copied when they are large; the
         future is the body of the answer, or why there is none. Parts must not change until then."""
-        if self._pid != os.getpid():
-            raise CrossedFork(self._whose())
-        head = self._heads.get((key, version)) or self._head(key, version)
-        limit_s = self._timeout_s if timeout_s is None else timeout_s
-        return self._stream.ask(head, body, limit_s)
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        return self._stream.ask(self._head_of(key, version), body, limit_s)
+
+    def submit_then(
+        self, on_answer: OnAnswer, key: ApiKey, version: int, body: Sequence[Buffer]
+    ) -> None:
+        """As `submit`; the answer is told as soon as it is there, without a turn of the loop."""
+        self._stream.ask_then(on_answer, self._head_of(key, version), body, self.timeout_s)
 
     def tell(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
         """Sends a request that brokers do not answer: a Produce with acks=0."""
-        if self._pid != os.getpid():
-            raise CrossedFork(self._whose())
-        head = self._heads.get((key, version)) or self._head(key, version)
-        self._stream.tell(head, body)
+        self._stream.tell(self._head_of(key, version), body)
 
     def _whose(self) -> str:
         return (
             f"the connection to {self.address} was opened by process {self._pid} before this one "
             "was forked off"
         )
+
+    def _head_of(self, key: ApiKey, version: int) -> RequestHead:
+        if self._pid != os.getpid():
+            raise CrossedFork(self._whose())
+        return self._heads.get((key, version)) or self._head(key, version)
 
     def _head(self, key: ApiKey, version: int) -> RequestHead:
         """Made once for each version."""
@@ -230,7 +236,7 @@ class Connection:
             before = _KEY_AND_VERSION.pack(api, version)
             after = INT16.pack(len(name)) + name
             head = RequestHead("a login", before, after, answer_has_tags=False)
-            return await self._stream.ask(head, (body,), self._timeout_s)
+            return await self._stream.ask(head, (body,), self.timeout_s)
 
         try:
             async with asyncio.timeout_at(deadline):

@@ -92,6 +92,16 @@ class ApiNotServed(ClientError):
     advice = "use a broker of another version"
 
 
+class TwoPhaseNotServed(ClientError):
+    """The broker does not take part in two-phase commits."""
+
+    advice = (
+        "set transaction.two.phase.commit.enable on the broker (Apache Kafka offers it only with "
+        "unstable.api.versions.enable, and to users with the right TWO_PHASE_COMMIT), or leave it "
+        "out of the producer's settings"
+    )
+
+
 class TlsFailed(ClientError):
     """No encrypted connection could be agreed on: a certificate is not trusted, or there is no TLS
     at that port."""

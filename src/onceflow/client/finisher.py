@@ -133,15 +133,8 @@ class Finisher:
         self._handed_out = self.identity
         claimed = tuple(dict.fromkeys(partitions))
         self._drive(self._machine.join(claimed))
-        return OpenTransaction(
-            transactional_id=self.identity.transactional_id,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            transaction_version=self._machine.transaction_version,
-            timeout_ms=self._settings.transaction_timeout_ms,
-            bootstrap=self._settings.bootstrap_servers,
-            claims=tuple(map(Claim, claimed)),
-        )
+        claims = map(Claim, claimed)
+        return OpenTransaction.of(self._machine, self._settings.bootstrap_servers, claims)
 
     def commit_offsets(
         self, member: GroupMember | str, offsets: Mapping[TopicPartition, OffsetToCommit]

@@ -14,289 +14,37 @@ a transactional id, records are sent inside transactions:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any
 
-from onceflow.client.accumulator import Accumulator, Limits
-from onceflow.client.batches import RECORD_OVERHEAD, ProducerIdAndEpoch
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
+from onceflow.client.batches import ProducerIdAndEpoch
+from onceflow.client.errors import TransactionAborted
 from onceflow.client.model import TopicPartition
-from onceflow.client.partitioner import StickyPartitioner
-from onceflow.client.places import Places
-from onceflow.client.receipts import Receipt, TableReceipt, all_settled
-from onceflow.client.sender import Sender
-from onceflow.client.sequences import Sequences
-from onceflow.client.settings import ProducerSettings
+from onceflow.client.prepared import PreparedTransaction
+from onceflow.client.receipts import all_settled
+from onceflow.client.record_producer import RecordProducer
 from onceflow.client.transaction import Transaction
 from onceflow.client.transfer import Claim, OpenTransaction
-from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 from onceflow.client.txn_states import State, WrongState
-from onceflow.records.batch import Codec
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand, RealRand
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Headers = Sequence[tuple[str, bytes | None]]
-_CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
-_REQUEST_BYTES: Final = 256 << 10
-"""A request of that size is well worth the trouble."""
-_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
-class Producer:
+class Producer(RecordProducer):
     """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
-
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str] | None = None,
-        settings: Mapping[str, object] | None = None,
-        *,
-        net: Net | None = None,
-        clock: Clock | None = None,
-        rand: Rand | None = None,
-        **named: object,
-    ) -> None:
-        if bootstrap is not None:
-            named["bootstrap_servers"] = bootstrap
-        self.settings = ProducerSettings.of(settings, **named)
-        self._clock = clock or RealClock()
-        self._rand = rand or RealRand()
-        self._cluster = Cluster(
-            self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=self._rand
-        )
-        name = self.settings.transactional_id
-        self._sequences = Sequences(
-            idempotent=self.settings.enable_idempotence,
-            transactional=name is not None,
-            max_in_flight=self.settings.max_in_flight_requests_per_connection,
-        )
-        self._accumulator = Accumulator(_limits(self.settings), self._sequences)
-        sticky = StickyPartitioner(self._rand, self.settings.batch_size)
-        self._places = Places(self._cluster, sticky)
-        self._machine = self._new_machine(name) if name is not None else None
-        self._driver = TransactionDriver(self._cluster, self._clock)
-        self._sender: Sender | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._room = asyncio.Event()
-        self._buffer_memory = self.settings.buffer_memory
-        self._wall_ms = self._clock.wall_ms
-        self._full_batches = 0
-        self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
-
-    def _new_machine(self, transactional_id: str) -> TransactionMachine:
-        return TransactionMachine(
-            transactional_id,
-            timeout_ms=self.settings.transaction_timeout_ms,
-            clock=self._clock,
-            rand=self._rand,
-            policy=self.settings.transactional_retry,
-        )
-
-    # --- start and end ------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Reaches the cluster; raises `BrokerUnreachable` and the like."""
-        await self._cluster.connect()
-        self._sender = Sender(
-            self.settings,
-            self._cluster,
-            self._accumulator,
-            self._clock,
-            self._rand,
-            self._machine,
-            self._driver,
-        )
-        self._sender.on_progress = self._room.set
-        self._task = asyncio.get_running_loop().create_task(self._sender.run())
-
-    async def close(self) -> None:
-        """Sends what is gathered, or gives up on it when its time is up; then ends everything. An
-        open transaction is left to its timeout: abort it first."""
-        if self._task is None:
-            return
-        self._accumulator.closing = True
-        if self._machine is None or self._machine.state is State.IN_TRANSACTION:
-            await self.flush()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = self._sender = None
-        self._cluster.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    # --- sending ------------------------------------------------------------------------------
-
-    async def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: Headers = (),
-    ) -> Receipt:
-        """Gathers a record; the receipt says where it is. Records that one task sends to a
-        partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
-        and in a transaction that has failed why it has."""
-        sender, accumulator = self._sender, self._accumulator
-        if sender is None or sender.failure is not None:
-            self._running()
-        if accumulator.used >= self._buffer_memory:
-            await self._wait_for_room()
-        if self._machine is not None:
-            self._check_transaction()
-        if timestamp_ms is None:
-            timestamp_ms = self._wall_ms()
-        number = self._places.likely(topic, key) if partition is None else partition
-        if number is not None:
-            # Nearly all records: to a partition that is being gathered for, so it is there.
-            found = accumulator.add(topic, number, key, value, timestamp_ms, headers)
-            if found is not None:
-                return _made(Receipt, found)
-        return await self._begin(topic, value, key, partition, timestamp_ms, headers)
-
-    async def _begin(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp_ms: int,
-        headers: Headers,
-    ) -> Receipt:
-        """Gathers a record for which there may have to be a new batch."""
-        size = (len(value) if value else 0) + (len(key) if key else 0)
-        is_free = key is None and partition is None
-        before = self._places.sticky.batch_of(topic) if is_free else None
-        place = await self._places.find(topic, key, partition, size)
-        accumulator = self._accumulator
-        if accumulator.shut(place if before is None else before.partition, size):
-            await self._give_way()
-        sender = self._running()
-        self._check_transaction()
-        now = self._clock.monotonic()
-        batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
-        if is_free:
-            self._places.sticky.landed(topic, batch)
-        if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
-            sender.wake()
-        return Receipt(batch, index)
-
-    async def _give_way(self) -> None:
-        """A batch is full. When one for each partition is, or enough for a request, it is the
-        sender's turn: else nothing would be sent to the broker, nor heard from it, as long as
-        somebody sends record after record."""
-        self._full_batches += 1
-        enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
-        if self._full_batches >= enough:
-            self._full_batches = 0
-            self._running().wake()
-            await asyncio.sleep(0)
-
-    async def send_table(
-        self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
-    ) -> TableReceipt:
-        """Gathers the rows of an Arrow table (columns key, value, timestamp, headers and partition,
-        of which only value is needed), batch by batch through compiled code."""
-        from onceflow.client.tables import encoded_by_partition
-
-        sender = self._running()
-        if self._accumulator.is_full:
-            await self._wait_for_room()
-        found = await self._cluster.find_topic(topic)
-        self._check_transaction()
-        now = self._clock.monotonic()
-        batches = []
-        for number, encoded in encoded_by_partition(
-            table,
-            len(found.partitions),
-            partition=partition,
-            sticky=self._rand.randrange(len(found.partitions)),
-            max_batch_bytes=self.settings.max_request_size // 2,
-            codec=_CODECS[self.settings.compression_type],
-            now_ms=self._clock.wall_ms(),
-        ).items():
-            place = TopicPartition(topic, number)
-            batches += self._accumulator.add_encoded(place, encoded, now)
-        sender.wake()
-        return TableReceipt(batches)
-
-    async def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has; raises `TopicNotFound`."""
-        self._running()
-        return len((await self._cluster.find_topic(topic)).partitions)
-
-    async def _wait_for_room(self) -> None:
-        limit_s = self.settings.max_block_ms / 1000
-        try:
-            async with asyncio.timeout(limit_s):
-                while self._accumulator.is_full:
-                    self._room.clear()
-                    self._running().wake()
-                    await self._room.wait()
-        except TimeoutError:
-            raise BufferFull(
-                f"{self._accumulator.used} bytes wait to be sent (buffer.memory is "
-                f"{self.settings.buffer_memory}) and none could be sent within max.block.ms, "
-                f"{limit_s:g} s"
-            ) from None
-
-    async def flush(self) -> None:
-        """Returns when everything that was sent so far has an outcome; whether it is a good one is
-        said by the receipts."""
-        self._accumulator.flushing += 1
-        self._running().send_now()
-        try:
-            await all_settled(self._accumulator.incomplete())
-        finally:
-            self._accumulator.flushing -= 1
-
-    def _running(self) -> Sender:
-        if self._sender is None:
-            raise WrongState("the producer is not started, or is closed: use it in `async with`")
-        if self._sender.failure is not None:
-            raise self._sender.failure
-        return self._sender
-
-    # --- transactions -------------------------------------------------------------------------
 
     def _transactional(self) -> TransactionMachine:
         if self._machine is None:
             raise WrongState("the producer has no transactional.id: give it one")
         return self._machine
 
-    def _check_transaction(self) -> None:
-        machine = self._machine
-        if machine is not None and machine.state is not State.IN_TRANSACTION:
-            if machine.error is not None:
-                raise machine.error
-            raise WrongState(f"send: the producer {machine.state.value}")
-
-    async def init_transactions(self) -> None:
+    async def init_transactions(self, *, keep_prepared: bool = False) -> None:
         """Takes over the transactional id: ends what another producer has left open under it, and
-        fences that one."""
+        fences that one. `keep_prepared`: it is not ended but `prepared`, to be completed."""
         machine = self._transactional()
         self._running()
-        await self._driver.run(machine.init(await self._cluster.transaction_version()))
+        version = await self._cluster.transaction_version()
+        await self._driver.run(machine.init(version, keep_prepared=keep_prepared))
         self._adopt(machine)
 
     async def begin_transaction(self) -> None:
@@ -320,11 +68,35 @@ class Producer:
         """Returns when everything of the transaction is visible. Raises `AbortableError` when it
         has to be aborted; after `UnknownOutcome` it must not be."""
         machine = self._transactional()
+        began = self._clock.monotonic()
         if machine.state is State.UNCLEAR_COMMIT:
             await self._end(machine.resolve())
-            return
+        else:
+            await self.flush()
+            await self._end(machine.commit())
+        self.measured.committed(self._clock.monotonic() - began)
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """The first phase: all that was sent is safe, and stays hidden until it is completed,
+        however long that takes. Its name is to be stored by whoever decides."""
+        machine = self._transactional()
         await self.flush()
-        await self._end(machine.commit())
+        return machine.prepare()
+
+    async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
+        """The second phase: commits what is prepared if it has that name, else aborts it. Does
+        nothing when nothing is prepared."""
+        name = PreparedTransaction.parse(decided) if isinstance(decided, str) else decided
+        machine = self._transactional()
+        if machine.state is State.UNCLEAR_COMMIT or (machine.prepared and machine.prepared == name):
+            await self.commit_transaction()
+        elif machine.prepared:
+            await self.abort_transaction()
+
+    @property
+    def prepared(self) -> PreparedTransaction:
+        """The name of what is prepared; empty, and false, when nothing is."""
+        return self._transactional().prepared
 
     async def abort_transaction(self) -> None:
         """Nothing of the transaction will ever be seen."""
@@ -334,14 +106,16 @@ class Producer:
             self._running().fail_waiting(reason)
             await all_settled(self._accumulator.incomplete())
         await self._end(machine.abort())
+        self.measured.aborted()
 
     async def _end(self, operation: Any) -> None:
         machine = self._transactional()
+        began = self._clock.monotonic()
         try:
             await self._driver.run(operation)
         finally:
             self._adopt(machine)
-            self._running().wake()
+            self._running().transaction_ended(began)
 
     def _adopt(self, machine: TransactionMachine) -> None:
         """Under a new identity sequences begin at 0."""
@@ -368,26 +142,5 @@ class Producer:
         await self.flush()
         await self._driver.run(machine.join(partitions))
         following = self._sequences.next_sequences()
-        identity = machine.identity
-        return OpenTransaction(
-            transactional_id=identity.transactional_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            transaction_version=max(machine.transaction_version, 1),
-            timeout_ms=machine.timeout_ms,
-            bootstrap=tuple(self.settings.bootstrap_servers),
-            claims=tuple(Claim(each, following.get(each, 0)) for each in partitions),
-        )
-
-
-def _limits(settings: ProducerSettings) -> Limits:
-    return Limits(
-        batch_size=settings.batch_size,
-        linger=settings.linger_ms / 1000,
-        buffer_memory=settings.buffer_memory,
-        delivery_timeout=settings.delivery_timeout_ms / 1000,
-        codec=_CODECS[settings.compression_type],
-    )
-
-
-__all__ = ["ClientError", "Producer"]
+        claims = (Claim(each, following.get(each, 0)) for each in partitions)
+        return OpenTransaction.of(machine, self.settings.bootstrap_servers, claims)

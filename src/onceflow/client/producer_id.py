@@ -9,6 +9,8 @@ from onceflow.client.batches import ProducerIdAndEpoch
 from onceflow.client.cluster import Cluster, check
 from onceflow.wire.api import ApiKey
 
+_NEWEST: Final = 5
+"""The next one is of two-phase commits."""
 _NEVER: Final = timedelta(milliseconds=2**31 - 1)
 
 
@@ -18,6 +20,6 @@ async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
 
     connection = await cluster.any_broker()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)
-    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request)
+    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request, newest=_NEWEST)
     check(ApiKey.INIT_PRODUCER_ID, answer, "a producer id")
     return ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))

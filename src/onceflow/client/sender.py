@@ -1,8 +1,9 @@
 """Sends what the accumulator has gathered, and takes in what brokers say.
 
-One task looks what is ready, groups it by the leader of each partition and sends it; answers are
-taken in as they come, without a task of their own. Decisions are the core's (`accumulator`,
-`sequences`, `txn_machine`): this module only has the sockets and the clock.
+What is ready is grouped by the leader of each partition and sent, whenever something has changed
+or the time has come; answers are taken in as they come. None of this has a task of its own, only
+what waits for brokers does. Decisions are the core's (`accumulator`, `sequences`, `txn_machine`):
+this module only has the sockets and the clock.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from onceflow.client.error_table import Action, action
 from onceflow.client.errors import (
     BrokerError,
     ClientError,
-    ConnectionLost,
     DeliveryFailed,
     FatalProducerError,
     Outcome,
@@ -28,9 +28,11 @@ from onceflow.client.errors import (
 from onceflow.client.model import TopicPartition
 from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
 from onceflow.client.producer_id import new_producer_id
+from onceflow.client.producer_metrics import ProducerMetrics
 from onceflow.client.receipts import tell
 from onceflow.client.sequences import Answer, Verdict
 from onceflow.client.settings import ProducerSettings
+from onceflow.client.settling import Settling
 from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_states import State
@@ -43,10 +45,11 @@ from onceflow.wire.error_code import ErrorCode
 
 _FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
 _DONE: Final = Answer(0)
+_NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class Sender:
-    """Belongs to one producer; `run` is its task."""
+    """Belongs to one producer and one event loop; does nothing more after `stop`."""
 
     def __init__(
         self,
@@ -57,8 +60,10 @@ class Sender:
         rand: Rand,
         machine: TransactionMachine | None,
         driver: TransactionDriver,
+        metrics: ProducerMetrics,
     ) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._cluster = cluster
         self._accumulator = accumulator
         self._clock = clock
@@ -66,7 +71,11 @@ class Sender:
         self._machine = machine
         self._driver = driver
         self._policy = settings.retry if machine is None else settings.transactional_retry
-        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_stopped = False
+        self._will_look = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._settling = Settling()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._setbacks: dict[object, int] = {}
         self._links: dict[int, Connection] = {}
@@ -77,41 +86,67 @@ class Sender:
         """Called when batches have come to an outcome: there may be room again."""
 
     def wake(self) -> None:
-        """Something has changed: look again."""
-        self._news.set()
+        """Something has changed: look again, in the loop's next turn."""
+        if not self._will_look:
+            self._will_look = True
+            self._loop.call_soon(self._look)
 
     def send_now(self) -> None:
         """As `wake`, for those who wait for it: without a turn of the loop in between."""
         self._send_ready()
-        self._news.set()
+        self._set_alarm()
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
+    def transaction_ended(self, began: float) -> None:
+        """The producer is between transactions; asking for the end of one began at `began`."""
+        self._settling.ended(began, self._clock.monotonic())
+        self.wake()
+
+    async def stop(self) -> None:
+        """Ends what is under way."""
+        self._is_stopped = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _look(self) -> None:
+        self._will_look = False
+        if self._is_stopped:
+            return
         try:
-            while True:
-                self._news.clear()
-                self._give_up_expired()
-                self._send_ready()
-                await self._wait()
-        finally:
-            for task in self._tasks.values():
-                task.cancel()
+            self._give_up_expired()
+            self.send_now()
+        except Exception as problem:
+            self._broken(problem)
 
-    async def _wait(self) -> None:
+    def _set_alarm(self) -> None:
+        """Looks again at the next time at which something is due; too early does no harm."""
         now = self._clock.monotonic()
         until = self._accumulator.next_deadline(now)
-        try:
-            async with asyncio.timeout(None if until is None else max(until - now, 0.0)):
-                await self._news.wait()
-        except TimeoutError:
+        held_until = self._settling.held_until(now)
+        if held_until > now and self._accumulator.partitions_waiting:
+            until = held_until
+        if until is None:
             return
+        when = self._loop.time() + (until - now)
+        if self._alarm is not None:
+            if self._alarm.when() <= when:
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._look()
 
     # --- in the background --------------------------------------------------------------------
 
     def _spawn(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Starts something unless it is under way; when it has ended, all is looked at again."""
-        if name not in self._tasks:
-            task = asyncio.get_running_loop().create_task(self._trying(name, work))
+        if name not in self._tasks and not self._is_stopped:
+            task = self._loop.create_task(self._trying(name, work))
             self._tasks[name] = task
             task.add_done_callback(partial(self._ended, name))
 
@@ -130,16 +165,18 @@ class Sender:
     def _ended(self, name: object, task: asyncio.Task[None]) -> None:
         self._tasks.pop(name, None)
         if not task.cancelled() and (problem := task.exception()) is not None:
-            # No error of a broker or a connection: a defect, which must not become silence.
-            self.failure = FatalProducerError(f"the producer has failed: {problem!r}")
-            self.failure.__cause__ = problem
-            self.fail_waiting(self.failure)
+            self._broken(problem)
         self.wake()
 
+    def _broken(self, problem: BaseException) -> None:
+        """No error of a broker or a connection: a defect, which must not become silence."""
+        self.failure = FatalProducerError(f"the producer has failed: {problem!r}")
+        self.failure.__cause__ = problem
+        self.fail_waiting(self.failure)
+
     def _pause(self, attempts: int) -> float:
-        longest = min(
-            self._policy.first_pause_s * 2.0 ** min(attempts - 1, 20), self._policy.longest_pause_s
-        )
+        policy, doublings = self._policy, min(attempts - 1, 20)
+        longest = min(policy.first_pause_s * 2.0**doublings, policy.longest_pause_s)
         return longest * self._rand.uniform(0.8, 1.2)
 
     async def _learn(self) -> None:
@@ -176,8 +213,11 @@ class Sender:
             if self._machine is None and accumulator.incomplete():
                 self._spawn("producer id", self._identify)
             return
+        now = self._clock.monotonic()
+        if self._settling.held_until(now) > now:
+            return
         by_leader: dict[int, list[TopicPartition]] = {}
-        for partition in accumulator.ready(self._clock.monotonic()):
+        for partition in accumulator.ready(now):
             leader = self._cluster.known_leader(partition)
             if leader is None:
                 self._spawn("metadata", self._learn)
@@ -220,7 +260,9 @@ class Sender:
         newest = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE] if is_old else None
         version = link.version_of(ApiKey.PRODUCE, newest=newest)
         topics: dict[str, list[tuple[int, memoryview]]] = {}
+        now = self._clock.monotonic()
         for batch in batches:
+            self._metrics.batch_sent(batch, now)
             topic, number = batch.partition
             topics.setdefault(topic, []).append((number, batch.buffer))
         body = write_produce(
@@ -234,10 +276,12 @@ class Sender:
             link.tell(ApiKey.PRODUCE, version, body)
             for batch in batches:
                 self._accumulator.answered(batch, _DONE, 0.0)
+                self._metrics.delivered(batch.count)
             self._told(batches)
             return
-        future = link.submit(ApiKey.PRODUCE, version, body)
-        future.add_done_callback(partial(self._came, link, version, batches))
+        self._settling.sent(now)
+        on_answer = partial(self._came, link, version, batches, now)
+        link.submit_then(on_answer, ApiKey.PRODUCE, version, body)
 
     # --- answers ------------------------------------------------------------------------------
 
@@ -246,28 +290,35 @@ class Sender:
         link: Connection,
         version: int,
         batches: list[Batch],
-        future: asyncio.Future[memoryview],
+        sent_at: float,
+        answer: memoryview | ClientError,
     ) -> None:
-        if future.cancelled():
-            self._lost(batches, ConnectionLost("the request was given up"), in_doubt=True)
-            return
-        error = future.exception()
-        if error is not None:
-            in_doubt = not isinstance(error, ClientError) or error.outcome == "unknown"
-            self._lost(batches, error, in_doubt=in_doubt)
-            return
         try:
-            answers = {each.partition: each for each in read_produce(version, future.result())}
+            self._metrics.answered(sent_at)
+            if isinstance(answer, ClientError):
+                self._lost(batches, answer, in_doubt=answer.outcome == "unknown")
+            else:
+                self._answered(link, version, batches, answer)
+        except Exception as problem:
+            self._broken(problem)
+
+    def _answered(
+        self, link: Connection, version: int, batches: list[Batch], answer: memoryview
+    ) -> None:
+        try:
+            answers = {each.partition: each for each in read_produce(version, answer)}
         except MessageMalformed as problem:
             malformed = link.malformed(ApiKey.PRODUCE, version, problem)
             self._lost(batches, malformed, in_doubt=True)
             return
+        refused = any(each.error == _NOT_SETTLED for each in answers.values())
+        self._settling.answered(self._clock.monotonic(), refused=refused)
         for batch in batches:
-            answer = answers.get(batch.partition)
-            if answer is None:
+            found = answers.get(batch.partition)
+            if found is None:
                 self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=True)
             else:
-                self._take_in(batch, answer)
+                self._take_in(batch, found)
         self._told(batches)
 
     def _take_in(self, batch: Batch, answer: ProduceAnswer) -> None:
@@ -278,6 +329,7 @@ class Sender:
         )
         if not code:
             self._trouble = None
+            self._metrics.delivered(batch.count)
             return
         error = BrokerError(
             code, ApiKey.PRODUCE.name, f"partition {batch.partition}", answer.message
@@ -289,10 +341,9 @@ class Sender:
             if action(code, ApiKey.PRODUCE) is Action.REFRESH:
                 self._spawn("metadata", self._learn)
 
-    def _lost(self, batches: Sequence[Batch], error: BaseException, *, in_doubt: bool) -> None:
+    def _lost(self, batches: Sequence[Batch], error: ClientError, *, in_doubt: bool) -> None:
         """No answer came: all is sent again, perhaps to another broker."""
-        if isinstance(error, ClientError):
-            self._trouble = error
+        self._trouble = error
         for batch in batches:
             self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=in_doubt)
         self._spawn("metadata", self._learn)
@@ -314,10 +365,9 @@ class Sender:
         for batch in self._accumulator.expired(self._clock.monotonic()):
             last = f"; the last problem was: {self._trouble}" if self._trouble else ""
             seconds = self._settings.delivery_timeout_ms / 1000
-            message = (
-                f"{batch.count} records for {batch.partition} were not acknowledged within "
-                f"delivery.timeout.ms, {seconds:g} s{last}"
-            )
+            count, place = batch.count, batch.partition
+            who = f"1 record for {place} was" if count == 1 else f"{count} records for {place} were"
+            message = f"{who} not acknowledged within delivery.timeout.ms, {seconds:g} s{last}"
             self._fail(batch, DeliveryFailed(message, outcome=_outcome(batch)))
 
     def _fail(self, batch: Batch, error: ClientError) -> None:
@@ -329,8 +379,7 @@ class Sender:
             found = DeliveryFailed(str(error), outcome=_outcome(batch), advice=error.advice)
         if found is not error:
             found.__cause__ = error
-        self._accumulator.fail(batch, found)
-        tell(batch)
+        self._give_up(batch, found)
         if self._machine is not None:
             self.fail_waiting(found)
 
@@ -338,9 +387,13 @@ class Sender:
         """Nothing more of what is gathered can be sent; what is under way may still be answered."""
         for batch in self._accumulator.incomplete():
             if not batch.is_outstanding:
-                self._accumulator.fail(batch, error)
-                tell(batch)
+                self._give_up(batch, error)
         self.on_progress()
+
+    def _give_up(self, batch: Batch, error: ClientError) -> None:
+        self._accumulator.fail(batch, error)
+        self._metrics.failed(batch.count)
+        tell(batch)
 
 
 def _outcome(batch: Batch) -> Outcome:

@@ -142,6 +142,8 @@ class ProducerSettings(ClientSettings):
     enable_idempotence: bool = setting(yes_or_no, True)
     transactional_id: str | None = setting(words, None)
     transaction_timeout_ms: int = setting(_SOME_TIME, 60_000)
+    transaction_two_phase_commit_enable: bool = setting(yes_or_no, False)
+    """Transactions without a timeout, which somebody else decides about."""
     transaction_retry_backoff_ms: int = setting(_ANY_TIME, 5)
     transaction_retry_backoff_max_ms: int = setting(_ANY_TIME, 100)
     """In a transaction brokers often refuse for a few milliseconds."""

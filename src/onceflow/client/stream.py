@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from onceflow.client.address import Address
 from onceflow.client.errors import (
@@ -47,9 +47,36 @@ class RequestHead(NamedTuple):
     answer_has_tags: bool
 
 
+OnAnswer: TypeAlias = Callable[[memoryview | ClientError], None]
+"""Is given the body of the answer, or why there is none; must not raise."""
+
+
+class _Taker(Protocol):
+    """Who waits for an answer, as a future does."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: memoryview, /) -> None: ...
+
+    def set_exception(self, exception: ClientError, /) -> None: ...
+
+
+class _Told:
+    """Who is told at once, and not in the loop's next turn as with a future."""
+
+    __slots__ = ("set_exception", "set_result")
+
+    def __init__(self, on_answer: OnAnswer) -> None:
+        self.set_result: OnAnswer = on_answer
+        self.set_exception: OnAnswer = on_answer
+
+    def done(self) -> bool:
+        return False
+
+
 class _Waiter(NamedTuple):
     correlation_id: int
-    answer: asyncio.Future[memoryview]
+    answer: _Taker
     deadline: float
     limit_s: float
     head: RequestHead
@@ -122,13 +149,24 @@ class Stream(asyncio.BufferedProtocol):
         self, head: RequestHead, body: Sequence[Buffer], limit_s: float
     ) -> asyncio.Future[memoryview]:
         """Sends a request; the future is the body of its answer."""
-        correlation_id = self._send(head, body)
         answer: asyncio.Future[memoryview] = self._loop.create_future()
+        self._ask_for(answer, head, body, limit_s)
+        return answer
+
+    def ask_then(
+        self, on_answer: OnAnswer, head: RequestHead, body: Sequence[Buffer], limit_s: float
+    ) -> None:
+        """As `ask`, for one who does not wait in a task."""
+        self._ask_for(_Told(on_answer), head, body, limit_s)
+
+    def _ask_for(
+        self, answer: _Taker, head: RequestHead, body: Sequence[Buffer], limit_s: float
+    ) -> None:
+        correlation_id = self._send(head, body)
         deadline = self._loop.time() + limit_s
         self._waiters.append(_Waiter(correlation_id, answer, deadline, limit_s, head))
         if self._alarm is None or deadline < self._alarm.when():
             self._set_alarm(deadline)
-        return answer
 
     def tell(self, head: RequestHead, body: Sequence[Buffer]) -> None:
         """Sends a request that is not answered: a Produce with acks=0."""

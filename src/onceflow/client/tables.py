@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.client.batches import RecordInvalid
+from onceflow.client.errors import NoSuchPartition
 from onceflow.records.batch import Codec, NewBatch
 from onceflow.records.columns import encode_all
 from onceflow.records.murmur2 import partitions_for_keys
@@ -48,6 +49,10 @@ def _parts(
     sticky: int,
 ) -> list[tuple[int, pa.Table | pa.RecordBatch]]:
     if partition is not None:
+        if not 0 <= partition < partitions:
+            raise NoSuchPartition(
+                f"the topic has no partition {partition}; it has {partitions}, counted from 0"
+            )
         return [(partition, columns)]
     numbers = _numbers(rows, partitions, sticky)
     if numbers is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from onceflow.client.errors import AbortableError
 from onceflow.client.model import TopicPartition
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceflow.client.producer import Producer
+    from onceflow.client.record_producer import Headers
 
 _MAY_ABORT = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
@@ -53,13 +54,31 @@ class Transaction:
         if self._producer.state in _MAY_ABORT:
             await self._producer.abort_transaction()
 
-    async def send(self, topic: str, value: bytes | None, **options: Any) -> Receipt:
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Receipt:
         """As `Producer.send`."""
-        return await self._producer.send(topic, value, **options)
+        return await self._producer.send(
+            topic,
+            value,
+            key=key,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            headers=headers,
+        )
 
-    async def send_table(self, topic: str, table: pa.Table, **options: Any) -> TableReceipt:
+    async def send_table(
+        self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
+    ) -> TableReceipt:
         """As `Producer.send_table`."""
-        return await self._producer.send_table(topic, table, **options)
+        return await self._producer.send_table(topic, table, partition=partition)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember

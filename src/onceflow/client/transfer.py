@@ -9,17 +9,21 @@ silently.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from onceflow.client.address import Address
 from onceflow.client.errors import ClientError
 from onceflow.client.model import TopicPartition
 from onceflow.client.txn_requests import TRANSACTION_V2, Identity
 
+if TYPE_CHECKING:
+    from onceflow.client.txn_machine import TransactionMachine
+
 KIND: Final = "onceflow open transaction"
 FORMAT: Final = 1
+_OLDER_PROTOCOL: Final = 1
 _LARGEST_EPOCH: Final = 2**15 - 1
 _LARGEST_INT32: Final = 2**31 - 1
 _LARGEST_INT64: Final = 2**63 - 1
@@ -63,6 +67,22 @@ class OpenTransaction:
     def __post_init__(self) -> None:
         if len({each.partition for each in self.claims}) != len(self.claims):
             raise TransferMalformed("claims: a partition is claimed twice")
+
+    @classmethod
+    def of(
+        cls, machine: TransactionMachine, bootstrap: Sequence[Address], claims: Iterable[Claim]
+    ) -> Self:
+        """The transaction that a producer has open."""
+        identity = machine.identity
+        return cls(
+            transactional_id=identity.transactional_id,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            transaction_version=max(machine.transaction_version, _OLDER_PROTOCOL),
+            timeout_ms=machine.timeout_ms,
+            bootstrap=tuple(bootstrap),
+            claims=tuple(claims),
+        )
 
     @property
     def identity(self) -> Identity:

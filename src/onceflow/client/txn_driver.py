@@ -6,6 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from onceflow.client.cluster import Cluster, CoordinatorOf
+from onceflow.client.connection import Connection
 from onceflow.client.errors import ApiNotServed, ClientError, RequestTimedOut
 from onceflow.client.txn_asking import Ask, Operation, Reply
 from onceflow.client.txn_requests import read_answer
@@ -45,21 +46,26 @@ class TransactionDriver:
         if ask.refind:
             self._cluster.forget_coordinator(key, kind)
         left = ask.deadline - self._clock.monotonic()
+        connection = self._cluster.coordinator_at_hand(key, kind)
         try:
+            if connection is not None and connection.timeout_s <= left:
+                return await self._send(ask, connection)  # its own deadline comes first
             async with asyncio.timeout(max(left, 0.0)):
-                return await self._send(ask, key, kind)
+                return await self._send(ask, await self._find(key, kind))
         except TimeoutError:
             return RequestTimedOut(f"{ask.request.api.name} was not answered in time")
         except ClientError as error:
             return error
 
-    async def _send(self, ask: Ask, key: str, kind: CoordinatorOf) -> Reply:
-        request = ask.request
+    async def _find(self, key: str, kind: CoordinatorOf) -> Connection:
         try:
-            connection = await self._cluster.coordinator(key, kind)
+            return await self._cluster.coordinator(key, kind)
         except ClientError as error:  # whatever was lost, it was not the request itself
             error.outcome = "not applied"
             raise
+
+    async def _send(self, ask: Ask, connection: Connection) -> Reply:
+        request = ask.request
         version = connection.version_of(request.api, newest=request.versions.newest)
         if version < request.versions.oldest:
             raise ApiNotServed(

@@ -16,23 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from copy import copy
+from dataclasses import replace
 from typing import Final
 
 from onceflow.client.error_table import Action
 from onceflow.client.errors import (
     AbortableError,
+    ApiNotServed,
     BrokerError,
     ClientError,
     Outcome,
+    TwoPhaseNotServed,
     UnknownOutcome,
     action_for,
     producer_error,
 )
 from onceflow.client.model import TopicPartition
+from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.retry import TRANSACTIONAL, RetryPolicy
 from onceflow.client.txn_asking import Asked, Asker, Operation, code_of, is_worth_it
 from onceflow.client.txn_requests import (
     TRANSACTION_V2,
+    TWO_PHASE,
     AddOffsets,
     AddPartitions,
     Answer,
@@ -66,6 +71,7 @@ class TransactionMachine:
         clock: Clock,
         rand: Rand,
         policy: RetryPolicy = TRANSACTIONAL,
+        two_phase: bool = False,
     ) -> None:
         self.state = State.UNINITIALIZED
         self.identity = Identity(transactional_id)
@@ -73,6 +79,8 @@ class TransactionMachine:
         self.timeout_ms = timeout_ms
         self.error: ClientError | None = None
         self.partitions: set[TopicPartition] = set()
+        self.prepared = PreparedTransaction()
+        self._two_phase = two_phase
         self._has_begun = False
         """A broker may know of the open transaction: it takes an EndTxn to end it."""
         self._is_adopted = False
@@ -133,15 +141,29 @@ class TransactionMachine:
             found = AbortableError(str(error), outcome=error.outcome)
         return self._fail(Event.TROUBLE, found)
 
+    def prepare(self) -> PreparedTransaction:
+        """Nothing joins the transaction any more; its name, by which it can be completed."""
+        if not self._two_phase:
+            raise WrongState("prepare_transaction: transaction.two.phase.commit.enable is not set")
+        self._move(Event.PREPARE)
+        _, *name = self.identity
+        self.prepared = PreparedTransaction(*name)
+        return self.prepared
+
     # --- calls that ask brokers -----------------------------------------------------------------
 
-    def init(self, transaction_version: int) -> Operation[None]:
-        """A new epoch, whatever was open before is aborted. `transaction_version` is what the
-        brokers have finalized."""
+    def init(self, transaction_version: int, *, keep_prepared: bool = False) -> Operation[None]:
+        """A new epoch; whatever was open before is aborted, or with `keep_prepared` is this
+        producer's to end. `transaction_version` is what the brokers have finalized."""
+        if keep_prepared and not self._two_phase:
+            raise WrongState("keep_prepared: transaction.two.phase.commit.enable is not set")
         self._move(Event.INIT)
         self.transaction_version = transaction_version
+        if self._two_phase and not self.has_own_epochs:
+            self._move(Event.INIT_FAILED)
+            raise TwoPhaseNotServed("two-phase commits need transaction.version 2")
         anyone = Identity(self.identity.transactional_id)
-        error = yield from self._identify(anyone)
+        error = yield from self._identify(anyone, keep_prepared=keep_prepared)
         if error is not None:
             raise error
 
@@ -263,7 +285,8 @@ class TransactionMachine:
             return self._fail(Event.TROUBLE, AbortableError(f"the commit was not taken: {error}"))
         # With a copy in doubt, that one may have been taken before another producer came.
         outcome: Outcome = "unknown" if asked.is_doubtful else "not applied"
-        if error.code in _EPOCH_GONE and self.has_own_epochs and not asked.is_doubtful:
+        may_have_timed_out = self.has_own_epochs and not self._two_phase
+        if error.code in _EPOCH_GONE and may_have_timed_out and not asked.is_doubtful:
             # It timed out, or another producer took over: the abort will tell.
             return self._fail(Event.TROUBLE, AbortableError(str(error)))
         found = producer_error(error)
@@ -282,6 +305,7 @@ class TransactionMachine:
         self._adopt(answer)
         self.error = None
         self._has_begun = False
+        self.prepared = PreparedTransaction()
         if not renew:
             self._move(event)
             return
@@ -290,18 +314,26 @@ class TransactionMachine:
 
     # --- asking ---------------------------------------------------------------------------------
 
-    def _identify(self, known: Identity) -> Operation[ClientError | None]:
+    def _identify(
+        self, known: Identity, *, keep_prepared: bool = False
+    ) -> Operation[ClientError | None]:
+        request = InitProducerId(known, self.timeout_ms)
+        if self._two_phase:
+            request = replace(request, versions=TWO_PHASE, keeps_prepared=keep_prepared)
         try:
-            request = InitProducerId(known, self.timeout_ms)
             asked = yield from self._asker.ask(request)
         except GeneratorExit:
             self._move(Event.INIT_FAILED)
             raise
         if asked.error is None:
             self._adopt(asked.answer)
-            self._move(Event.IDENTIFIED)
+            self.prepared = asked.answer.prepared
+            self._has_begun = self._is_adopted = bool(self.prepared)
+            self._move(Event.KEPT if self.prepared else Event.IDENTIFIED)
             return None
         error = asked.error
+        if self._two_phase and isinstance(error, ApiNotServed):
+            error = TwoPhaseNotServed(str(error))
         if asked.is_refusal and isinstance(error, BrokerError):
             found = producer_error(error)
             if action_for(found) is Action.FATAL:

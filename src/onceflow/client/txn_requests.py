@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from onceflow.client.model import TopicPartition
+from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2, Versions
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import (
@@ -40,6 +41,8 @@ _SPOKEN: Final[Mapping[ApiKey, Versions]] = {
     ApiKey.TXN_OFFSET_COMMIT: Versions(3, 5),
     ApiKey.END_TXN: Versions(3, 5),
 }
+TWO_PHASE: Final = Versions(6, 6)
+"""Of InitProducerId: who sends it takes part in two-phase commits."""
 TRANSACTION_V2: Final = 2
 """The level of the feature `transaction.version` from which every transaction has its own epoch."""
 
@@ -86,11 +89,20 @@ class InitProducerId:
     """With an epoch: only if that is still the newest one."""
     timeout_ms: int
     versions: Versions = _SPOKEN[ApiKey.INIT_PRODUCER_ID]
+    keeps_prepared: bool = False
+    """What was open stays so, to be ended by this producer."""
+
+    @property
+    def is_two_phase(self) -> bool:
+        """Whether transactions have no timeout: they end when somebody says how."""
+        return self.versions == TWO_PHASE
 
     def body(self, version: int) -> bytes:
         name, producer_id, epoch = self.identity
         known = _PRODUCER.pack(producer_id, epoch)
-        return b"".join((text(_FLEXIBLE, name), INT32.pack(self.timeout_ms), known, _NO_TAGS))
+        phases = bytes((True, self.keeps_prepared)) if self.is_two_phase else b""
+        timeout = INT32.pack(self.timeout_ms)
+        return b"".join((text(_FLEXIBLE, name), timeout, known, phases, _NO_TAGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +218,8 @@ class Answer(NamedTuple):
     producer_id: int = NO_PRODUCER
     producer_epoch: int = NO_PRODUCER
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
+    prepared: PreparedTransaction = PreparedTransaction()
+    """What was kept open for this producer."""
 
 
 def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
@@ -220,8 +234,13 @@ def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
     if isinstance(request, AddOffsets) or version < first_with_identity:
         return Answer(code)
     producer_id, at = read_int(INT64, buffer, at)
-    producer_epoch, _ = read_int(INT16, buffer, at)
-    return Answer(code, producer_id, producer_epoch)
+    producer_epoch, at = read_int(INT16, buffer, at)
+    if not (isinstance(request, InitProducerId) and request.is_two_phase):
+        return Answer(code, producer_id, producer_epoch)
+    kept_id, at = read_int(INT64, buffer, at)
+    kept_epoch, _ = read_int(INT16, buffer, at)
+    prepared = PreparedTransaction(kept_id, kept_epoch)
+    return Answer(code, producer_id, producer_epoch, prepared=prepared)
 
 
 def _read_partitions(buffer: memoryview, at: int) -> list[tuple[TopicPartition, int]]:

@@ -27,6 +27,7 @@ class State(Enum):
     INITIALIZING = "waits for its epoch"
     READY = "has no transaction open: call begin_transaction"
     IN_TRANSACTION = "has a transaction open: commit or abort it"
+    PREPARED = "has a prepared transaction: complete it"
     COMMITTING = "waits for the answer to a commit"
     ABORTING = "waits for the answer to an abort"
     ABORTABLE_ERROR = "has a transaction that can only be aborted: call abort_transaction"
@@ -40,10 +41,12 @@ class Event(Enum):
     INIT = "init_transactions"
     BEGIN = "begin_transaction"
     SEND = "send"
+    PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
     RESOLVE = "resolve"
     IDENTIFIED = "an epoch was given"
+    KEPT = "an epoch was given, and a prepared transaction with it"
     INIT_FAILED = "no epoch was given"
     COMMITTED = "the commit was answered"
     GAVE_UP = "the commit was not answered in time"
@@ -60,6 +63,7 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
     _S.UNINITIALIZED: {_E.INIT: _S.INITIALIZING},
     _S.INITIALIZING: {
         _E.IDENTIFIED: _S.READY,
+        _E.KEPT: _S.PREPARED,
         _E.INIT_FAILED: _S.UNINITIALIZED,
         _E.FENCED: _S.FATAL_ERROR,
     },
@@ -70,9 +74,16 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     _S.IN_TRANSACTION: {
         _E.SEND: _S.IN_TRANSACTION,
+        _E.PREPARE: _S.PREPARED,
         _E.COMMIT: _S.COMMITTING,
         _E.ABORT: _S.ABORTING,
         _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    # Nothing joins it any more, and only who prepared it knows how it ends.
+    _S.PREPARED: {
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
         _E.FENCED: _S.FATAL_ERROR,
     },
     _S.COMMITTING: {

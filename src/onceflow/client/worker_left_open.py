@@ -95,7 +95,7 @@ def _is_older(found: LeftOpen, mine: Identity) -> bool:
 def places_of_groups(
     cluster: BlockingCluster, policy: RetryPolicy, groups: Iterable[str]
 ) -> dict[str, TopicPartition]:
-    """Where the offsets of groups are kept; nothing where that cannot be seen, or is not made yet."""
+    """Where the offsets of groups are kept; nothing where that is hidden, or not made yet."""
 
     def attempt(deadline: float, refind: bool) -> int:
         cluster.refresh({_OFFSETS_TOPIC}, deadline)

@@ -1,0 +1,119 @@
+"""Two-phase commits: SQLite and a topic together, whoever is killed at whatever point."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from onceflow.client.admin import Admin
+from onceflow.client.errors import TwoPhaseNotServed
+from onceflow.client.model import TopicPartition
+from onceflow.client.producer import Producer
+from onceflow.client.txn_states import State
+from tests.interop.cluster_world import read_committed
+from tests.interop.onceflow_server import OnceflowServer
+from tests.interop.two_phase_child import example
+
+pytestmark = pytest.mark.interop
+
+TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
+ALL_POINTS = 30
+"""Of a start and two orders; the test says so when there are more."""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[OnceflowServer]:
+    with OnceflowServer(tmp_path / "data", settings=TWO_PHASE) as server:
+        asyncio.run(make_topic(server.bootstrap))
+        yield server
+
+
+async def make_topic(bootstrap: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic("orders", partitions=1)
+
+
+def shop_process(bootstrap: str, database: Path, orders: int, point: int) -> tuple[int, str]:
+    """The status with which it ended, and what it said."""
+    command = [sys.executable, "-m", "tests.interop.two_phase_child"]
+    command += [bootstrap, str(database), str(orders), str(point)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout
+
+
+def in_database(path: Path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(path)) as shop:
+        return shop.execute("SELECT number, cents FROM orders ORDER BY number").fetchall()
+
+
+def on_topic(bootstrap: str) -> list[tuple[int, int]]:
+    found = read_committed(bootstrap, [TopicPartition("orders", 0)])[0]
+    orders = [json.loads(value) for _, value in found]
+    return [(order["number"], order["cents"]) for order in orders]
+
+
+def test_it_is_killed_at_every_point(broker: OnceflowServer, tmp_path: Path) -> None:
+    database = tmp_path / "shop.db"
+    for point in range(1, ALL_POINTS + 1):
+        # So many orders that the point is reached before they are all there.
+        status, _ = shop_process(broker.bootstrap, database, 10_000, point)
+        assert status == -signal.SIGKILL, f"point {point} was not reached"
+    sold = len(in_database(database)) + 2
+    status, said = shop_process(broker.bootstrap, database, sold, 0)
+    assert status == 0
+    assert int(said) <= ALL_POINTS, "there are more points than were tried"
+    assert on_topic(broker.bootstrap) == in_database(database)
+    assert len(on_topic(broker.bootstrap)) == sold
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_broker_and_shop_are_gone_between_the_phases(tmp_path: Path, decided: bool) -> None:
+    """The topic waits for the decision, over restarts of whoever is asked for it."""
+    data, database = tmp_path / "data", tmp_path / "shop.db"
+    shop = example().opened(str(database))
+
+    async def first_phase(bootstrap: str) -> str:
+        await make_topic(bootstrap)
+        async with Producer(
+            bootstrap, transactional_id="shop", transaction_two_phase_commit_enable=True
+        ) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send("orders", json.dumps({"number": 0, "cents": 99}).encode())
+            return str(await producer.prepare_transaction())
+
+    with OnceflowServer(data, settings=TWO_PHASE) as server:
+        name = asyncio.run(first_phase(server.bootstrap))
+    if decided:
+        with shop:
+            shop.execute("INSERT INTO orders VALUES (0, 99)")
+            shop.execute("UPDATE decision SET prepared = ?", (name,))
+    shop.close()
+    with OnceflowServer(data, settings=TWO_PHASE) as server:
+        assert on_topic(server.bootstrap) == []
+        assert shop_process(server.bootstrap, database, 2, 0)[0] == 0
+        assert on_topic(server.bootstrap) == in_database(database) == [(0, 99), (1, 199)]
+
+
+async def ask_for_two_phases(bootstrap: str) -> None:
+    async with Producer(
+        bootstrap, transactional_id="shop", transaction_two_phase_commit_enable=True
+    ) as producer:
+        with pytest.raises(TwoPhaseNotServed) as told:
+            await producer.init_transactions(keep_prepared=True)
+        assert "two.phase.commit.enable on the broker" in told.value.advice
+        assert producer.state is State.UNINITIALIZED
+
+
+@pytest.mark.parametrize("broker_name", ["apache_kafka", "onceflow_server"])
+def test_brokers_that_do_not_take_part(request: pytest.FixtureRequest, broker_name: str) -> None:
+    asyncio.run(ask_for_two_phases(request.getfixturevalue(broker_name)))

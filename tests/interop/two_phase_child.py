@@ -1,0 +1,75 @@
+"""The shop of `examples/two_phase_commit`, in a process that kills itself on the way.
+
+    python -m tests.interop.two_phase_child BOOTSTRAP DATABASE ORDERS POINT
+
+Points are counted: each call of the producer has one before and one after it, each statement of
+SQLite one before it. At `POINT` the process is gone; 0: it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from onceflow.client.producer import Producer
+
+SHOP = Path(__file__).resolve().parents[2] / "examples" / "two_phase_commit" / "shop.py"
+CALLS = (
+    "init_transactions",
+    "begin_transaction",
+    "send",
+    "prepare_transaction",
+    "complete_transaction",
+)
+
+
+class Points:
+    """Counts, and dies at one."""
+
+    def __init__(self, fatal: int) -> None:
+        self._fatal = fatal
+        self.passed = 0
+
+    def reach(self) -> None:
+        self.passed += 1
+        if self.passed == self._fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        async def watched(*args: Any, **named: Any) -> Any:
+            self.reach()
+            found = await call(*args, **named)
+            self.reach()
+            return found
+
+        return watched
+
+
+def example() -> Any:
+    spec = spec_from_file_location("shop", SHOP)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(bootstrap: str, database: str, orders: str, point: str) -> None:
+    points, shop = Points(int(point)), example()
+    for name in CALLS:
+        setattr(Producer, name, points.around(getattr(Producer, name)))
+    with closing(shop.opened(database)) as connection:
+        connection.set_trace_callback(lambda statement: points.reach())
+        asyncio.run(shop.sell(bootstrap, connection, int(orders)))
+    print(points.passed)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,136 @@
+"""The consumer for programs without asyncio: the same names, and every call blocks.
+
+    with Consumer("localhost:9092", group_id="shop") as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.offset, record.value)
+
+One thread polls at a time; another one that does so waits for its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from onceflow.blocking.twin import Twin, blocking, plain
+from onceflow.client import consumer as twin
+from onceflow.client.model import TopicPartition
+from onceflow.client.topic_watch import Wish
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Partitions = Collection[TopicPartition]
+
+
+class RebalanceListener:
+    """Hears of partitions that come and go, while somebody polls; it may commit and seek. What it
+    raises is raised by `poll`."""
+
+    def on_partitions_assigned(self, partitions: Partitions) -> None:
+        """After each rebalance: these were added, which may be none."""
+
+    def on_partitions_revoked(self, partitions: Partitions) -> None:
+        """These are still this member's, and are given up when this returns: commit them now."""
+
+    def on_partitions_lost(self, partitions: Partitions) -> None:
+        """These belong to others already: nothing can be committed any more."""
+        self.on_partitions_revoked(partitions)
+
+
+class _OnAnotherThread(twin.RebalanceListener):
+    """The client's own thread must not wait for calls that are made in a listener."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+
+    async def on_partitions_assigned(self, partitions: Partitions) -> None:
+        await asyncio.to_thread(self._listener.on_partitions_assigned, partitions)
+
+    async def on_partitions_revoked(self, partitions: Partitions) -> None:
+        await asyncio.to_thread(self._listener.on_partitions_revoked, partitions)
+
+    async def on_partitions_lost(self, partitions: Partitions) -> None:
+        await asyncio.to_thread(self._listener.on_partitions_lost, partitions)
+
+
+def _in_turn(
+    method: Callable[Concatenate[twin.Consumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    """The twin of a method that only one may call at a time."""
+
+    @wraps(method)
+    def call(self: Consumer, /, *args: P.args, **named: P.kwargs) -> T:
+        with self._turn:
+            return self._loop.run(method(self._client, *args, **named))
+
+    return call
+
+
+class Consumer(Twin[twin.Consumer]):
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        **named: object,
+    ) -> None:
+        super().__init__(twin.Consumer(bootstrap, {**(settings or {}), **named}))
+        self._turn = threading.Lock()
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        listener: RebalanceListener | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Shares these topics, or all whose whole name matches the pattern, with the others of the
+        group, from the next poll on. Topics that come later, and new partitions, are taken up."""
+        heard = None if listener is None else _OnAnotherThread(listener)
+        self._loop.call(lambda: self._client.subscribe(topics, heard, pattern=pattern))
+
+    assign = blocking(twin.Consumer.assign)
+    unsubscribe = blocking(twin.Consumer.unsubscribe)
+    pause = plain(twin.Consumer.pause)
+    resume = plain(twin.Consumer.resume)
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return self._loop.call(lambda: self._client.assignment)
+
+    @property
+    def subscription(self) -> Wish | None:
+        """What was subscribed to."""
+        return self._loop.call(lambda: self._client.subscription)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        """What `pause` holds back."""
+        return self._loop.call(lambda: self._client.paused)
+
+    poll = _in_turn(twin.Consumer.poll)
+    poll_by_partition = _in_turn(twin.Consumer.poll_by_partition)
+    poll_table = _in_turn(twin.Consumer.poll_table)
+    __next__ = _in_turn(twin.Consumer.__anext__)
+
+    def __iter__(self) -> Self:
+        return self
+
+    seek = blocking(twin.Consumer.seek)
+    seek_to_beginning = blocking(twin.Consumer.seek_to_beginning)
+    seek_to_end = blocking(twin.Consumer.seek_to_end)
+    seek_to_timestamp = blocking(twin.Consumer.seek_to_timestamp)
+    rewind = blocking(twin.Consumer.rewind)
+    position = blocking(twin.Consumer.position)
+    lag = blocking(twin.Consumer.lag)
+
+    commit = blocking(twin.Consumer.commit)
+    committed = blocking(twin.Consumer.committed)
+    group_metadata = plain(twin.Consumer.group_metadata)

@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 
 from onceflow.client.accumulator import Accumulator
-from onceflow.client.limits import Limits
 from onceflow.client.batches import Batch, Delivered, ProducerIdAndEpoch
+from onceflow.client.limits import Limits
 from onceflow.client.model import TopicPartition
 from onceflow.client.sequences import LAST_EPOCH, Answer, Sequences, Verdict
 from onceflow.producers.state import Written, judge

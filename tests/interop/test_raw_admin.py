@@ -226,6 +226,16 @@ def odd_resources(bootstrap: str, names: Names, transcript: Transcript) -> None:
             transcript.note(f"alter {kind} {names.hide(name)!r}", stable(answer, bootstrap))
 
 
+def whether_topics_are_made(bootstrap: str, names: Names, transcript: Transcript) -> None:
+    """Nobody has set it: what is told is what holds."""
+    key = "auto.create.topics.enable"
+    with RawConnection(bootstrap) as connection:
+        row = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": [key]}
+        answer = connection.ask(ApiKey.DESCRIBE_CONFIGS, 4, {"resources": [row]})
+        (found,) = answer["results"][0]["configs"]
+        transcript.note(key, [found[name] for name in ("name", "value", "config_type")])
+
+
 def auto_creation(bootstrap: str, names: Names, transcript: Transcript) -> None:
     """Metadata makes a topic when it is asked to, and never one with an invalid name."""
     with RawConnection(bootstrap) as connection:
@@ -272,6 +282,7 @@ SCRIPTS: tuple[Script, ...] = (
     too_few_replicas,
     every_topic_config,
     odd_resources,
+    whether_topics_are_made,
     auto_creation,
     group_lists,
 )

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from onceflow.broker.broker_configs import describe_broker
 from onceflow.broker.config import BrokerConfig, example_toml, is_loopback, load_config
 from onceflow.broker.config_settings import SETTINGS, Address, parse_address
+from onceflow.broker.topic_config import ConfigSource
 from onceflow.broker.topic_settings import BROKER_NAMES
+from onceflow.broker.topic_values import ConfigType
 from onceflow.errors import InvalidSetting
 from onceflow.group.config import GroupConfig
 from onceflow.log.checkpoint import Durability
@@ -250,6 +253,20 @@ def test_topics_are_made_when_asked_for_as_is_set(is_enabled: bool) -> None:
         auto_create_topics_enable=is_enabled,
     )
     assert config.creates_topics_when_asked_for is is_enabled
+    assert told(config, "auto.create.topics.enable") == (str(is_enabled).lower(), True)
+
+
+@pytest.mark.parametrize(("listen", "holds"), [("127.0.0.1", "true"), ("192.168.7.7", "false")])
+def test_a_setting_that_follows_from_another_is_told_as_it_holds(listen: str, holds: str) -> None:
+    config = BrokerConfig(data_dir=Path("data"), listen=Address(listen, 9092), insecure=True)
+    assert told(config, "auto.create.topics.enable") == (holds, False)
+
+
+def told(config: BrokerConfig, key: str) -> tuple[str, bool]:
+    """By DescribeConfigs: the value, and whether somebody has set it."""
+    (entry,) = describe_broker(config, [key])
+    assert entry.type is ConfigType.BOOLEAN
+    return str(entry.value), entry.source is not ConfigSource.DEFAULT
 
 
 @pytest.mark.parametrize(

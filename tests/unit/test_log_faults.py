@@ -146,12 +146,15 @@ def test_a_damaged_index_is_built_anew(suffix: str) -> None:
 
 
 def test_an_unknown_directory_is_moved_aside_not_deleted() -> None:
+    name = "payments-0.AAAAAAAAAAAAAAAAAAAAAQ"
     disk, _ = crashed_store()
-    disk.mkdir("payments-0.AAAAAAAAAAAAAAAAAAAAAQ")
-    disk.open("payments-0.AAAAAAAAAAAAAAAAAAAAAQ/00000000000000000000.log", Access.CREATE)
-    store = open_store(disk)
-    assert store.report.strays == ("payments-0.AAAAAAAAAAAAAAAAAAAAAQ.stray",)
-    assert disk.exists(store.report.strays[0])
+    for aside in (f"{name}.stray", f"{name}.stray.1", f"{name}.stray.2"):
+        disk.mkdir(name)
+        disk.open(f"{name}/00000000000000000000.log", Access.CREATE)
+        store = open_store(disk)
+        assert store.report.strays == (aside,)
+        store.close()
+    assert all(disk.exists(f"{name}.stray{each}") for each in ("", ".1", ".2"))
 
 
 @pytest.mark.parametrize("kind", [Write, SyncWrite])

@@ -11,6 +11,8 @@ from onceflow.broker.topic_config import ConfigEntry, ConfigSource
 from onceflow.broker.topic_settings import BROKER_NAMES
 from onceflow.broker.topic_values import ConfigType
 
+_AUTO_CREATE = "auto.create.topics.enable"
+"""Unless it is set, it follows from another setting; clients want to know what holds."""
 _TYPES = {bool: ConfigType.BOOLEAN, int: ConfigType.LONG}
 
 
@@ -24,8 +26,9 @@ def describe_broker(config: BrokerConfig, names: Collection[str] | None) -> Iter
 def _own(config: BrokerConfig) -> Iterator[ConfigEntry]:
     defaults = {each.name: each.default for each in fields(BrokerConfig)}
     for key, setting in SETTINGS.items():
-        value = getattr(config, setting.field)
-        is_default = value == defaults[setting.field]
+        given = getattr(config, setting.field)
+        is_default = given == defaults[setting.field]
+        value = config.creates_topics_when_asked_for if key == _AUTO_CREATE else given
         yield _entry(
             key,
             "" if value is None else _text(value),

@@ -278,9 +278,18 @@ def _clear_unknown(disk: Disk, known: Iterable[CheckpointedLog], created: set[st
         if entry.name in created or half_deleted:
             remove_directory(disk, entry.name)
         elif is_log_directory(entry.name) and entry.name not in ours:
-            disk.rename(entry.name, entry.name + STRAY)
-            strays.append(entry.name + STRAY)
+            strays.append(_move_aside(disk, entry.name))
     return strays
+
+
+def _move_aside(disk: Disk, name: str) -> str:
+    """Under a name that no other has: a crash soon after the start may leave the same one again."""
+    aside, earlier = name + STRAY, 0
+    while disk.exists(aside):
+        earlier += 1
+        aside = f"{name}{STRAY}.{earlier}"
+    disk.rename(name, aside)
+    return aside
 
 
 def remove_directory(disk: Disk, path: str) -> None:

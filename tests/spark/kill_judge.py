@@ -60,14 +60,14 @@ def judge(world: World, kind: str) -> Verdict:
             problems.append(f"input {partition} has {end} records, planned {ends.get(partition)}")
     if kind != "own":
         problems += _agreement(world, batches)
-        problems += _open_ends(world)
+        problems += open_ends(world.bootstrap, (world.output, world.dead))
     return _compare(world, kind, records, batches, problems)
 
 
 def judge_prefix(world: World, kind: str) -> list[str]:
     """While nobody writes: what is wrong, if anything."""
-    group = group_offsets(world)
-    entry = ledger_entry(world)
+    group = topic_offsets(world.bootstrap, world.name, world.input)
+    entry = ledger_entry(world.bootstrap, world.name)
     batches = planned_batches(world)
     last = -1 if entry is None else int(entry["batch"])
     problems = []
@@ -215,23 +215,25 @@ def _disorder(kind: str, output: list[Any]) -> Iterable[str]:
 # --- who agrees ---------------------------------------------------------------------------------
 
 
-def group_offsets(world: World) -> Ends:
-    """What is committed in the query's group."""
-    known = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.name})
+def topic_offsets(bootstrap: str, group: str, topic: str) -> Ends:
+    """What is committed of a topic in the query's group."""
+    # Offsets of a transaction that somebody has left open do not count, and are not waited for.
+    hasty = {"isolation.level": "read_uncommitted"}
+    known = Consumer({"bootstrap.servers": bootstrap, "group.id": group, **hasty})
     try:
-        topic = known.list_topics(world.input, PATIENCE_S).topics[world.input]
-        places = [TopicPartition(world.input, each) for each in topic.partitions]
+        partitions = known.list_topics(topic, PATIENCE_S).topics[topic].partitions
+        places = [TopicPartition(topic, each) for each in partitions]
         found = known.committed(places, PATIENCE_S)
     finally:
         known.close()
     return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
-def ledger_entry(world: World) -> dict[str, Any] | None:
+def ledger_entry(bootstrap: str, name: str) -> dict[str, Any] | None:
     """By kafka-python: confluent-kafka reads beyond the end of an offset's metadata."""
-    admin: Any = kafka_python.KafkaAdminClient(bootstrap_servers=world.bootstrap.split(","))
+    admin: Any = kafka_python.KafkaAdminClient(bootstrap_servers=bootstrap.split(","))
     try:
-        (found,) = admin.list_group_offsets(f"{world.name}.ledger").values()
+        (found,) = admin.list_group_offsets(f"{name}.ledger").values()
     finally:
         admin.close()
     entry = found.get(kafka_python.TopicPartition("onceflow-ledger", 0))
@@ -240,7 +242,9 @@ def ledger_entry(world: World) -> dict[str, Any] | None:
 
 def _agreement(world: World, batches: Mapping[int, Ends]) -> Iterable[str]:
     """The group's offsets, the ledger and Spark's own logs name the same last batch."""
-    entry, group, last = ledger_entry(world), group_offsets(world), max(batches, default=-1)
+    entry = ledger_entry(world.bootstrap, world.name)
+    group = topic_offsets(world.bootstrap, world.name, world.input)
+    last = max(batches, default=-1)
     if entry is None or entry["batch"] != last:
         yield f"the ledger has {entry}, Spark's last batch is {last}"
     if group != batches.get(last):
@@ -250,16 +254,12 @@ def _agreement(world: World, batches: Mapping[int, Ends]) -> Iterable[str]:
         yield f"batches without an end in Spark's log: {sorted(batches.keys() - done)}"
 
 
-def _open_ends(world: World) -> Iterable[str]:
-    """No transaction is left open: the last stable offset is the end."""
+def open_ends(bootstrap: str, written: Iterable[str]) -> Iterable[str]:
+    """Where a transaction is left open: the last stable offset is not the end."""
     confluent: Any = confluent_kafka.admin
-    admin = confluent.AdminClient({"bootstrap.servers": world.bootstrap})
+    admin = confluent.AdminClient({"bootstrap.servers": bootstrap})
     topics = admin.list_topics(timeout=PATIENCE_S).topics
-    places = [
-        TopicPartition(topic, each)
-        for topic in (world.output, world.dead)
-        for each in topics[topic].partitions
-    ]
+    places = [TopicPartition(topic, each) for topic in written for each in topics[topic].partitions]
     wanted = {place: confluent.OffsetSpec.latest() for place in places}
     ends: list[dict[Any, int]] = []
     for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):

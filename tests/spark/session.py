@@ -29,6 +29,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
     "spark.log.level": "ERROR",
+    # Workers are forked off a process that has loaded what they need.
+    "spark.python.daemon.module": "onceflow.spark.daemon",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,

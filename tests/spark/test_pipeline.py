@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 import onceflow
 from onceflow.errors import OnceflowError
+from onceflow.spark import pipeline_frames
 from onceflow.spark.pipeline import Pipeline
 from onceflow.spark.pipeline_errors import InvalidPipeline, MasterRefused, PipelineFailed
 from onceflow.spark.pipeline_running import RunningPipeline
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_S = 120.0
+ANY_PORT = "127.0.0.1:0"
 Make = Callable[..., Pipeline]
 
 
@@ -87,6 +91,28 @@ def test_csv_to_text(
     assert letter.headers["error"] == b"the value does not fit to the schema of the CSV"
     assert (running.written.rows, running.written.dead_letters) == (2, 1)
     assert not running.is_active
+
+
+WITH_DEAD_LETTERS = {
+    "dead_letters": {"topic": "bad"},
+    "rules": {"a name": "name IS NOT NULL", "cents": "cents > 0"},
+}
+
+
+@pytest.mark.parametrize(("more", "ways"), [({}, 1), (WITH_DEAD_LETTERS, 2)])
+def test_a_value_is_parsed_once_on_each_way(
+    make: Make, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, more: Any, ways: int
+) -> None:
+    """However many rules and columns there are; dead letters have a way of their own. Spark shows
+    what it makes of a frame for frames that are no streams only."""
+    schema = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp LONG"
+    records = spark.createDataFrame([], schema)
+    monkeypatch.setattr(pipeline_frames, "_read", lambda *given: records)
+    sql = "SELECT name, cents, cents / 100 AS euros FROM source WHERE cents < 1000"
+    plan = make(transform={"sql": sql}, sink={"key": "name"}, **more).plan
+    frame: Any = pipeline_frames.output_frame(spark, plan, "unused")
+    optimized = frame._jdf.queryExecution().optimizedPlan().toString()
+    assert optimized.count("from_json(") == ways
 
 
 def test_raw_to_raw_by_a_function_with_a_function_of_its_own(
@@ -227,6 +253,23 @@ def test_a_stop_finishes_the_batch_and_the_next_start_goes_on(
     assert running.written.rows + again.written.rows == 200
     found = [json.loads(each.value or b"") for each in read_all(broker.bootstrap, output)]
     assert sorted(each["id"] for each in found) == list(range(200))
+
+
+def test_a_broker_beside_it_that_dies_is_started_again(spark: SparkSession, tmp_path: Path) -> None:
+    found = tables("in", "out", broker={"data_dir": str(tmp_path / "data"), "listen": ANY_PORT})
+    running = Pipeline(name="beside", checkpoint=tmp_path / "state", **found).start(spark)
+    try:
+        for first in (0, 50, 100):
+            documents = ({"id": number} for number in range(first, first + 50))
+            produce(running.bootstrap, "in", rows(*documents))
+            wait_for(running, first + 50)
+            assert running.broker is not None
+            os.kill(running.broker.pid, signal.SIGKILL)
+        written = [json.loads(each.value or b"") for each in read_all(running.bootstrap, "out")]
+        running.stop()
+    finally:
+        running.close()
+    assert sorted(each["id"] for each in written) == list(range(150))
 
 
 def test_topics_that_are_missing_are_all_named(

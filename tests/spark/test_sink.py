@@ -70,6 +70,26 @@ def test_rows_name_topic_and_partition(spark: SparkSession, broker: onceflow.Bro
         assert each.partition() == (3 if named else partition_for_key(each.key(), 4))
 
 
+def test_what_went_wrong_first_is_told(spark: SparkSession, broker: onceflow.Broker) -> None:
+    """A later attempt of the task is refused; the user wants to know why there was one."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    def fail(value: str) -> str:
+        raise ValueError(f"not {value}")
+
+    topic = make_topic(broker.bootstrap, "out", 2)
+    rows = spark.range(4).repartition(2).selectExpr("cast(id as string) as value")
+    failing = rows.select(F.udf(fail, useArrow=False)("value").alias("value"))
+    with pytest.raises(BatchFailed) as raised:
+        write(failing, topic=topic, bootstrap=broker.bootstrap, narrow=True)
+    told = str(raised.value)
+    assert "could not be written after 3 tries: " in told
+    assert "ValueError: not " in told
+    assert "test_sink.py" in told
+    assert "\tat " not in told
+    assert committed(broker.bootstrap, topic) == []
+
+
 def test_rows_that_cannot_be_written(spark: SparkSession, broker: onceflow.Broker) -> None:
     bootstrap, topic = broker.bootstrap, make_topic(broker.bootstrap, "out", 2)
     rows = spark.range(10)

@@ -13,6 +13,7 @@ from onceflow.spark.claims import ClaimBook, ClaimService, Door, Failure, Layout
 from onceflow.spark.sink_errors import (
     AttemptRefused,
     ClaimsUnreachable,
+    LaterAttempt,
     ReportsWrong,
     RowRefused,
 )
@@ -66,6 +67,16 @@ def test_an_epoch_that_is_over(book: ClaimBook) -> None:
     assert book.owners == {0: RETRY}
 
 
+def test_what_follows_from_another_failure_is_told_after_it(book: ClaimBook) -> None:
+    given_up: list[str] = []
+    book.give_up = lambda: given_up.append("once")
+    late, first = Failure("too late", False, is_late=True), Failure("ValueError", False)
+    book.note(EPOCH, late)
+    book.note(EPOCH, first)
+    assert book.failures == (first, late)
+    assert given_up == ["once"]
+
+
 # --- the service --------------------------------------------------------------------------------
 
 
@@ -86,12 +97,14 @@ def service(book: ClaimBook) -> Iterator[ClaimService]:
 def test_tasks_ask_over_a_socket(service: ClaimService) -> None:
     door = service.door
     door.claim(EPOCH, FIRST, [0, 1])
-    with pytest.raises(AttemptRefused, match="attempt 10 of task 0"):
+    with pytest.raises(LaterAttempt, match="attempt 10 of task 0"):
         door.claim(EPOCH, RETRY, [1])
     with pytest.raises(RowRefused, match="task 0 has claimed"):
         door.claim(EPOCH, OTHER_TASK, [1])
-    door.failed(EPOCH, "because", is_final=True)
-    assert service.book.failures == (Failure("because", is_final=True),)
+    told = (Failure("because", is_final=True), Failure("again", is_final=False, is_late=True))
+    for each in told:
+        door.failed(EPOCH, each)
+    assert service.book.failures == told
     assert door.layout(["more"]) == (("out", 3), ("more", 1))
     with pytest.raises(RowRefused, match="missing"):
         door.layout(["missing"])

@@ -229,17 +229,19 @@ def test_spans_of_one_target_are_in_one_task(
 
 
 @pytest.fixture(scope="module")
-def spans() -> Iterator[tuple[str, pa.RecordBatch]]:
+def spans() -> Iterator[tuple[str, list[OffsetSpan]]]:
     """A broker with some orders in a topic of two partitions, and the spans of all of them."""
     with onceflow.Broker() as broker:
         asyncio.run(_fill(broker.bootstrap))
         with Reader(ReaderSettings.of({"bootstrap.servers": broker.bootstrap})) as reader:
             ends = [reader.ends("orders", number) for number in (0, 1)]
-        rows = [
-            {"topic": "orders", "partition": number, "start": first, "end": last}
-            for number, (first, last) in enumerate(ends)
-        ]
-        yield broker.bootstrap, pa.RecordBatch.from_pylist(rows)
+        yield (
+            broker.bootstrap,
+            [
+                OffsetSpan("orders", number, first, last)
+                for number, (first, last) in enumerate(ends)
+            ],
+        )
 
 
 async def _fill(bootstrap: str) -> None:
@@ -274,10 +276,10 @@ def odd_refused(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     return table.filter(pc.invert(is_odd)), table.filter(is_odd)
 
 
-def test_a_task_writes_rows_where_they_were(spans: tuple[str, pa.RecordBatch]) -> None:
-    bootstrap, batch = spans
+def test_a_task_writes_rows_where_they_were(spans: tuple[str, list[OffsetSpan]]) -> None:
+    bootstrap, wanted = spans
     made = task(bootstrap, odd_refused, key="_key", headers={"number": "id"})
-    written = [row for rows in made.rows(iter([batch]), LAYOUT) for row in rows.to_pylist()]
+    written = [row for rows in made.rows(wanted, LAYOUT) for row in rows.to_pylist()]
     good = [row for row in written if row["target"] < 2]
     bad = [row for row in written if row["target"] >= 2]
     assert sorted(int(row["key"]) for row in good) == list(range(0, 20, 2))
@@ -309,20 +311,20 @@ def test_a_task_writes_rows_where_they_were(spans: tuple[str, pa.RecordBatch]) -
     ],
 )
 def test_what_a_function_does_wrong_is_told(
-    spans: tuple[str, pa.RecordBatch], function: Any, more: dict[str, Any], said: str
+    spans: tuple[str, list[OffsetSpan]], function: Any, more: dict[str, Any], said: str
 ) -> None:
-    bootstrap, batch = spans
+    bootstrap, wanted = spans
     with pytest.raises(RowRefused) as raised:
-        list(task(bootstrap, function, **more).rows(iter([batch]), LAYOUT))
+        list(task(bootstrap, function, **more).rows(wanted, LAYOUT))
     assert said in str(raised.value)
 
 
-def test_keys_may_stay_elsewhere_when_that_is_said(spans: tuple[str, pa.RecordBatch]) -> None:
-    bootstrap, batch = spans
+def test_keys_may_stay_elsewhere_when_that_is_said(spans: tuple[str, list[OffsetSpan]]) -> None:
+    bootstrap, wanted = spans
 
     def one_key(table: pa.Table) -> pa.Table:
         return table.append_column("name", pa.array(["all"] * table.num_rows))
 
     made = task(bootstrap, one_key, key="name", partition="source")
-    rows = [row for rows in made.rows(iter([batch]), LAYOUT) for row in rows.to_pylist()]
+    rows = [row for rows in made.rows(wanted, LAYOUT) for row in rows.to_pylist()]
     assert {row["target"] for row in rows if row["key"] == b"all"} == {0, 1}

@@ -7,16 +7,11 @@ returns a table, or two: `(good, bad)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from onceflow.client.transfer import OpenTransaction
-from onceflow.spark import batch_run_points as points
-from onceflow.spark.arrow_pipeline_source import NAMES, TARGETS, TASKS, SpansSource
+from onceflow.spark.arrow_pipeline_source import TARGETS, TASKS, SpansSource, spans_source
 from onceflow.spark.arrow_pipeline_task import ArrowTask
 from onceflow.spark.checks import check_spark, producer_settings
-from onceflow.spark.claims import ClaimService
 from onceflow.spark.formats_arrow import Parser
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.options import SourceOptions
@@ -24,34 +19,32 @@ from onceflow.spark.pipeline_errors import InvalidPipeline, Problem
 from onceflow.spark.pipeline_frames import carry_by_value
 from onceflow.spark.pipeline_plan import PipelinePlan
 from onceflow.spark.pipeline_sink import PipelineSink, ask_cluster, sink_settings
-from onceflow.spark.routing import Layout
-from onceflow.spark.routing_frame import map_in_arrow
 from onceflow.spark.sink_errors import SinkRefused
+from onceflow.spark.sink_job import TOKEN, run_job
 from onceflow.spark.sink_options import LEDGER_TOPIC, SinkOptions
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import REPORT, Report, TaskPlan, write_rows
+from onceflow.spark.writing import Work
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
 def start_arrow(
     session: SparkSession, plan: PipelinePlan, bootstrap: str
 ) -> tuple[DataFrame, PipelineSink]:
-    """The frame of spans, and the sink that reads and writes them. Raises `SinkRefused`, and
-    `InvalidPipeline` for what only the cluster knows to be wrong."""
+    """The frame of reports, and the sink in whose transactions tasks write. Raises `SinkRefused`,
+    and `InvalidPipeline` for what only the cluster knows to be wrong."""
     if problems := list(check_spark(dict(session.sparkContext.getConf().getAll()))):
         raise SinkRefused(problems)
     options = _sink_options(plan, bootstrap)
     says = ask_cluster(options)
     partitions = _partitions(plan, options)
     carry_by_value(plan.base)
-    job = _Job(_task(plan, bootstrap, partitions))
     sink = PipelineSink(
-        session, options, job, base=plan.base, forgets_after_ms=says.forgets_after_ms
+        session, options, run_job, base=plan.base, forgets_after_ms=says.forgets_after_ms
     )
-    return _spans(session, plan, bootstrap, partitions), sink
+    task = _task(plan, bootstrap, partitions)
+    return _reports(session, plan, bootstrap, options, task), sink
 
 
 def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
@@ -93,17 +86,21 @@ def _make_nothing(name: str) -> None:
     """All topics are there already."""
 
 
-def _spans(session: SparkSession, plan: PipelinePlan, bootstrap: str, partitions: int) -> DataFrame:
-    session.dataSource.register(SpansSource)
+def _reports(
+    session: SparkSession, plan: PipelinePlan, bootstrap: str, options: SinkOptions, task: ArrowTask
+) -> DataFrame:
+    """A stream of what tasks report that read, transform and write."""
+    work = Work(settings=options.settings, token=TOKEN, tasks=None, keys_decide=False)
+    session.dataSource.register(spans_source(work, task))
     (source,) = plan.sources
-    options = {
+    chosen = {
         **plan.reader_settings,
         **source.options,
         "kafka.bootstrap.servers": bootstrap,
-        TARGETS: str(partitions),
+        TARGETS: str(task.partitions),
         TASKS: str(session.sparkContext.defaultParallelism),
     }
-    return session.readStream.format(SpansSource.name()).options(**options).load()
+    return session.readStream.format(SpansSource.name()).options(**chosen).load()
 
 
 def _task(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
@@ -120,35 +117,3 @@ def _task(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
         partitions=partitions,
         dead_letters=plan.dead_letters,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Lets the tasks of a batch read, transform and write."""
-
-    task: ArrowTask
-
-    def __call__(
-        self,
-        frame: DataFrame,
-        options: SinkOptions,
-        layout: Layout,
-        transaction: OpenTransaction,
-        service: ClaimService,
-    ) -> list[Report]:
-        task = self.task
-        plan = TaskPlan(
-            transaction=transaction,
-            settings=options.settings,
-            layout=layout,
-            door=service.door,
-            tasks=None,
-            keys_decide=False,
-            reached=points.reached,
-        )
-
-        def work(spans: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return write_rows(plan, task.rows(spans, layout))
-
-        found: list[Any] = map_in_arrow(frame, NAMES, work, REPORT).collect()
-        return [Report(*row) for row in found]

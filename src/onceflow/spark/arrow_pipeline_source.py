@@ -1,40 +1,43 @@
-"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, but of each batch only
-which records are to be read. Reading them is up to the tasks that write.
+"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, but its tasks do all there
+is to do with the records, and what Spark is given are their reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from onceflow.spark.arrow_pipeline_task import shared_out
-from onceflow.spark.offsets import OffsetSpan
+from onceflow.spark.arrow_pipeline_task import ArrowTask, shared_out
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.source import OnceflowSource, Spans, StreamReader
 from onceflow.spark.source_errors import InvalidOptions
+from onceflow.spark.writing import REPORT, Work
+from onceflow.spark.writing_note import pickled, unpickled
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGETS: Final = "targets"
 TASKS: Final = "tasks"
+
+
+_TYPES: Final = {"int": IntegerType(), "bigint": LongType()}
 SCHEMA: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("start", LongType()),
-        StructField("end", LongType()),
-    ]
+    [StructField(name, _TYPES[kind]) for name, kind in map(str.split, REPORT.split(","))]
 )
-NAMES: Final = SCHEMA.fieldNames()
+"""That of the reports; no Spark that could read its text is in the process that asks for it."""
 
 
 class SpansSource(OnceflowSource):
     """Takes the options of its parent, `targets` (how many partitions the sink has) and `tasks`
     (how many there may be in a batch)."""
+
+    work: ClassVar[bytes] = b""
+    """What tasks do, pickled once: Spark passes it from process to process, and not all of them
+    know what it is made of."""
 
     @classmethod
     def name(cls) -> str:
@@ -48,9 +51,8 @@ class SpansSource(OnceflowSource):
         raise InvalidOptions(["an Arrow pipeline is a stream"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        return SpansReader(
-            self._read_options(), int(self.options[TARGETS]), int(self.options[TASKS])
-        )
+        targets, tasks = int(self.options[TARGETS]), int(self.options[TASKS])
+        return SpansReader(self._read_options(), self.work, targets, tasks)
 
     def _read_options(self) -> SourceOptions:
         own = (TARGETS, TASKS)
@@ -60,8 +62,9 @@ class SpansSource(OnceflowSource):
 class SpansReader(StreamReader):
     """A stream of spans."""
 
-    def __init__(self, options: SourceOptions, targets: int, tasks: int) -> None:
+    def __init__(self, options: SourceOptions, work: bytes, targets: int, tasks: int) -> None:
         super().__init__(options)
+        self._work = work
         self._targets = targets
         self._tasks = tasks
 
@@ -70,10 +73,17 @@ class SpansReader(StreamReader):
         return [Spans(task) for task in shared_out(found, self._targets, self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+        work: Work
+        task: ArrowTask
+        work, task = unpickled(self._work)
+        return work.write_made(lambda layout: task.rows(partition.value or (), layout))
 
-        spans: tuple[OffsetSpan, ...] = partition.value or ()
-        columns = list(zip(*spans, strict=True)) or [(), (), (), ()]
-        types = (pa.string(), pa.int32(), pa.int64(), pa.int64())
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=NAMES)
+
+def spans_source(work: Work, task: ArrowTask) -> type[SpansSource]:
+    """The source for one pipeline; it goes to Spark by value."""
+
+    class Source(SpansSource):
+        pass
+
+    Source.work = pickled((work, task))
+    return Source

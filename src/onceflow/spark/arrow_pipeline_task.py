@@ -9,7 +9,7 @@ belong where its row is, unless the pipeline says `partition = "source"`.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,14 +51,12 @@ class ArrowTask:
     """Of the sink, as they were when the query was started."""
     dead_letters: str | None
 
-    def rows(self, spans: Iterator[pa.RecordBatch], layout: Layout) -> Iterator[pa.RecordBatch]:
+    def rows(self, spans: Iterable[OffsetSpan], layout: Layout) -> Iterator[pa.RecordBatch]:
         """What is to be written, with the number of its output partition in each row."""
         read = ReadTask(self.settings, READ, self.fail_on_data_loss)
-        for batch in spans:
-            for row in batch.to_pylist():
-                span = OffsetSpan(row["topic"], row["partition"], row["start"], row["end"])
-                for records in read.read([span]):
-                    yield from self._tried(records, span, layout)
+        for span in spans:
+            for records in read.read([span]):
+                yield from self._tried(records, span, layout)
 
     def _tried(
         self, records: pa.RecordBatch, span: OffsetSpan, layout: Layout

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from onceflow.errors import OnceflowError
-from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, RowRefused
+from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 
 LARGEST_LINE: Final = 4 << 20
 """Bytes; the ids of a million partitions fit."""
@@ -38,6 +38,8 @@ class Failure(NamedTuple):
     message: str
     is_final: bool
     """Trying again would not help."""
+    is_late: bool = False
+    """It was refused because another attempt came before, and says nothing of what happened."""
 
 
 class Owner(NamedTuple):
@@ -53,6 +55,8 @@ class Refusal(NamedTuple):
     message: str
     is_final: bool = False
     """Two tasks have rows for one partition: trying again would not help."""
+    is_late: bool = False
+    """Another attempt of the same task came before."""
 
 
 def _go_on() -> None:
@@ -94,7 +98,8 @@ class ClaimBook:
                 if owner != asker:
                     return Refusal(
                         f"attempt {owner.attempt} of task {owner.task} has claimed its partitions "
-                        f"in this epoch, attempt {asker.attempt} comes too late"
+                        f"in this epoch, attempt {asker.attempt} comes too late",
+                        is_late=True,
                     )
             self._owners.update(dict.fromkeys(targets, asker))
             return None
@@ -117,8 +122,9 @@ class ClaimBook:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
+        """In the order in which they were noted; late attempts, which follow from others, last."""
         with self._lock:
-            return tuple(self._failures)
+            return tuple(sorted(self._failures, key=lambda each: each.is_late))
 
 
 # --- the driver's side --------------------------------------------------------------------------
@@ -212,9 +218,14 @@ class ClaimService:
             refusal = self.book.claim(epoch, asker, targets)
             if refusal is None:
                 return {"granted": True}
-            return {"refused": refusal.message, "final": refusal.is_final}
+            return {
+                "refused": refusal.message,
+                "final": refusal.is_final,
+                "late": refusal.is_late,
+            }
         if asked["ask"] == "failed":
-            self.book.note(epoch, Failure(str(asked["message"]), bool(asked["final"])))
+            told = Failure(str(asked["message"]), bool(asked["final"]), bool(asked["late"]))
+            self.book.note(epoch, told)
             return {"noted": True}
         raise ValueError(asked["ask"])
 
@@ -241,10 +252,10 @@ class Door(NamedTuple):
         found = self._ask({"ask": "layout", "topics": list(topics)})
         return tuple((str(topic), int(count)) for topic, count in found["layout"])
 
-    def failed(self, epoch: Epoch, message: str, *, is_final: bool) -> None:
+    def failed(self, epoch: Epoch, failure: Failure) -> None:
         """Tells the driver why this attempt ends."""
-        told = {"ask": "failed", "epoch": epoch, "message": message[:4000], "final": is_final}
-        self._ask(told)
+        told = {"message": failure.message[:4000], "final": failure.is_final}
+        self._ask({"ask": "failed", "epoch": epoch, **told, "late": failure.is_late})
 
     def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
         line = json.dumps({**asked, "token": self.token}).encode() + b"\n"
@@ -268,5 +279,6 @@ class Door(NamedTuple):
             )
         answer: dict[str, Any] = json.loads(found)
         if "refused" in answer:
-            raise (RowRefused if answer.get("final") else AttemptRefused)(answer["refused"])
+            late = LaterAttempt if answer.get("late") else AttemptRefused
+            raise (RowRefused if answer.get("final") else late)(answer["refused"])
         return answer

@@ -45,8 +45,17 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
         "columnNameOfCorruptRecord": _CORRUPT,
     }
     parse = F.from_json if source.format is Format.JSON else F.from_csv
-    found = frame.withColumn(PARSED, parse(text, fields, options))
+    found = frame.withColumn(PARSED, parse(_once(text), fields, options))
     return found.withColumn(ERROR, _error(text, source.format, source.schema))
+
+
+def _once(text: Column) -> Column:
+    """The same, but Spark must not take it to be: it would copy what is made of it to wherever it
+    is used, and parse each value as often as there are rules and columns. Nothing is copied that
+    depends on the task."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.when(F.spark_partition_id() >= 0, text)
 
 
 def _with(frame: DataFrame, parsed: Column, error: Column) -> DataFrame:

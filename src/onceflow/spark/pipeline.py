@@ -18,21 +18,20 @@ Everything that is wrong is told at once, before Spark is started.
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from onceflow.spark.pipeline_errors import InvalidPipeline, MasterRefused
+from onceflow.spark.pipeline_broker import broker_beside
+from onceflow.spark.pipeline_errors import InvalidPipeline
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_file import load_plan
 from onceflow.spark.pipeline_plan import PipelinePlan, TransformKind
 from onceflow.spark.pipeline_reading import read_plan
 from onceflow.spark.session import (
     DEFAULT_MASTER,
-    is_local,
     is_local_path,
     make_session,
     require_spark,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from onceflow.broker.embedded import Broker
     from onceflow.spark.pipeline_running import RunningPipeline
     from onceflow.spark.pipeline_sink import PipelineSink
 
@@ -122,7 +120,7 @@ class Pipeline:
         with ExitStack() as cleanup:
             bootstrap, broker = self.plan.bootstrap, None
             if bootstrap is None:
-                broker = cleanup.enter_context(_broker_beside(self.plan, chosen))
+                broker = cleanup.enter_context(broker_beside(self.plan, chosen))
                 bootstrap = broker.bootstrap
             self._require_topics(bootstrap)
             session = spark or cleanup.enter_context(self._session(chosen))
@@ -193,28 +191,3 @@ class Pipeline:
         if plan.interval_ms is not None:
             return chosen.trigger(processingTime=f"{plan.interval_ms} milliseconds")
         return chosen
-
-
-@contextmanager
-def _broker_beside(plan: PipelinePlan, master: str) -> Iterator[Broker]:
-    """A broker in a process of its own, for as long as the pipeline runs."""
-    from onceflow.broker.embedded import Broker
-
-    if not is_local(master):
-        raise MasterRefused(
-            f"there is no source.bootstrap, and {master} is not this machine: a broker that is "
-            "started here can be reached from here only. Give the address of one that executors "
-            "reach"
-        )
-    settings = {"listen": "127.0.0.1:9092", **plan.broker}
-    data_dir = settings.pop("data.dir")
-    broker = Broker(settings, process=True, data_dir=data_dir)
-    # Ctrl-C in a terminal goes to all processes; the broker has to outlive the last batch.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        broker.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with ExitStack() as stack:
-        stack.callback(broker.stop)
-        yield broker

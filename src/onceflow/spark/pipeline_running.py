@@ -19,7 +19,7 @@ from onceflow.spark.pipeline_sink import PipelineSink, Written
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from onceflow.broker.embedded import Broker
+    from onceflow.spark.pipeline_broker import BrokerBeside
 
 _POLL_S: Final = 0.05
 
@@ -34,20 +34,23 @@ class RunningPipeline:
         base: Path,
         *,
         bootstrap: str,
-        broker: Broker | None,
+        broker: BrokerBeside | None,
         log_path: Path | None,
         cleanup: ExitStack,
     ) -> None:
         self.query = query
         self.bootstrap = bootstrap
         """The cluster; that of the broker beside it, if there is one."""
-        self._broker = broker
+        self.broker = broker
+        """None where others run the brokers."""
         self._log_path = log_path
         self._sink = sink
         self._base = base
         self._cleanup = cleanup
         self._reads = ReadCount()
         self._is_stopping = threading.Event()
+        if broker is not None:
+            broker.watch(lambda: sink.written.batches)
 
     @property
     def is_active(self) -> bool:
@@ -90,6 +93,8 @@ class RunningPipeline:
             if self._is_stopping.is_set() and self._is_between_batches():
                 self._end_query()
                 return True
+            if self.broker is not None and self.broker.failure is not None:
+                raise self.broker.failure
             if watch is not None:
                 watch()
             if deadline is not None and time.monotonic() >= deadline:
@@ -105,8 +110,8 @@ class RunningPipeline:
 
     def kill(self) -> None:
         """For a program that ends at once: nothing of it stays behind."""
-        if self._broker is not None:
-            self._broker.kill()
+        if self.broker is not None:
+            self.broker.kill()
 
     def _has_ended(self) -> bool:
         from pyspark.errors import StreamingQueryException

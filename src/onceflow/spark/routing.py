@@ -22,6 +22,8 @@ LARGEST_HASH: Final = 2**31 - 1
 TARGET: Final = "target"
 """The column that holds the number."""
 PORTION_BYTES: Final = 1 << 20
+_PLACING: Final = ("topic", "partition")
+"""Columns that say where a row goes, and are not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +74,31 @@ def murmur2_of(keys: Any) -> Any:
     return partitions_for_keys(keys, LARGEST_HASH + 1)
 
 
-def targets(layout: Layout, topics: Any, hashes: Any, partitions: Any | None) -> Any:
+def hashes_of(batch: pa.RecordBatch) -> Any:
+    """What decides where rows go that name no partition: the hash of the key, of a row without one
+    that of its value."""
+    import pyarrow.compute as pc
+
+    names = batch.schema.names
+    keys = murmur2_of(batch.column("key")) if "key" in names else None
+    if keys is not None and not keys.null_count:
+        return keys
+    values = pc.fill_null(murmur2_of(batch.column("value")), 0)
+    return values if keys is None else pc.coalesce(keys, values)
+
+
+def targets(layout: Layout, topics: Any | None, hashes: Any, partitions: Any | None) -> Any:
     """The number of each row: `hashes` are positive, `partitions` may be null; raises `RowRefused`
-    for a row without a topic. All topics must be in the layout."""
+    for a row without a topic. All topics must be in the layout; None: it has one, for all rows."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if topics.null_count:
-        raise RowRefused("a row has no topic: fill the column 'topic', or give one topic for all")
-    names = pa.array([topic for topic, _ in layout.topics], topics.type)
-    index = pc.index_in(topics, value_set=names).to_numpy(zero_copy_only=False)
-    counts = np.array([count for _, count in layout.topics], np.int64)[index]
-    bases = np.array(list(layout.bases().values()), np.int64)[index]
+    counts: Any = np.array([count for _, count in layout.topics], np.int64)
+    bases: Any = np.array(list(layout.bases().values()), np.int64)
+    if topics is not None:
+        index = _topic_numbers(layout, topics)
+        counts, bases = counts[index], bases[index]
     chosen = hashes.to_numpy(zero_copy_only=False).astype(np.int64) % counts
     if partitions is not None:
         named = partitions.is_valid().to_numpy(zero_copy_only=False)
@@ -94,6 +108,49 @@ def targets(layout: Layout, topics: Any, hashes: Any, partitions: Any | None) ->
     return pa.array(np.where(fits, bases + chosen, layout.outside).astype(np.int32))
 
 
+def with_targets(batch: pa.RecordBatch, numbers: Any) -> pa.RecordBatch:
+    """What is written of some rows, and the number of each."""
+    import pyarrow as pa
+
+    kept = [name for name in batch.schema.names if name not in _PLACING]
+    return pa.record_batch({**{name: batch.column(name) for name in kept}, TARGET: numbers})
+
+
+def placed_by_row(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with their targets: each goes where it says, else where its key belongs."""
+    topics, partitions = (_column(batch, name) for name in _PLACING)
+    return with_targets(batch, targets(layout, topics, hashes_of(batch), partitions))
+
+
+def placed_by_task(layout: Layout, batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
+    """Rows with their targets: each goes where it says, else to the partition with the number of
+    its task."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    topics, partitions = (_column(batch, name) for name in _PLACING)
+    own = pa.scalar(task, pa.int32())
+    rows = batch.num_rows
+    slots = pa.repeat(own, rows) if partitions is None else pc.fill_null(partitions, own)
+    unused = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return with_targets(batch, targets(layout, topics, unused, slots))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any | None:
+    return batch.column(name) if name in batch.schema.names else None
+
+
+def _topic_numbers(layout: Layout, topics: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if topics.null_count:
+        raise RowRefused("a row has no topic: fill the column 'topic', or give one topic for all")
+    names = pa.array([topic for topic, _ in layout.topics], topics.type)
+    found: Any = pc.index_in(topics, value_set=names)
+    return found.to_numpy(zero_copy_only=False)
+
+
 def unknown_topics(layout: Layout, topics: Any) -> list[str]:
     """Those that rows name and that the layout lacks."""
     known = layout.counts()
@@ -101,14 +158,17 @@ def unknown_topics(layout: Layout, topics: Any) -> list[str]:
     return sorted(topic for topic in found if topic is not None and topic not in known)
 
 
-def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def portions(
+    batches: Iterable[pa.RecordBatch], most: int = PORTION_BYTES
+) -> Iterator[pa.RecordBatch]:
     """The same rows in fewer, larger pieces: what a target gets of one is a record batch, and a
-    broker takes large ones more easily. Spark's own are small, as that is faster for Spark."""
+    broker takes large ones more easily. Spark's own are small, as that is faster for Spark. What is
+    almost as large as it should be stays as it is: joining copies."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         is_other = waiting and batch.schema != waiting[0].schema
-        if is_other or size >= PORTION_BYTES:
+        if is_other or size >= most * 3 // 4:
             yield from _as_one(waiting)
             waiting, size = [], 0
         waiting.append(batch)
@@ -129,24 +189,21 @@ def split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of each target, in the order in which they came."""
     import numpy as np
 
-    numbers = batch.column(TARGET).to_numpy(zero_copy_only=False)
-    if not len(numbers):
-        return
-    first = int(numbers[0])
-    if (numbers == first).all():
-        yield first, batch
-        return
+    numbers: Any = batch.column(TARGET).to_numpy(zero_copy_only=False)
+    if (numbers[1:] >= numbers[:-1]).all():
+        return runs(batch, numbers)
     # Small numbers are sorted several times as fast.
     is_small = int(numbers.max()) <= np.iinfo(np.uint16).max
-    order = np.argsort(numbers.astype(np.uint16) if is_small else numbers, kind="stable")
-    ordered = numbers[order]
-    rows = batch.take(_indices(order))
-    borders = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
+    order: Any = np.argsort(numbers.astype(np.uint16) if is_small else numbers, kind="stable")
+    return runs(batch.take(order), numbers[order])
+
+
+def runs(batch: pa.RecordBatch, numbers: Any) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each number; equal numbers are side by side."""
+    import numpy as np
+
+    if not len(numbers):
+        return
+    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
     for start, end in pairwise(borders):
-        yield int(ordered[start]), rows.slice(start, end - start)
-
-
-def _indices(order: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(order)
+        yield int(numbers[start]), batch.slice(start, end - start)

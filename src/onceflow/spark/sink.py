@@ -30,7 +30,7 @@ from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.ledger import Planned
 from onceflow.spark.offsets import by_topic
 from onceflow.spark.sink_errors import CommitUnclear, SinkRefused
-from onceflow.spark.sink_job import claim_service, run_job
+from onceflow.spark.sink_job import claim_service, reporting_in_plan, run_job
 from onceflow.spark.sink_options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
@@ -81,7 +81,7 @@ def write_stream(
     )
     says = _checked_cluster(options, reads=True)
     sink = StreamSink(df.sparkSession, options, forgets_after_ms=says.forgets_after_ms)
-    return df.writeStream.foreachBatch(sink)
+    return reporting_in_plan(df, options).writeStream.foreachBatch(sink)
 
 
 def write(

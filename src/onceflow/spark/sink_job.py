@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from onceflow.client.transfer import OpenTransaction
 from onceflow.spark import batch_run_points as points
-from onceflow.spark.claims import ClaimBook, ClaimService
+from onceflow.spark.claims import ClaimBook, ClaimService, Epoch, Failure
 from onceflow.spark.dead_letters import DEAD_LETTER, with_dead_letters
 from onceflow.spark.routing import Layout
-from onceflow.spark.routing_frame import (
-    Columns,
-    gathered,
-    literal,
-    map_in_arrow,
-    narrow,
-    routed,
-    written_names,
-)
+from onceflow.spark.routing_frame import Columns, literal, map_in_arrow, routed, selected
+from onceflow.spark.routing_packets import PACKED_NAMES, unpack
+from onceflow.spark.sink_job_crossing import prepare_next
+from onceflow.spark.sink_job_failures import first_cause
 from onceflow.spark.sink_options import SinkOptions
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import REPORT, Report, TaskPlan, write_rows
+from onceflow.spark.writing import REPORT, Report, Work
+from onceflow.spark.writing_note import Note, noted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
+
+
+TOKEN: Final = secrets.token_hex(16)
+"""Of the claims of this program: it is inside the function of tasks, and that is made before there
+is a service that they could ask."""
 
 
 def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> ClaimService:
@@ -40,7 +42,7 @@ def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> Cla
     else:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         bind = conf.get("spark.driver.bindAddress") or host
-    return ClaimService(book, host, bind, topics.meet)
+    return ClaimService(book, host, bind, topics.meet, TOKEN)
 
 
 def run_job(
@@ -50,39 +52,69 @@ def run_job(
     transaction: OpenTransaction,
     service: ClaimService,
 ) -> list[Report]:
-    """What the tasks of a batch report, when all have written."""
-    door, book = service.door, service.book
+    """What the tasks of a batch report, when all have written. `frame` may be one of reports
+    already, of `reporting_in_plan`."""
     known = None if options.asks_rows else layout
-    tasks = None if options.narrow else _tasks(frame, known)
-    names = set(frame.columns)
-    plan = TaskPlan(
+    if frame.columns == list(Report._fields):
+        reports = frame
+    elif options.narrow:
+        reports = _narrow_reports(frame, options)
+    else:
+        reports = _routed_reports(frame, options, _tasks(frame, known))
+    return collect_reports(reports, known, transaction, service)
+
+
+def reporting_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
+    """In narrow mode, a stream that writes its rows as a part of its own plan, and has their
+    reports as its rows; others as they are: they are written by a plan of each batch, whose shuffle
+    is never that of an earlier try."""
+    return _narrow_reports(frame, options) if options.narrow else frame
+
+
+def _narrow_reports(frame: DataFrame, options: SinkOptions) -> DataFrame:
+    keys_decide = "partition" not in frame.columns
+    work = Work(settings=options.settings, token=TOKEN, tasks=None, keys_decide=keys_decide)
+    rows, columns = written_frame(frame, options)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.write(batches)
+
+    return map_in_arrow(selected(rows, columns), list(columns), write, REPORT)
+
+
+def _routed_reports(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
+    work = Work(settings=options.settings, token=TOKEN, tasks=tasks, keys_decide=False)
+    rows, columns = written_frame(frame, options)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.pack(batches)
+
+    def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.write(unpack(packets))
+
+    packets = routed(selected(rows, columns), list(columns), pack, tasks)
+    return map_in_arrow(packets, PACKED_NAMES, write, REPORT)
+
+
+def collect_reports(
+    frame: DataFrame,
+    layout: Layout | None,
+    transaction: OpenTransaction,
+    service: ClaimService,
+) -> list[Report]:
+    """The rows of a frame of reports, whose tasks are told of the transaction. Its job is cancelled
+    as soon as one of its tasks has failed: Spark would try it again, and each time it would be
+    refused."""
+    context, book, door = frame.sparkSession.sparkContext, service.book, service.door
+    note = Note(
         transaction=transaction,
-        settings=options.settings,
-        layout=known,
-        door=door,
-        tasks=tasks,
-        keys_decide=options.narrow and "partition" not in names,
+        layout=layout,
+        host=door.host,
+        port=door.port,
         reached=points.reached,
     )
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return write_rows(plan, batches)
-
-    rows, columns = written_frame(frame, names, options)
-    if tasks is None:
-        placed = narrow(rows, columns, layout)
-    else:
-        placed = gathered(routed(rows, columns, known, door, plan.told), tasks)
-    reports = map_in_arrow(placed, written_names(columns), task, REPORT)
-    found: list[Any] = _collected(reports, book, transaction)
-    return [Report(*row) for row in found]
-
-
-def _collected(frame: DataFrame, book: ClaimBook, transaction: OpenTransaction) -> list[Any]:
-    """The rows of a frame whose job is cancelled as soon as one of its tasks has failed: Spark
-    would try it again, and each time it would be refused."""
-    context = frame.sparkSession.sparkContext
-    tag = f"onceflow-{transaction.producer_id}-{transaction.producer_epoch}-{uuid4().hex}"
+    epoch = note.epoch
+    tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
 
     def cancel() -> None:
         with suppress(Exception):  # it only saves time
@@ -91,17 +123,32 @@ def _collected(frame: DataFrame, book: ClaimBook, transaction: OpenTransaction) 
     book.give_up = cancel
     context.addJobTag(tag)
     try:
-        return frame.collect()
+        with noted(context, note):
+            found: list[Any] = frame.collect()
+    except Exception:
+        _note_first_cause(context, tag, book, epoch)
+        prepare_next(frame.sparkSession, ())
+        raise
     finally:
         context.removeJobTag(tag)
+    reports = [Report(*row) for row in found]
+    prepare_next(frame.sparkSession, reports)
+    return reports
 
 
-def written_frame(
-    frame: DataFrame, names: Set[str], options: SinkOptions
-) -> tuple[DataFrame, Columns]:
+def _note_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:
+    """When all that is known is that attempts came too late: what the first one ended with."""
+    failures = book.failures
+    if failures and all(each.is_late for each in failures):
+        cause = first_cause(context, tag)
+        if cause:
+            book.note(epoch, Failure(cause, is_final=False))
+
+
+def written_frame(frame: DataFrame, options: SinkOptions) -> tuple[DataFrame, Columns]:
     """A frame of all rows that are written, and over it the columns that count, in the types in
     which they are written."""
-    wanted = {"key", "value", "headers", "partition"} & names
+    wanted = {"key", "value", "headers", "partition"} & set(frame.columns)
     if options.asks_rows or options.dead_letter_topic is not None:
         wanted.add("topic")
     columns = {name: _written(name, options) for name in sorted(wanted)}

@@ -18,15 +18,19 @@ from onceflow.client.errors import BrokerError
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.transfer import Claim, OpenTransaction
 from onceflow.errors import OnceflowError, RecordError
-from onceflow.spark.claims import Door, Epoch, Owner
-from onceflow.spark.routing import Layout, portions, split
-from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, RowRefused
+from onceflow.spark.claims import Door, Epoch, Failure, Owner
+from onceflow.spark.routing import TARGET, Layout, placed_by_task, portions, split
+from onceflow.spark.routing_packets import pack
+from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
+from onceflow.spark.writing_note import Note, Reached, note_of_task
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REPORT: Final = "task int, attempt bigint, target int, rows bigint, last_sequence bigint"
+REPORT: Final = (
+    "task int, attempt bigint, target int, rows bigint, last_sequence bigint, size bigint"
+)
 ALL_ROWS: Final = -1
 """As a target: how many rows the task was given."""
 _HOPELESS: Final = frozenset(
@@ -41,8 +45,6 @@ _HOPELESS: Final = frozenset(
     }
 )
 """What a broker would say about the same rows again."""
-Reached = Callable[[str], None]
-"""Called at named points of a batch: see `batch_run_points`."""
 
 
 class Report(NamedTuple):
@@ -53,6 +55,8 @@ class Report(NamedTuple):
     target: int
     rows: int
     last_sequence: int
+    size: int = 0
+    """Of all rows, in bytes, where the target is `ALL_ROWS`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,8 @@ class Told:
             raise
         except OnceflowError as error:
             told = f"{type(error).__name__}: {error}"
-            door.failed(self.epoch, told, is_final=_is_final(error))
+            is_late = isinstance(error, LaterAttempt)
+            door.failed(self.epoch, Failure(told, _is_final(error), is_late))
             raise
 
 
@@ -101,6 +106,57 @@ class TaskPlan:
         return Told((self.transaction.producer_id, self.transaction.producer_epoch))
 
 
+MakeRows = Callable[[Layout], Iterator["pa.RecordBatch"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What the tasks of a query are given once: all but what its jobs are told (`Note`)."""
+
+    settings: ProducerSettings
+    token: str
+    """Of the claims."""
+    tasks: int | None
+    keys_decide: bool
+
+    def plan(self, note: Note) -> TaskPlan:
+        return TaskPlan(
+            transaction=note.transaction,
+            settings=self.settings,
+            layout=note.layout,
+            door=note.door(self.token),
+            tasks=self.tasks,
+            keys_decide=self.keys_decide,
+            reached=note.reached,
+        )
+
+    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What goes through the shuffle, so that the tasks behind it have their rows."""
+        note = note_of_task()
+        if note is None or self.tasks is None:
+            return
+        door, told = note.door(self.token), Told(note.epoch)
+        with told(door):
+            yield from pack(note.layout, door, note.epoch, self.tasks, batches)
+
+    def write_made(self, make: MakeRows) -> Iterator[pa.RecordBatch]:
+        """The reports of a task that writes the rows that it makes itself."""
+        note = note_of_task()
+        if note is None or note.layout is None:
+            return iter(())
+        return write_rows(self.plan(note), make(note.layout))
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The reports of a task that writes these rows. Where there is nothing to be written, they
+        are gone through all the same: what Spark computes for them may be state."""
+        note = note_of_task()
+        if note is None:
+            for _ in rows:
+                continue
+        else:
+            yield from write_rows(self.plan(note), rows)
+
+
 @cache
 def _warm() -> None:
     """Once in each process: what is loaded stays. The workers' daemon collects garbage after every
@@ -125,7 +181,7 @@ def write_rows(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         raise AttemptRefused("rows are written by tasks of Spark only")
     with plan.told(plan.door):
         if context.attemptNumber() > 0:
-            raise AttemptRefused(
+            raise LaterAttempt(
                 f"this is attempt {context.attemptNumber()} of task {context.partitionId()}, and "
                 "the first one may have written already; the whole batch is written again"
             )
@@ -142,12 +198,13 @@ def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list
     places = layout.places()
     plan.reached("before claim")
     rows_of = _Rows(plan, layout, me)
-    received = 0
+    received = size = 0
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
     with Writer(transaction, plan.settings) as writer:
         for batch in portions(batches):
             received += batch.num_rows
-            for target, rows in split(batch):
+            size += batch.nbytes
+            for target, rows in split(_placed(batch, layout, me)):
                 rows_of.check(target, rows)
                 writer.write(*places[target], rows)
             plan.reached("mid-write")
@@ -155,12 +212,18 @@ def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list
         plan.reached("after write")
     numbers = {place: target for target, place in enumerate(places)}
     return [
-        Report(me.task, me.attempt, ALL_ROWS, received, -1),
+        Report(me.task, me.attempt, ALL_ROWS, received, -1, size),
         *(
             Report(me.task, me.attempt, numbers[each.partition], each.records, each.last_sequence)
             for each in written
         ),
     ]
+
+
+def _placed(batch: pa.RecordBatch, layout: Layout, me: Owner) -> pa.RecordBatch:
+    """In narrow mode nobody has said yet where rows go."""
+    is_placed = TARGET in batch.schema.names
+    return batch if is_placed else placed_by_task(layout, batch, me.task)
 
 
 class _Rows:
@@ -230,7 +293,7 @@ class _Rows:
 def _as_batch(reports: list[Report]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    types = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64())
+    types = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
     columns = zip(*reports, strict=True)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=list(Report._fields))

@@ -1,0 +1,30 @@
+"""What `onceflow.spark` offers by name, and that naming it is all that it costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import onceflow.spark
+from onceflow.spark import Pipeline, pipeline, sink, starting_offsets, write, write_stream
+
+
+def test_what_is_used_most_is_there_by_name() -> None:
+    assert Pipeline is pipeline.Pipeline
+    assert (write, write_stream) == (sink.write, sink.write_stream)
+    assert starting_offsets is sink.starting_offsets
+    assert set(onceflow.spark.__all__) == {"Pipeline", "starting_offsets", "write", "write_stream"}
+
+
+def test_there_is_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'write_streem'"):
+        getattr(onceflow.spark, "write_streem")  # noqa: B009  # a name that mypy knows is wrong
+
+
+@pytest.mark.parametrize("names", ["onceflow.spark", "onceflow.spark, onceflow.spark.sink"])
+def test_importing_it_imports_no_spark(names: str) -> None:
+    code = f"import {names}, sys; print('pyspark' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"

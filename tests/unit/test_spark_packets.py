@@ -1,0 +1,99 @@
+"""Rows that go through a shuffle as bytes come out as they went in, however Spark cuts them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onceflow.records.murmur2 import partition_for_key
+from onceflow.spark.claims import Door
+from onceflow.spark.routing import Layout, split
+from onceflow.spark.routing_packets import PACKED_NAMES, PART_BYTES, PacketsBroken, pack, unpack
+from onceflow.spark.sink_job_crossing import MOST_ROWS, PIECE_BYTES, crossing, rows_of_piece
+from onceflow.spark.writing import ALL_ROWS, Report
+
+DOOR = Door("nowhere", 1, "")
+EPOCH = (1, 0)
+PARTITIONS = 7
+LAYOUT = Layout((("out", PARTITIONS),))
+
+
+def packed(keys: list[bytes], tasks: int, value: bytes = b"") -> pa.Table:
+    """All that one task before the shuffle gives to Spark."""
+    values = [b"%d %s" % (number, value) for number in range(len(keys))]
+    rows = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(values)})
+    return pa.Table.from_batches(pack(LAYOUT, DOOR, EPOCH, tasks, [rows]))
+
+
+def of_way(parts: pa.Table, way: int, at_once: int) -> list[pa.RecordBatch]:
+    """What the shuffle brings to one task, in batches of so many values."""
+    mine = [number for number, each in enumerate(parts["way"].to_pylist()) if each == way]
+    return parts.take(pa.array(mine, pa.int64())).combine_chunks().to_batches(max_chunksize=at_once)
+
+
+@settings(deadline=None)  # the first call loads what is compiled
+@given(
+    st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.sampled_from([1, 2, 3, 1000]),
+    st.sampled_from([0, 300, 3 * PART_BYTES]),
+)
+def test_every_row_comes_to_its_task_in_order(
+    keys: list[bytes], tasks: int, at_once: int, size: int
+) -> None:
+    parts = packed(keys, tasks, b"x" * size)
+    assert tuple(parts.column_names) == PACKED_NAMES
+    found: dict[int, list[int]] = {}
+    for way in range(tasks):
+        for batch in unpack(of_way(parts, way, at_once)):
+            for target, rows in split(batch):
+                assert target % tasks == way
+                values: list[Any] = rows.column("value").to_pylist()
+                numbers = [int(each.split()[0]) for each in values]
+                found.setdefault(target, []).extend(numbers)
+    wanted: dict[int, list[int]] = {}
+    for number, key in enumerate(keys):
+        wanted.setdefault(partition_for_key(key, PARTITIONS), []).append(number)
+    assert found == wanted
+
+
+def test_no_value_is_large() -> None:
+    parts = packed([b"a"] * 50, 1, b"x" * PART_BYTES)
+    assert parts.num_rows > 50
+    values: list[Any] = parts["part"].to_pylist()
+    assert max(map(len, values)) == PART_BYTES
+
+
+@pytest.mark.parametrize("kept", [slice(None, None, -1), slice(1, None), slice(None, -1)])
+def test_parts_that_are_missing_or_out_of_order_are_refused(kept: slice) -> None:
+    parts = of_way(packed([b"a"] * 50, 1, b"x" * PART_BYTES), 0, 1)
+    with pytest.raises(PacketsBroken):
+        list(unpack(parts[kept]))
+
+
+# --- how rows cross to Python -------------------------------------------------------------------
+
+
+def report(rows: int, size: int) -> Report:
+    return Report(0, 1, ALL_ROWS, rows, -1, size)
+
+
+def test_pieces_are_held_to_rows_once_their_size_is_known() -> None:
+    assert rows_of_piece([]) is None
+    assert rows_of_piece([report(0, 0)]) is None
+    assert (
+        rows_of_piece([report(500, 500 * 1024), Report(0, 1, 3, 500, 499)]) == PIECE_BYTES // 1024
+    )
+    assert rows_of_piece([report(10, 10)]) == MOST_ROWS
+    assert rows_of_piece([report(2, 10 * PIECE_BYTES)]) == 1
+
+
+def test_without_reports_bytes_count() -> None:
+    bytes_name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    assert crossing(None)[bytes_name] == str(PIECE_BYTES)
+    assert crossing(250)[bytes_name] == str(2**31 - 1)
+    assert crossing(250)["spark.sql.execution.arrow.maxRecordsPerBatch"] == "250"

@@ -177,6 +177,7 @@ async def in_transactions(admin: Admin, names: Names, transcript: Transcript) ->
             offsets = {place: records[-1].offset + 1}
             await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
             if attempt == 0:
+                await producer.flush()  # else what was not sent yet never is
                 await producer.abort_transaction()
                 transcript.note("aborted", await consumer.committed())
             else:

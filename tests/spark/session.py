@@ -27,7 +27,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     # The second half of the compiler and a collector with threads pay off after minutes only.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
+    # All tests share one JVM, and what their queries leave behind fills the usual gigabyte.
+    "spark.driver.memory": "3g",
     "spark.log.level": "ERROR",
     # Workers are forked off a process that has loaded what they need.
     "spark.python.daemon.module": "onceflow.spark.daemon",

@@ -33,13 +33,13 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
     try:
         log = directory / "master"
         listens = ["--host", HOST, "--port", "0", "--webui-port", "0"]
-        running.append(_start(directory, log, "master.Master", listens))
+        running.append(_start(log, "master.Master", listens))
         (master,) = _await(log, _MASTER, 1)
         for number in range(WORKERS):
             own = directory / f"work-{number}"
             has = ["--cores", "1", "--memory", "1g", "--work-dir", str(own)]
             given = [*listens, *has, master]
-            running.append(_start(directory, directory / own.name[5:], "worker.Worker", given))
+            running.append(_start(directory / own.name[5:], "worker.Worker", given))
         _await(log, re.compile(f"({_REGISTERED})"), WORKERS)
         yield master
     finally:
@@ -49,10 +49,10 @@ def standalone_cluster(directory: Path) -> Iterator[str]:
             process.wait()
 
 
-def _start(directory: Path, log: Path, what: str, given: list[str]) -> subprocess.Popen[bytes]:
+def _start(log: Path, what: str, given: list[str]) -> subprocess.Popen[bytes]:
     environment = {
         **os.environ,
-        **spark_environment(directory),
+        **spark_environment(),
         "SPARK_DAEMON_JAVA_OPTS": _QUICK,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_NO_DAEMONIZE": "1",

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onceflow.spark.session import ON_ONE_MACHINE
+from onceflow.spark.session_home import spark_home, with_archive
 from tools.java import find_java
 from tools.spark_jars import ensure_spark_jars
 
@@ -29,6 +31,8 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     # All tests share one JVM, and what their queries leave behind fills the usual gigabyte.
     "spark.driver.memory": "3g",
+    # A test loses shuffle files; the rest of the tests would have ten minutes from then on.
+    "spark.executor.heartbeat.maxFailures": ON_ONE_MACHINE["spark.executor.heartbeat.maxFailures"],
     "spark.log.level": "ERROR",
     # Workers are forked off a process that has loaded what they need.
     "spark.python.daemon.module": "onceflow.spark.daemon",
@@ -54,28 +58,17 @@ def require_spark() -> Path:
     return java
 
 
-def spark_environment(scratch: Path) -> dict[str, str]:
+def spark_environment() -> dict[str, str]:
     """What has to be in the environment of a process that starts Spark."""
-    java = require_spark()
+    java_home = require_spark().resolve().parents[1]
+    home = spark_home(os.environ, java_home)
     return {
-        "JAVA_HOME": str(java.resolve().parents[1]),
+        "JAVA_HOME": str(java_home),
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": str(_spark_home(scratch)),
+        "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": with_archive("", home),
     }
-
-
-def _spark_home(scratch: Path) -> Path:
-    """Spark without its `pyspark.zip`: workers would import from that, and compile what they
-    import anew at every start."""
-    import pyspark
-
-    home, installed = scratch / "spark-home", Path(pyspark.__file__).parent
-    home.mkdir(exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        if not (home / name).exists():
-            (home / name).symlink_to(installed / name)
-    return home
 
 
 @contextmanager
@@ -83,7 +76,7 @@ def spark_session(
     scratch: Path, *, master: str = MASTER, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """The one Spark of this process; `settings` come on top of `SETTINGS`."""
-    os.environ.update(spark_environment(scratch))
+    os.environ.update(spark_environment())
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName("onceflow-tests")

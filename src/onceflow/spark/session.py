@@ -6,12 +6,9 @@ executors are one machine are left out elsewhere.
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -19,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from onceflow.spark.pipeline_errors import SparkMissing
+from onceflow.spark.session_home import prepare
 from onceflow.spark.session_java import find_java_home
 
 if TYPE_CHECKING:
@@ -41,6 +39,9 @@ ALWAYS: Final[Mapping[str, str]] = {
 ON_ONE_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # Where a shuffle file was lost, Spark forgets its own blocks, cannot make itself known again,
+    # and would end after so many heartbeats in vain; the query has gone on long before.
+    "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.shuffle.compress": "false",
     "spark.ui.enabled": "false",
@@ -86,11 +87,12 @@ def make_session(
     """Starts Spark; raises `SparkMissing` when there is no pyspark or no Java. What it prints goes
     to the log, now and later."""
     require_spark()
-    os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
+    java_home = find_java_home(os.environ)
+    os.environ["JAVA_HOME"] = str(java_home)
     if is_local(master):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_HOME", str(_spark_home()))
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        prepare(os.environ, java_home)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -102,19 +104,6 @@ def make_session(
             return builder.getOrCreate()
     except PySparkException as error:
         raise SparkMissing(f"Spark did not start: {_last_line(log_path, error)}") from error
-
-
-def _spark_home() -> Path:
-    """Spark without its `pyspark.zip`: workers would import from that, and compile what they import
-    anew at every start."""
-    import pyspark
-
-    installed = Path(pyspark.__file__).parent
-    home = Path(tempfile.mkdtemp(prefix="onceflow-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
-    for name in ("bin", "jars", "sbin"):
-        (home / name).symlink_to(installed / name)
-    return home
 
 
 @contextmanager

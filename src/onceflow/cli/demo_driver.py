@@ -108,7 +108,9 @@ class Driver:
 
 def _environment(scratch: str) -> dict[str, str]:
     """Who is killed tidies nothing up: all that is temporary is put where the demo removes it."""
-    java = f"{_QUICK} -Djava.io.tmpdir={scratch}" if len(scratch) <= _LONGEST else _QUICK
+    java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_QUICK}".strip()
+    if len(scratch) <= _LONGEST:
+        java = f"{java} -Djava.io.tmpdir={scratch}"
     return {"TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch, "SPARK_SUBMIT_OPTS": java}
 
 

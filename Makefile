@@ -56,7 +56,9 @@ bench: setup-spark
 	$(VENV)/python -m bench.broker
 	$(VENV)/python -m bench.transactions
 	$(VENV)/python -m bench.client
+	$(VENV)/python -m bench.session
 	$(VENV)/python -m bench.spark
+	$(VENV)/python -m bench.flink
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign
@@ -66,6 +68,7 @@ crash: setup
 kill: setup-spark
 	$(VENV)/python -m tests.kill.campaign --kills 100
 	$(VENV)/python -m tests.kill.client_campaign --kills 20
+	$(VENV)/python -m tests.kill.session_campaign --kills 200
 	$(VENV)/python -m tests.kill.spark_campaign --kills 100
 
 # Universal locks: one file for all supported versions of Python.
@@ -75,6 +78,7 @@ lock: setup
 	$(LOCK) --upgrade --extra dev --extra console pyproject.toml -o requirements.lock
 	$(LOCK) --upgrade --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	$(LOCK) --upgrade requirements-java.in -o requirements-java.lock
+	$(LOCK) --upgrade requirements-flink.in -o requirements-flink.lock
 
 clean:
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache bench/results

@@ -15,13 +15,12 @@ import os
 import shutil
 import sys
 import time
-from contextlib import suppress
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.broker_targets import CLOCK_TICKS, descendants
+from bench.cpu_time import cpu_seconds
 from bench.load_spark_queries import QUERIES, Job
 from onceflow.spark.session import make_session, session_settings
 from tools.spark_jars import ensure_spark_jars
@@ -34,22 +33,6 @@ CORES: Final = 2
 MASTER: Final = f"local[{CORES}]"
 POLL_S: Final = 0.02
 PROGRESS_KEPT: Final = 1000
-
-
-def cpu_seconds() -> float:
-    """Of this process and all that it has started, those that have ended included."""
-    ticks = 0
-    for pid in (os.getpid(), *_below()):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / CLOCK_TICKS
-
-
-def _below() -> list[int]:
-    while True:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            return descendants(os.getpid())
 
 
 def start_session(directory: Path) -> SparkSession:

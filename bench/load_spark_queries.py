@@ -120,6 +120,26 @@ def arrow(session: SparkSession, job: Job) -> StreamingQuery:
     def same(table: pa.Table) -> pa.Table:
         return table
 
+    return _arrow_pipeline(session, job, same)
+
+
+def upper(session: SparkSession, job: Job) -> StreamingQuery:
+    """The same, with a function that does something: all letters become upper-case."""
+
+    def upper_case(table: pa.Table) -> pa.Table:
+        import pyarrow.compute as pc
+        from pyarrow import binary, string
+
+        at = table.schema.get_field_index("value")
+        letters = pc.ascii_upper(table.column(at).cast(string()))
+        return table.set_column(at, "value", letters.cast(binary()))
+
+    return _arrow_pipeline(session, job, upper_case)
+
+
+def _arrow_pipeline(
+    session: SparkSession, job: Job, function: Callable[[pa.Table], pa.Table]
+) -> StreamingQuery:
     pipeline = Pipeline(
         name=job.name,
         checkpoint=job.checkpoint,
@@ -130,7 +150,7 @@ def arrow(session: SparkSession, job: Job) -> StreamingQuery:
             "format": "raw",
             "options": {"maxOffsetsPerTrigger": job.rows_a_batch},
         },
-        transform={"arrow": same},
+        transform={"arrow": function},
         sink={"topic": job.sink, "format": "raw", "key": "_key"},
     )
     return pipeline.start(session, once=True).query
@@ -142,4 +162,5 @@ QUERIES: Final[dict[str, Callable[[SparkSession, Job], StreamingQuery]]] = {
     "narrow": narrow,
     "key": by_key,
     "arrow": arrow,
+    "upper": upper,
 }

@@ -4,19 +4,20 @@
 
 Prints one line of JSON. Keys are the numbers of the records, in eight bytes, and every record is
 where Kafka's own hash of its key belongs.
-- `fill`: writes so many records.
-- `count`: reads all that is committed, and ends with an error unless every number is there, once.
+- `fill`: writes so many records, whose values are text with lower-case letters.
+- `count`: reads all that is committed, and ends with an error unless every number is there, once,
+  and the letters of all values are of the case that they should be of.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
 from itertools import cycle
+from secrets import token_hex
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -33,6 +34,7 @@ from bench.load_librdkafka import (
 KEY_BYTES: Final = 8
 DIFFERENT_VALUES: Final = 100
 WAIT_SECONDS: Final = 0.1
+CASES: Final = {"lower": bytes.islower, "upper": bytes.isupper}
 
 Numbers = dict[str, int]
 
@@ -53,7 +55,9 @@ def fill(arguments: argparse.Namespace) -> Numbers:
             "delivery.report.only.error": True,
         },
     )
-    values = cycle([os.urandom(arguments.record_bytes) for _ in range(DIFFERENT_VALUES)])
+    values = cycle(
+        [token_hex(arguments.record_bytes // 2).encode() for _ in range(DIFFERENT_VALUES)]
+    )
     for number, value in zip(range(arguments.records), values, strict=False):
         key = number.to_bytes(KEY_BYTES, "big")
         while True:
@@ -83,7 +87,8 @@ def count(arguments: argparse.Namespace) -> Numbers:
     )
     left = set(range(arguments.partitions))
     consumer.assign([TopicPartition(arguments.topic, number, 0) for number in left])
-    records, keys = 0, set[bytes | None]()
+    is_right = CASES[arguments.letters]
+    records, changed, keys = 0, 0, set[bytes | None]()
     deadline = time.monotonic() + GIVE_UP_SECONDS
     while left:
         # It waits until there are so many, or time is up.
@@ -96,6 +101,7 @@ def count(arguments: argparse.Namespace) -> Numbers:
             if (error := message.error()) is None:
                 keys.add(message.key())
                 records += 1
+                changed += not is_right(message.value() or b"")
             elif error.code() == KafkaError._PARTITION_EOF:
                 left.discard(message.partition() or 0)
             else:
@@ -106,6 +112,8 @@ def count(arguments: argparse.Namespace) -> Numbers:
             f"{arguments.topic} has {records} records of {len(keys)} different keys, "
             f"and should have {arguments.records}"
         )
+    if changed:
+        raise LoadError(f"{arguments.topic} has {changed} values not in {arguments.letters} case")
     return {"records": records}
 
 
@@ -120,6 +128,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--record-bytes", type=int, default=100)
+    parser.add_argument("--letters", choices=CASES, default="lower")
     arguments = parser.parse_args()
     try:
         print(json.dumps(LOADS[arguments.load](arguments)))

@@ -10,17 +10,10 @@ every run has written is read back: each record, once.
 
 from __future__ import annotations
 
-import atexit
-import json
 import statistics
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -28,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 
 from bench.broker_targets import BenchError, Target
 from bench.load_spark_topics import KEY_BYTES
-from bench.turn import LOAD_SECONDS_MAX, Measure, Values, create_topic, python_load, spending
+from bench.spark_sessions import Session, fresh_session, warm_session
+from bench.turn import LOAD_SECONDS_MAX, Measure, S, Values, create_topic, python_load, spending
 from bench.turn import Turn as AnyTurn
 
 PARTITIONS: Final = {"warm": 4, "wide": 20, "fresh": 4}
@@ -50,7 +44,6 @@ SETTLE: Final = 3
 """Small batches that do not count, besides the first."""
 SCALED: Final = {10: 20, 1000: 12, 100_000: 6, 1_000_000: 3}
 """How many batches of how many rows."""
-ANSWER_SECONDS_MAX: Final = 600.0
 US: Final = 1e6
 MS: Final = 1e3
 
@@ -84,96 +77,6 @@ QUICK: Final = Scale(
 Turn: TypeAlias = AnyTurn[Scale]
 
 
-# --- sessions -----------------------------------------------------------------------------------
-
-
-class Session:
-    """A process that runs queries."""
-
-    def __init__(self, parent: Path) -> None:
-        self._directory = TemporaryDirectory(prefix="bench-spark-", dir=parent)
-        self._log = Path(self._directory.name) / "errors"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "bench.load_spark", "--directory", self._directory.name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        self._answer()
-
-    def run(self, **asked: object) -> Any:
-        """Raises `BenchError`; then it is of no more use."""
-        if self._process.stdin is None:
-            raise BenchError("the session has no input")
-        with suppress(BrokenPipeError):  # told by what follows
-            print(json.dumps(asked), file=self._process.stdin, flush=True)
-        answer = self._answer()
-        if "error" in answer:
-            raise BenchError(f"{asked['query']}: {answer['error']}")
-        return answer
-
-    def _answer(self) -> Any:
-        if self._process.stdout is None:
-            raise BenchError("the session has no output")
-        timer = threading.Timer(ANSWER_SECONDS_MAX, self._process.kill)
-        timer.start()
-        try:
-            line = self._process.stdout.readline()
-        finally:
-            timer.cancel()
-        if not line:
-            status = self._process.wait()
-            said = self._log.read_text(encoding="utf-8", errors="replace")[-2000:].strip()
-            raise BenchError(f"a Spark session ended with status {status}: {said}")
-        return json.loads(line)
-
-    def close(self) -> None:
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(LOAD_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._directory.cleanup()
-
-
-_sessions: dict[str, Session] = {}
-"""The warm ones, by engine."""
-
-
-def close_sessions() -> None:
-    while _sessions:
-        _sessions.popitem()[1].close()
-
-
-atexit.register(close_sessions)
-
-
-@contextmanager
-def warm_session(turn: Turn, query: str) -> Iterator[Session]:
-    """That of the query's engine; one in which something has failed is not used again."""
-    engine = ENGINES[query]
-    session = _sessions.pop(engine, None) or Session(turn.scratch.parent)
-    try:
-        yield session
-    except BaseException:
-        session.close()
-        raise
-    _sessions[engine] = session
-
-
-@contextmanager
-def fresh_session(turn: Turn, _query: str) -> Iterator[Session]:
-    session = Session(turn.scratch.parent)
-    try:
-        yield session
-    finally:
-        session.close()
-
-
 # --- one run ------------------------------------------------------------------------------------
 
 
@@ -200,7 +103,7 @@ class Cost(NamedTuple):
     """After the first."""
 
 
-def filled(turn: Turn, size: str, partitions: int, rows: int) -> Input:
+def filled(turn: AnyTurn[S], size: str, partitions: int, rows: int) -> Input:
     """Made when it is first asked for."""
     topic = f"in-{size}-{partitions}-{rows}"
     found = Input(topic, partitions, rows, SIZES[size])
@@ -210,7 +113,12 @@ def filled(turn: Turn, size: str, partitions: int, rows: int) -> Input:
     return found
 
 
-def _topics(turn: Turn, load: str, topic: str, like: Input) -> None:
+def count(turn: AnyTurn[S], topic: str, like: Input, letters: str = "lower") -> None:
+    """Raises `BenchError` unless each record is there, once."""
+    _topics(turn, "count", topic, like, letters=letters)
+
+
+def _topics(turn: AnyTurn[S], load: str, topic: str, like: Input, **options: object) -> None:
     python_load(
         turn,
         "load_spark_topics",
@@ -219,6 +127,7 @@ def _topics(turn: Turn, load: str, topic: str, like: Input) -> None:
         partitions=like.partitions,
         records=like.rows,
         record_bytes=like.record_bytes,
+        **options,
     )
 
 
@@ -227,7 +136,7 @@ def _admin(target: Target) -> AdminClient:
 
 
 @contextmanager
-def passing_topic(turn: Turn, partitions: int) -> Iterator[str]:
+def passing_topic(turn: AnyTurn[S], partitions: int) -> Iterator[str]:
     """There while the block runs: gigabytes that nobody needs any more would fill the disk."""
     topic = f"out-{uuid4().hex}"
     create_topic(turn.target, topic, partitions)
@@ -250,7 +159,7 @@ def cost(turn: Turn, session: Session, query: str, read: Input, each: int) -> Co
                 sink=topic,
                 rows_a_batch=each,
             )
-        _topics(turn, "count", topic, read)
+        count(turn, topic, read)
     return _cost(numbers, read, each, spent.seconds)
 
 
@@ -303,7 +212,7 @@ def there_and_back(turn: Turn, queries: Sequence[str], read: Input, rows: int) -
     found: dict[str, list[Cost]] = {query: [] for query in queries}
     back = reversed(queries) if turn.scale.comes_back else ()
     for query in (*queries, *back):
-        with warm_session(turn, query) as session:
+        with warm_session(ENGINES[query], turn.scratch.parent) as session:
             found[query].append(cost(turn, session, query, read, rows))
     return {query: mean(costs) for query, costs in found.items()}
 
@@ -330,7 +239,7 @@ def warm(turn: Turn, kind: str, size: str) -> Values:
     costs = there_and_back(turn, COMPARED, read, rows_a_batch(read))
     if kind == "warm":
         # Once is enough: it takes ten times as long as the others.
-        with warm_session(turn, "foreach") as session:
+        with warm_session(ENGINES["foreach"], turn.scratch.parent) as session:
             costs["foreach"] = cost(turn, session, "foreach", read, rows_a_batch(read))
     return compared(f"{kind}-{size}", costs)
 
@@ -341,7 +250,7 @@ def fresh(turn: Turn, size: str) -> Values:
     read = filled(turn, size, PARTITIONS["fresh"], rows)
     costs = {}
     for query in FRESH if turn.round % 2 == 0 else reversed(FRESH):
-        with fresh_session(turn, query) as session:
+        with fresh_session(turn.scratch.parent) as session:
             costs[query] = cost(turn, session, query, read, rows_a_batch(read))
     return compared(f"fresh-{size}", costs)
 
@@ -368,7 +277,7 @@ def scaling(turn: Turn) -> Values:
     for rows, batches in SCALED.items():
         if rows <= turn.scale.most_scaled:
             read = filled(turn, "100", PARTITIONS["warm"], rows * batches)
-            with warm_session(turn, "narrow") as session:
+            with warm_session(ENGINES["narrow"], turn.scratch.parent) as session:
                 found = cost(turn, session, "narrow", read, rows_a_batch(read, batches))
             values[f"scale-{rows}-ms"] = statistics.median(found.batch_ms)
     least, large = values["scale-10-ms"], values["scale-100000-ms"]

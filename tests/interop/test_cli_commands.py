@@ -211,13 +211,88 @@ def test_a_group_in_use_is_shown_and_left_alone(cli: Cli) -> None:
         for command in (
             ("groups", "delete", group),
             ("groups", "reset-offsets", group, "--topic", topic, "--to", "latest", "--execute"),
-            ("consume", topic, "-e", "--group", group),
+            ("consume", topic, "-e", "--group", group, "--partition", "0"),
         ):
             error = cli.refused(*command)
             assert error["type"] == "GroupNotEmpty"
             assert f"'{group}' has members" in error["message"]
     finally:
         consumer.close()
+
+
+def test_members_share_a_topic_and_one_takes_over(cli: Cli) -> None:
+    topic, group = cli.names("jobs"), cli.names("workers")
+    cli.text("topics", "create", topic, "-p", "2")
+    for partition in (0, 1):
+        cli.produce(topic, b"%d\n" % partition, "-p", str(partition))
+    chosen = ("--set", "heartbeat.interval.ms=300")
+    readers = [cli.start("consume", topic, "--group", group, *chosen) for _ in range(2)]
+    try:
+        eventually(lambda: shares(cli, group), lambda found: found == [1, 1])
+        stopped, goes_on = readers
+        stopped.send_signal(signal.SIGINT)
+        first, errors = stopped.communicate(timeout=SECONDS)
+        assert (stopped.returncode, errors) == (130, b"")
+        eventually(lambda: shares(cli, group), lambda found: found == [2])
+        for partition in (0, 1):
+            cli.produce(topic, b"%d again\n" % partition, "-p", str(partition))
+        eventually(lambda: committed(cli, group), lambda found: found == [2, 2])
+        goes_on.send_signal(signal.SIGINT)
+        second, errors = goes_on.communicate(timeout=SECONDS)
+        assert (goes_on.returncode, errors) == (130, b"")
+    finally:
+        for reader in readers:
+            reader.kill()
+            reader.wait()
+    lines = (first + second).splitlines()
+    assert sorted(lines) == [b"0", b"0 again", b"1", b"1 again"]
+
+
+def shares(cli: Cli, group: str) -> list[int]:
+    """How many partitions each member has."""
+    done = cli.run("groups", "describe", group, "--json")
+    if done.status:
+        return []
+    (found,) = json.loads(done.output)
+    return sorted(len(each["partitions"]) for each in found["members"])
+
+
+def committed(cli: Cli, group: str) -> list[int]:
+    (found,) = cli.json("groups", "describe", group)
+    return [each["committed"] for each in found["offsets"]]
+
+
+def held_back(cli: Cli, group: str) -> int:
+    (found,) = cli.json("groups", "describe", group)
+    held: int = found["offsets"][0]["held_back"]
+    return held
+
+
+def test_lag_is_in_records_and_what_is_open_is_told_apart(cli: Cli) -> None:
+    topic, group = cli.names("lag"), cli.names("group")
+    cli.text("topics", "create", topic)
+    cli.produce(topic, b"1\n2\n3\n", "-t", cli.names("id"))
+    # A commit is answered before its markers are written.
+    eventually(lambda: cli.text("consume", topic, "-e"), lambda text: text == "1\n2\n3\n")
+    assert cli.text("consume", topic, "-e", "--group", group, "--max", "1") == "1\n"
+    (found,) = cli.json("groups", "describe", group)
+    (offset,) = found["offsets"]
+    assert (offset["committed"], offset["latest"]) == (1, 4)
+    assert (offset["lag"], offset["lag_is_exact"], offset["held_back"]) == (2, True, 0)
+    writer = Producer({"bootstrap.servers": cli.bootstrap, "transactional.id": cli.names("open")})
+    writer.init_transactions(SECONDS)
+    writer.begin_transaction()
+    writer.produce(topic, b"hidden")
+    writer.flush(SECONDS)
+    (found,) = cli.json("groups", "describe", group)
+    assert [found["offsets"][0][name] for name in ("lag", "held_back")] == [2, 1]
+    assert "lag 2" in cli.text("groups", "describe", group)
+    writer.abort_transaction(SECONDS)
+    eventually(lambda: held_back(cli, group), lambda found: found == 0)
+    # Behind the last record are a marker, an aborted record and its marker: nothing to read.
+    assert cli.text("consume", topic, "-e", "--group", group) == "2\n3\n"
+    (found,) = cli.json("groups", "describe", group)
+    assert [found["offsets"][0][name] for name in ("committed", "lag")] == [6, 0]
 
 
 def test_a_person_types_follows_and_stops(cli: Cli) -> None:

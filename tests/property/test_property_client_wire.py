@@ -154,6 +154,7 @@ def test_fetch_answers_are_read_as_the_library_writes_them(version: int) -> None
     def check(answer: Any) -> None:
         found = read_fetch(version, memoryview(their_bytes(answer)))
         assert found.error == (answer.error_code.value if version >= 7 else 0)
+        assert found.throttle_ms == answer.throttle_time // timedelta(milliseconds=1)
         assert found.partitions == [
             fetched(topic.topic, each) for topic in answer.responses for each in topic.partitions
         ]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.client import sender
+from onceflow.client import sender, troubles
 from onceflow.client.accumulator import Accumulator
 from onceflow.client.batches import UNKNOWN_OFFSET, Batch, Delivered
 from onceflow.client.errors import BrokerError, ClientError
@@ -116,7 +116,8 @@ def lost_taken_for_delivered(patch: pytest.MonkeyPatch) -> None:
 
 def doubt_denied(patch: pytest.MonkeyPatch) -> None:
     """What may be in the log is said not to be."""
-    patch.setattr(sender, "_outcome", lambda batch: "not applied")
+    for each in (sender, troubles):
+        patch.setattr(each, "outcome_of", lambda batch: "not applied")
 
 
 # --- transactions -------------------------------------------------------------------------------

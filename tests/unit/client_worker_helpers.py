@@ -63,6 +63,7 @@ class ScriptedBroker:
         self.address = Address(*self._listener.getsockname()[:2])
         self.leaders: dict[TopicPartition, Address] = {}
         self.produced: list[Seen] = []
+        self._came = threading.Condition()
         self.offsets: dict[TopicPartition, int] = {}
         self.asked: list[ApiKey] = []
         self.slams = 0
@@ -159,7 +160,9 @@ class ScriptedBroker:
             for topic, partitions in request.topics
             for each in partitions
         }
-        self.produced.append(Seen(version, request.transactional_id, batches))
+        with self._came:
+            self.produced.append(Seen(version, request.transactional_id, batches))
+            self._came.notify_all()
         script = self.scripts[0] if len(self.scripts) == 1 else self.scripts.popleft()
         verdict = script({place: read_header(batch) for place, batch in batches.items()})
         if verdict == CLOSE:
@@ -174,6 +177,11 @@ class ScriptedBroker:
                 self.offsets[place] += read_header(batch).record_count
             answer.append((place.topic, [ProduceResult(place.partition, code, offset)]))
         return self._reply(to, ApiKey.PRODUCE, version, number, write_response(answer, version))
+
+    def until_produced(self, times: int) -> None:
+        """Waits until so many requests of Produce have come."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.produced) >= times, 10)
 
     def sequences(self, place: TopicPartition) -> list[int]:
         """The first sequences of the batches that came for a partition, in order."""

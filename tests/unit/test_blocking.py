@@ -17,8 +17,15 @@ import pytest
 import onceflow
 from onceflow import blocking
 from onceflow.blocking.loop import LoopThread, NotRunning, WouldWaitForever
-from onceflow.client import admin, consumer, producer, transaction
-from onceflow.client.errors import BrokerUnreachable, CrossedFork
+from onceflow.client import (
+    admin,
+    consumer,
+    producer,
+    session,
+    session_transaction,
+    transaction,
+)
+from onceflow.client.errors import BrokerUnreachable, CrossedFork, FatalProducerError
 from onceflow.client.model import TopicPartition
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.txn_states import State, WrongState
@@ -58,6 +65,8 @@ def public_names(kind: type) -> set[str]:
         (blocking.Transaction, transaction.Transaction),
         (blocking.Consumer, consumer.Consumer),
         (blocking.Admin, admin.Admin),
+        (blocking.Session, session.Session),
+        (blocking.SessionTransaction, session_transaction.SessionTransaction),
     ],
 )
 def test_the_same_names_with_the_same_parameters(twin: type, original: type) -> None:
@@ -228,3 +237,31 @@ def test_threads_poll_in_turn(bootstrap: str, topic: str) -> None:
         with ThreadPoolExecutor(4) as pool:
             found = [value for part in pool.map(work, range(4)) for value in part]
     assert sorted(found, key=lambda value: int(value or 0)) == [b"%d" % n for n in range(400)]
+
+
+def test_an_alarm_that_rings_at_once_can_be_set_again(bootstrap: str, monkeypatch: Any) -> None:
+    """The loop's own timers are no timers, and know no time, when they are due at once."""
+    with blocking.Producer(bootstrap) as sender:
+        inner = sender._client._sender
+        assert inner is not None
+        monkeypatch.setattr(inner._accumulator, "next_deadline", lambda now: now + 0.0001)
+
+        def set_twice() -> None:
+            now = inner._clock.monotonic()
+            inner._set_alarm(now)
+            inner._set_alarm(now)
+
+        sender._loop.call(set_twice)
+
+
+def test_a_producer_that_has_failed_leaves_no_connection_open(bootstrap: str) -> None:
+    sender = blocking.Producer(bootstrap)
+    sender.start()
+    inner = sender._client._sender
+    assert inner is not None
+    inner.failure = FatalProducerError("on purpose")
+    connections = list(sender._client._cluster._pool._connections.values())
+    with pytest.raises(FatalProducerError, match="on purpose"):
+        sender.close()
+    assert connections
+    assert not any(each.is_open for each in connections)

@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from onceflow.broker.logs import JsonFormatter, TextFormatter
 from onceflow.broker.totals import Totals
 from onceflow.log.journal import JournalTotals
+from onceflow.runtime.logs import JsonFormatter, TextFormatter
 from onceflow.runtime.sim_world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play

@@ -24,6 +24,7 @@ from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_worker_helpers import (
     BILLS,
     ORDERS,
+    Script,
     ScriptedBroker,
     accept,
     hang_up,
@@ -55,6 +56,42 @@ def test_partitions_go_in_one_request_and_only_what_was_refused_goes_again_uncha
         assert len({seen.batches[ORDERS] for seen in broker.produced}) == 1
         assert {seen.transactional_id for seen in broker.produced} == {"payments"}
     assert written == (Written(BILLS, 2, 0, 1, 1), Written(ORDERS, 3, 0, 2, 2))
+
+
+MUCH = rows(4, 400_000)
+"""Enough to be sent before it has to be, in four batches."""
+
+
+def test_what_is_much_is_under_way_before_it_has_to_be() -> None:
+    with ScriptedBroker() as broker:
+        with Writer(opened(broker), patience(), max_batch_bytes=BATCH) as writer:
+            writer.write(*ORDERS, MUCH)
+            broker.until_produced(1)
+            writer.write(*ORDERS, MUCH)
+            assert writer.flush() == (Written(ORDERS, 8, 0, 7, 7),)
+        assert broker.sequences(ORDERS) == list(range(8))
+
+
+@pytest.mark.parametrize("trouble", [refuse(E.NOT_ENOUGH_REPLICAS), hang_up])
+def test_what_was_refused_waits_until_all_has_to_be_delivered(trouble: Script) -> None:
+    with ScriptedBroker(trouble, accept) as broker:
+        with Writer(opened(broker), patience(), max_batch_bytes=BATCH) as writer:
+            for _ in range(3):
+                writer.write(*ORDERS, MUCH)
+                broker.until_produced(1)
+            assert len(broker.produced) == 1
+            assert writer.flush()[0].records == 12
+        assert broker.sequences(ORDERS) == [0, *range(12)]
+
+
+def test_a_refusal_for_good_is_told_by_a_later_write() -> None:
+    with ScriptedBroker(refuse(E.PRODUCER_FENCED)) as broker:
+        with Writer(opened(broker), patience(), max_batch_bytes=BATCH) as writer:
+            with pytest.raises(AttemptEnded):
+                writer.write(*ORDERS, [MUCH] * 100)  # the answer may be under way for a while
+            with pytest.raises(AttemptEnded):
+                writer.flush()
+        assert len(broker.produced) == 1
 
 
 @pytest.mark.parametrize(("version", "expected"), [(1, 11), (2, 12)])

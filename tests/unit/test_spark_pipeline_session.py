@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.errors import InvalidSetting
 from onceflow.spark import session, session_java
 from onceflow.spark.pipeline_errors import SparkMissing
-from onceflow.spark.session import is_local, session_settings
+from onceflow.spark.session import is_local, session_settings, with_short_sockets
 from onceflow.spark.session_home import ARCHIVE, prepare, spark_home
 from onceflow.spark.session_java import find_java_home
 
@@ -45,6 +46,32 @@ def test_settings_of_one_machine_and_of_a_cluster() -> None:
     mine = session_settings("local[*]", "file:///state", given, cores=8, has_pandas=True)
     assert given.items() <= mine.items()
     assert FILES in mine
+
+
+ENABLED, WHERE = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+
+
+@pytest.mark.parametrize(
+    ("given", "places", "expected"),
+    [
+        ({}, ["/tmp"], {}),
+        ({ENABLED: "false"}, ["/tmp"], {ENABLED: "false"}),
+        ({ENABLED: "true"}, ["/tmp", "/x"], {ENABLED: "true", WHERE: "/tmp"}),
+        ({ENABLED: "true"}, ["/" + "é" * 30, "/x"], {ENABLED: "true", WHERE: "/x"}),
+        ({ENABLED: "true"}, ["/" + "x" * 59], {ENABLED: "true", WHERE: "/" + "x" * 59}),
+        ({ENABLED: "true"}, ["/" + "x" * 60], {ENABLED: "false"}),
+        ({ENABLED: "true", WHERE: "/mine"}, ["/tmp"], {ENABLED: "true", WHERE: "/mine"}),
+    ],
+)
+def test_sockets_are_where_their_paths_are_short_or_there_are_none(
+    given: dict[str, str], places: list[str], expected: dict[str, str]
+) -> None:
+    assert with_short_sockets(given, places) == expected
+
+
+def test_a_chosen_directory_that_is_too_long_for_sockets_is_told() -> None:
+    with pytest.raises(InvalidSetting, match="at most 60 bytes"):
+        with_short_sockets({ENABLED: "true", WHERE: "/" + "x" * 60}, ["/tmp"])
 
 
 def test_without_pyspark_there_is_a_word_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,4 @@
-"""Everything that asks or changes a cluster and moves no records, for programs without asyncio.
-
-with Admin("127.0.0.1:9092") as admin:
-    admin.create_topic("orders", partitions=3)
-"""
+"""Everything that asks or changes a cluster and moves no records, for programs without asyncio."""
 
 from __future__ import annotations
 
@@ -13,7 +9,13 @@ from onceflow.client import admin as twin
 
 
 class Admin(Twin[twin.Admin]):
-    """Settings go by Kafka's names with underscores, or as they are in `more`."""
+    """Settings go by Kafka's names with underscores, or as they are in `more`.
+
+    >>> with Admin(bootstrap) as admin:
+    ...     _ = admin.create_topic("bills", partitions=3)
+    ...     print([topic.name for topic in admin.list_topics()])
+    ['bills', 'orders', 'payments']
+    """
 
     def __init__(
         self, bootstrap: str, more: Mapping[str, object] | None = None, /, **settings: object
@@ -36,6 +38,7 @@ class Admin(Twin[twin.Admin]):
 
     list_groups = blocking(twin.Admin.list_groups)
     describe_group = blocking(twin.Admin.describe_group)
+    lag_behind = blocking(twin.Admin.lag_behind)
     committed_offsets = blocking(twin.Admin.committed_offsets)
     commit_offsets = blocking(twin.Admin.commit_offsets)
     delete_group = blocking(twin.Admin.delete_group)

@@ -1,10 +1,5 @@
 """The consumer for programs without asyncio: the same names, and every call blocks.
 
-    with Consumer("localhost:9092", group_id="shop") as consumer:
-        consumer.subscribe(["orders"])
-        for record in consumer:
-            print(record.offset, record.value)
-
 One thread polls at a time; another one that does so waits for its turn.
 """
 
@@ -19,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from onceflow.blocking.twin import Twin, blocking, plain
 from onceflow.client import consumer as twin
+from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.model import TopicPartition
 from onceflow.client.topic_watch import Wish
 
@@ -29,7 +25,20 @@ Partitions = Collection[TopicPartition]
 
 class RebalanceListener:
     """Hears of partitions that come and go, while somebody polls; it may commit and seek. What it
-    raises is raised by `poll`."""
+    raises is raised by `poll`.
+
+    >>> class Told(RebalanceListener):
+    ...     def on_partitions_assigned(self, partitions):
+    ...         print("given", *partitions)
+    ...     def on_partitions_revoked(self, partitions):
+    ...         print("gives up", *partitions)
+    >>> with Consumer(bootstrap, group_id="shop") as consumer:
+    ...     consumer.subscribe(["orders"], Told())
+    ...     while not consumer.assignment:
+    ...         _ = consumer.poll(0.1)
+    given orders-0
+    gives up orders-0
+    """
 
     def on_partitions_assigned(self, partitions: Partitions) -> None:
         """After each rebalance: these were added, which may be none."""
@@ -72,7 +81,18 @@ def _in_turn(
 
 
 class Consumer(Twin[twin.Consumer]):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+
+    >>> from onceflow.blocking import Producer
+    >>> with Producer(bootstrap) as producer:
+    ...     _ = producer.send("orders", b"paid")
+    >>> with Consumer(bootstrap, group_id="shop", auto_offset_reset="earliest") as consumer:
+    ...     consumer.subscribe(["orders"])
+    ...     for record in consumer:
+    ...         print(record.topic, record.offset, record.value)
+    ...         break
+    orders 0 b'paid'
+    """
 
     def __init__(
         self,
@@ -130,6 +150,12 @@ class Consumer(Twin[twin.Consumer]):
     rewind = blocking(twin.Consumer.rewind)
     position = blocking(twin.Consumer.position)
     lag = blocking(twin.Consumer.lag)
+    metrics = plain(twin.Consumer.metrics)
+
+    @property
+    def measured(self) -> ConsumerMetrics:
+        """What was counted, one by one; `metrics` is all at once."""
+        return self._client.measured
 
     commit = blocking(twin.Consumer.commit)
     committed = blocking(twin.Consumer.committed)

@@ -1,9 +1,5 @@
 """The producer for programs without asyncio: the same names, and every call blocks.
 
-    with Producer("localhost:9092") as producer:
-        receipt = producer.send("orders", b"paid", key=b"42")
-        print(receipt.result().offset)
-
 Records that one thread sends to a partition keep their order.
 """
 
@@ -21,7 +17,13 @@ from onceflow.client.txn_states import State
 
 
 class Producer(Twin[twin.Producer]):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+
+    >>> with Producer(bootstrap) as producer:
+    ...     receipt = producer.send("orders", b"paid", key=b"42")
+    ...     print(receipt.result().offset)
+    0
+    """
 
     def __init__(
         self,
@@ -68,7 +70,14 @@ class Producer(Twin[twin.Producer]):
 
 
 class Transaction(Twin[TwinTransaction]):
-    """Made by `Producer.transaction`; used once."""
+    """Made by `Producer.transaction`; used once.
+
+    >>> with Producer(bootstrap, transactional_id="shop") as producer:
+    ...     with producer.transaction() as transaction:
+    ...         receipt = transaction.send("orders", b"paid")
+    ...     print(receipt.result().offset, producer.state.name)
+    0 READY
+    """
 
     def __init__(self, client: TwinTransaction, producer: Producer) -> None:
         super().__init__(client, producer._loop)

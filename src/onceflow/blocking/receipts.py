@@ -15,7 +15,14 @@ T = TypeVar("T")
 
 class Receipt(Generic[T]):
     """A promise of where a record is, or the rows of a table. It may be asked by nobody or by many;
-    what was sent counts either way."""
+    what was sent counts either way.
+
+    >>> from onceflow.blocking import Producer
+    >>> with Producer(bootstrap) as producer:
+    ...     receipts = [producer.send("orders", value) for value in (b"a", b"b")]
+    ...     print([receipt.result(timeout_s=10).offset for receipt in receipts])
+    [0, 1]
+    """
 
     __slots__ = ("_loop", "_promise")
 

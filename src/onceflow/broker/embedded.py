@@ -88,6 +88,12 @@ class Broker:
     `BrokerEnded`, unless there is an exception under way already.
 
     A child that the program forks may use `bootstrap`; for it, `stop` does nothing.
+
+    >>> from onceflow.blocking import Admin
+    >>> with Broker(num_partitions=3) as broker, Admin(broker.bootstrap) as admin:
+    ...     _ = admin.create_topic("orders")
+    ...     print(len(admin.describe_topic("orders").topic.partitions))
+    3
     """
 
     def __init__(

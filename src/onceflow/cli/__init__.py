@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from onceflow import __version__
+from onceflow.cli.client_notes import client_notes
 from onceflow.cli.lazy import APP_SETTINGS, LazyCommand, lazy_group
 from onceflow.cli.report import report
 from onceflow.errors import OnceflowError
@@ -88,7 +89,8 @@ def run(arguments: list[str]) -> int:
     """Runs a command and says how it ended."""
     as_json = "--json" in arguments
     try:
-        status: int | None = app(arguments, prog_name="onceflow", standalone_mode=False)
+        with client_notes(as_json=as_json):
+            status: int | None = app(arguments, prog_name="onceflow", standalone_mode=False)
     except OnceflowError as error:
         report(error, as_json=as_json)
         return 1

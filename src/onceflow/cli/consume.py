@@ -1,8 +1,8 @@
 """`onceflow consume`: the records of a topic, from a place on.
 
-Only what was committed is shown, unless told otherwise. With a group, reading goes on where the
-group has committed, and what has been written out is committed: a record may be printed twice after
-a crash, never skipped.
+Only what was committed is shown, unless told otherwise. With a group, the topic is shared with its
+other members, reading goes on where the group has committed, and what has been written out is
+committed: a record may be printed twice after a crash, never skipped.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ Most = Annotated[
 Group = Annotated[
     str | None,
     typer.Option(
-        "--group", "-g", metavar="GROUP", help="Go on where this group is; commit what was read."
+        "--group",
+        "-g",
+        metavar="GROUP",
+        help="Share the topic with this group, from where it is; commit what was written out.",
     ),
 ]
 IsolationLevel = Annotated[
@@ -96,38 +99,45 @@ def consume(
     JSON lines hold topic, partition, offset, timestamp, key, value and headers; bytes that are not
     UTF-8 become {"base64": "..."}.
     """
-    from onceflow.cli.reading import Reading
+    from onceflow.blocking import Consumer
+    from onceflow.cli.reading import Bounds, Reading
     from onceflow.cli.session import all_settings, connected_by
-    from onceflow.client.fetch_settings import NONE, FetcherSettings
-    from onceflow.client.fetcher import Fetcher
+    from onceflow.client import admin
+    from onceflow.client.consumer_settings import ConsumerSettings
 
     position = parse_position(start)
     render = json_renderer if as_json else format_renderer(template)
-    chosen = {"isolation.level": isolation.value, "auto.offset.reset": NONE}
-    made = FetcherSettings.of(all_settings(bootstrap, settings, chosen))
+    given = all_settings(bootstrap, settings, _chosen(isolation, group))
+    made = ConsumerSettings.of(given)
     with connected_by(made) as session:
         ranges = _ranges(session, topic, partition or [], read_committed=made.read_committed)
-        starts = _starts(session, ranges, position, group, as_json=as_json)
+        if group is not None and partition:
+            session.run(admin.require_empty(session.cluster, group))
+        starts = _starts(session, ranges, position, warns=group is None, as_json=as_json)
         ends = None if follow else {each: held.latest for each, held in ranges.items()}
         hidden = _open_behind(session, ends) if ends is not None and made.read_committed else []
-        with (
-            session.entered(Fetcher(session.cluster, made)) as fetcher,
-            progress_bar("reading", _total(starts, ends, most), prints=True) as bar,
-        ):
-            fetcher.assign(starts)
-            Reading(session, fetcher, render, group, bar).run(ends, most)
+    bounds = Bounds(starts, ends, most)
+    with (
+        Consumer(settings=given) as consumer,
+        progress_bar("reading", None if group else bounds.total, prints=True) as bar,
+    ):
+        reading = Reading(consumer, render, group, bounds, bar, as_json=as_json)
+        if group is not None and not partition:
+            reading.share(topic)
+        else:
+            reading.take(list(starts))
+        reading.run()
     if hidden:
         _tell_what_is_open(hidden, as_json)
 
 
-def _total(
-    starts: dict[TopicPartition, int], ends: dict[TopicPartition, int] | None, most: int | None
-) -> int | None:
-    """How many records there may be; None when nobody knows."""
-    if ends is None:
-        return most
-    total = sum(max(0, ends[each] - starts[each]) for each in starts)
-    return total if most is None else min(total, most)
+def _chosen(isolation: Isolation, group: str | None) -> dict[str, object]:
+    """Where reading begins and what is committed is for this command to say."""
+    from onceflow.client.fetch_settings import NONE
+
+    chosen = {"isolation.level": isolation.value, "auto.offset.reset": NONE}
+    member = {} if group is None else {"group.id": group}
+    return {**chosen, "enable.auto.commit": False, **member}
 
 
 def _ranges(
@@ -146,27 +156,21 @@ def _starts(
     session: Session,
     ranges: dict[TopicPartition, OffsetRange],
     position: Position,
-    group: str | None,
     *,
+    warns: bool,
     as_json: bool,
 ) -> dict[TopicPartition, int]:
     from onceflow.cli.positions import resolve
-    from onceflow.client import admin
 
     starts = session.run(resolve(session.cluster, ranges, position))
-    if group is not None:
-        session.run(admin.require_empty(session.cluster, group))
-        committed = session.run(admin.committed_offsets(session.cluster, group))
-        starts |= {each: offset for each, offset in committed.items() if each in starts}
-    elif position.place is Place.OFFSET:
-        for partition, offset in starts.items():
-            if offset != position.number:
-                held = ranges[partition]
-                warn(
-                    f"{partition} holds the offsets from {held.earliest} up to {held.latest}; "
-                    f"reading it from {offset}",
-                    as_json=as_json,
-                )
+    for partition, offset in starts.items():
+        if warns and position.place is Place.OFFSET and offset != position.number:
+            held = ranges[partition]
+            warn(
+                f"{partition} holds the offsets from {held.earliest} up to {held.latest}; "
+                f"reading it from {offset}",
+                as_json=as_json,
+            )
     return starts
 
 

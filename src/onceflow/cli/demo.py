@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 ALL: Final = 4
 """Strikes that differ."""
+_TERMINATED: Final = 128 + signal.SIGTERM
 
 
 class ClientMissing(OnceflowError):
@@ -66,7 +68,7 @@ def demo(strikes: Strikes = ALL, picture: Picture = Path("onceflow-demo.svg")) -
         "[bold]SIGKILL[/] at their worst moments.\nIn the end a client that others wrote counts.\n",
         soft_wrap=True,
     )
-    with _scratch(console) as directory:
+    with _ended_by_sigterm(), _scratch(console) as directory:
         outcome = _play(console, directory, strikes)
         show(console, outcome)
         picture.write_text(draw(outcome), encoding="utf-8")
@@ -96,6 +98,22 @@ def _require_others() -> None:
         )
     require_spark()
     find_java_home(os.environ)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM leaves the block as Ctrl-C does, so that nothing is left behind. Another one does not
+    disturb what tidies up."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit(_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

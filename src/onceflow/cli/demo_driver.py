@@ -23,8 +23,6 @@ from onceflow.errors import OnceflowError
 MASTER: Final = "local[2]"
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The better half of the JVM's compiler, and a collector with threads, pay off after minutes."""
-_LONGEST: Final = 60
-"""Spark makes Unix sockets in the JVM's temporary directory, and a path of theirs must be short."""
 _PATIENCE_S: Final = 120.0
 
 
@@ -108,9 +106,7 @@ class Driver:
 
 def _environment(scratch: str) -> dict[str, str]:
     """Who is killed tidies nothing up: all that is temporary is put where the demo removes it."""
-    java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_QUICK}".strip()
-    if len(scratch) <= _LONGEST:
-        java = f"{java} -Djava.io.tmpdir={scratch}"
+    java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_QUICK} -Djava.io.tmpdir={scratch}".strip()
     return {"TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch, "SPARK_SUBMIT_OPTS": java}
 
 

@@ -14,7 +14,10 @@ from onceflow.cli.values import Position, parse_position, parse_topic
 
 if TYPE_CHECKING:
     from onceflow.cli.session import Session
+    from onceflow.client.lag import PartitionLag
     from onceflow.client.model import GroupDescription, GroupOffset, OffsetRange, TopicPartition
+
+    Lags = dict[TopicPartition, PartitionLag]
 
 app = typer.Typer(
     help="List, describe and delete consumer groups, and reset their offsets.",
@@ -62,23 +65,46 @@ def list_(
 @app.command("describe")
 def describe(
     groups: GroupNames,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Count records however many are behind: reads them all.")
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state, the members and the lag of groups."""
+    """Show the state, the members and the lag of groups.
+
+    Lag is in records that were committed and can be read now: markers and aborted records are not
+    in it. What is far behind is not counted but estimated by its offsets (~). HELD is what open
+    transactions hold back, in offsets.
+    """
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
     with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_group(session.cluster, name)) for name in groups]
+        lags = [_lags(session, each, exact=exact) for each in found]
     if as_json:
-        print_json([_details(each) for each in found])
+        print_json([_details(*each) for each in zip(found, lags, strict=True)])
         return
-    for number, each in enumerate(found):
+    for number, each in enumerate(zip(found, lags, strict=True)):
         if number:
             print_text("")
-        _print_description(each)
+        _print_description(*each)
+
+
+def _lags(session: Session, found: GroupDescription, *, exact: bool) -> Lags:
+    """Of what is committed, where the topic is still there."""
+    from onceflow.client import admin
+    from onceflow.client.group_lag import COUNTED
+
+    places = {
+        each.partition: each.committed
+        for each in found.offsets
+        if each.committed is not None and each.range is not None
+    }
+    limit = None if exact else COUNTED
+    return session.run(admin.lag_behind(session.cluster, places, count_up_to=limit))
 
 
 @app.command("reset-offsets")
@@ -209,7 +235,7 @@ def _place(partition: TopicPartition) -> dict[str, Any]:
     return {"topic": partition.topic, "partition": partition.partition}
 
 
-def _details(found: GroupDescription) -> dict[str, Any]:
+def _details(found: GroupDescription, lags: Lags) -> dict[str, Any]:
     return {
         "group": found.group_id,
         "state": found.state,
@@ -225,32 +251,50 @@ def _details(found: GroupDescription) -> dict[str, Any]:
             }
             for each in found.members
         ],
-        "offsets": [_offset_details(each) for each in found.offsets],
+        "offsets": [_offset_details(each, lags.get(each.partition)) for each in found.offsets],
     }
 
 
-def _offset_details(found: GroupOffset) -> dict[str, Any]:
+def _offset_details(found: GroupOffset, lag: PartitionLag | None) -> dict[str, Any]:
     return {
         **_place(found.partition),
         "committed": found.committed,
         "earliest": found.range.earliest if found.range else None,
         "latest": found.range.latest if found.range else None,
-        "lag": found.lag,
+        "lag": lag.records if lag else None,
+        "lag_is_exact": lag.is_exact if lag else None,
+        "held_back": lag.held_back if lag else None,
         "member_id": found.member.member_id if found.member else None,
     }
 
 
-def _print_description(found: GroupDescription) -> None:
+def _print_description(found: GroupDescription, lags: Lags) -> None:
     protocol = f", {found.protocol}" if found.protocol else ""
     members = counted(len(found.members), "member")
-    lag = sum(each.lag or 0 for each in found.offsets)
-    coordinator = f"coordinator {found.coordinator}"
-    print_title(found.group_id, f"{found.state}{protocol}", members, f"lag {lag:,}", coordinator)
+    print_title(
+        found.group_id,
+        f"{found.state}{protocol}",
+        members,
+        f"lag {_total(lags)}" if lags else "nothing committed",
+        f"coordinator {found.coordinator}",
+    )
     rows = []
     for each in found.offsets:
         latest = each.range.latest if each.range else "deleted"
         client = f"{each.member.client_id}{each.member.host}" if each.member else None
-        rows.append((*each.partition, each.committed, latest, each.lag, client))
+        lag = lags.get(each.partition)
+        behind = _lag_text(lag.records, is_exact=lag.is_exact) if lag else None
+        held = lag.held_back if lag else None
+        rows.append((*each.partition, each.committed, latest, behind, held, client))
     if rows:
-        columns = ("TOPIC", "PARTITION", "COMMITTED", "LATEST", "LAG", "CLIENT")
-        print_table(columns, rows, numbers=columns[1:5])
+        columns = ("TOPIC", "PARTITION", "COMMITTED", "LATEST", "LAG", "HELD", "CLIENT")
+        print_table(columns, rows, numbers=columns[1:6])
+
+
+def _total(lags: Lags) -> str:
+    is_exact = all(each.is_exact for each in lags.values())
+    return _lag_text(sum(each.records for each in lags.values()), is_exact=is_exact)
+
+
+def _lag_text(records: int, *, is_exact: bool) -> str:
+    return f"{records:,}" if is_exact else f"~{records:,}"

@@ -70,8 +70,8 @@ def serve(
 ) -> None:
     """Run a broker in the foreground."""
     from onceflow.broker.config import load_config
-    from onceflow.broker.logs import log_to
     from onceflow.broker.run import run
+    from onceflow.runtime.logs import log_to
 
     flags = {
         "data-dir": data_dir,

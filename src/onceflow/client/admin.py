@@ -1,8 +1,5 @@
 """Everything that asks or changes a cluster and moves no records, in one place.
 
-    async with Admin("127.0.0.1:9092") as admin:
-        await admin.create_topic("orders", partitions=3)
-
 The same as functions of a `Cluster`, for those who have one.
 """
 
@@ -13,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from onceflow.client.cluster import Cluster
+from onceflow.client.group_lag import COUNTED, lag_behind
 from onceflow.client.groups import (
     commit_offsets,
     committed_offsets,
@@ -21,6 +19,7 @@ from onceflow.client.groups import (
     list_groups,
     require_empty,
 )
+from onceflow.client.lag import PartitionLag
 from onceflow.client.model import (
     ActiveProducer,
     Config,
@@ -75,6 +74,7 @@ __all__ = [
     "offset_ranges",
     "offsets_at",
     "delete_records",
+    "lag_behind",
     "list_groups",
     "describe_group",
     "committed_offsets",
@@ -92,7 +92,15 @@ __all__ = [
 
 class Admin:
     """Connected by `async with`. Settings go by Kafka's names with underscores, or as they are in
-    `more`; `net`, `rand` and `clock` are doors for tests."""
+    `more`; `net`, `rand` and `clock` are doors for tests.
+
+    >>> async def main() -> None:
+    ...     async with Admin(bootstrap) as admin:
+    ...         await admin.create_topic("bills", partitions=3)
+    ...         print([topic.name for topic in await admin.list_topics()])
+    >>> asyncio.run(main())
+    ['bills', 'orders', 'payments']
+    """
 
     def __init__(
         self,
@@ -207,6 +215,13 @@ class Admin:
     async def describe_group(self, group_id: str) -> GroupDescription:
         """A group, its members, and how far it is behind; raises `GroupNotFound`."""
         return await describe_group(self.cluster, group_id)
+
+    async def lag_behind(
+        self, committed: Mapping[TopicPartition, int], *, count_up_to: int | None = COUNTED
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far these offsets are behind what readers of committed records can have, in records.
+        What is no more than `count_up_to` offsets is read and counted; None: all."""
+        return await lag_behind(self.cluster, committed, count_up_to=count_up_to)
 
     async def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
         """All offsets that a group has committed."""

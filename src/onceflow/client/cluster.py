@@ -68,7 +68,15 @@ class _Answer(NamedTuple):
 
 
 class Cluster:
-    """Connected by `connect`, or by entering it with `async with`."""
+    """Connected by `connect`, or by entering it with `async with`.
+
+    >>> from onceflow.client.address import parse_addresses
+    >>> async def main() -> None:
+    ...     async with Cluster(parse_addresses(bootstrap)) as cluster:
+    ...         print((await cluster.find_topic("orders")).partitions[0].leader in cluster.node_ids)
+    >>> asyncio.run(main())
+    True
+    """
 
     def __init__(
         self,

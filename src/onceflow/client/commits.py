@@ -7,7 +7,6 @@ done with what they were given.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from onceflow.client.cluster import Cluster
@@ -19,12 +18,13 @@ from onceflow.client.consumer_errors import (
 )
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.errors import Action, BrokerError, ClientError
+from onceflow.client.group_events import told_committed, told_uncommitted
 from onceflow.client.group_member import MemberMachine, Membership
+from onceflow.client.group_metrics import GroupMetrics
 from onceflow.client.group_requests import commit, committed
 from onceflow.client.model import TopicPartition
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 
-_log = logging.getLogger(__name__)
 _KINDS: Mapping[Action, type[ConsumerError]] = {
     Action.REJOIN: RebalanceInProgress,
     Action.CATCH_UP: CommitFailed,
@@ -43,11 +43,13 @@ class Commits:
         settings: ConsumerSettings,
         group_id: str,
         positions: Callable[[], Mapping[TopicPartition, int]],
+        measured: GroupMetrics,
     ) -> None:
         self.machine: MemberMachine | None = None
         self._cluster = cluster
         self.group_id = group_id
         self._positions = positions
+        self._measured = measured
         self._is_automatic = settings.enable_auto_commit
         self._interval_s = settings.auto_commit_interval_ms / 1000
         self._due_at: float | None = None
@@ -79,10 +81,13 @@ class Commits:
             async def attempt() -> None:
                 await commit(self._cluster, member, offsets)
 
+            began = self._measured.now()
             try:
                 await self._cluster.retrying(attempt)
             except BrokerError as error:
                 raise self._failure(error, member) from error
+            self._measured.committed(began)
+            told_committed(self.group_id, offsets)
 
     def _failure(self, error: BrokerError, member: GroupMember) -> ClientError:
         kind = _KINDS.get(error.action)
@@ -131,7 +136,7 @@ class Commits:
         try:
             await self.commit({each: OffsetToCommit(at) for each, at in positions.items()})
         except ClientError as error:
-            _log.warning("positions of group %r were not committed: %s", self.group_id, error)
+            told_uncommitted(self.group_id, error)
         finally:
             if self._task is asyncio.current_task():
                 self._task = None

@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -44,6 +45,7 @@ from onceflow.wire.recast import recast
 __all__ = ["Connection", "LARGEST_ANSWER"]
 
 _SOFTWARE_NAME: Final = "onceflow"
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _UNSUPPORTED_VERSION: Final = 35
 _UNKNOWN_EPOCH: Final = -1
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
@@ -161,6 +163,8 @@ class Connection:
         answer = self._decode(
             key, version, await self.submit(key, version, (body,), timeout_s=timeout_s)
         )
+        if throttle := getattr(answer, "throttle_time", None):
+            self.throttled(key, throttle // _MILLISECOND)
         return recast(answer, message_class(key, SPOKEN[key].newest, "response"))
 
     async def exchange(
@@ -186,6 +190,11 @@ class Connection:
     def tell(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
         """Sends a request that brokers do not answer: a Produce with acks=0."""
         self._stream.tell(self._head_of(key, version), body)
+
+    def throttled(self, key: ApiKey, throttle_ms: int) -> None:
+        """An answer said that the broker had the request wait, if it did."""
+        if throttle_ms:
+            self._stream.throttled(key.name, throttle_ms)
 
     def _whose(self) -> str:
         return (

@@ -1,10 +1,5 @@
 """The consumer: reads partitions that it was told, or shares topics with the others of its group.
 
-    async with Consumer("localhost:9092", group_id="shop") as consumer:
-        consumer.subscribe(["orders"])
-        async for record in consumer:
-            print(record.offset, record.value)
-
 `poll` gives a list of records, `poll_table` an Arrow table. Only what was committed is delivered,
 unless `isolation.level` says otherwise. All that has to do with the group happens while polling, in
 the task that polls: between two polls nothing is taken away, and nothing is committed that was not
@@ -21,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.consumer_errors import WrongUse
+from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.consumer_work import ConsumerWork
 from onceflow.client.fetch_errors import NoPosition
@@ -29,6 +25,7 @@ from onceflow.client.model import EARLIEST, LATEST, TopicPartition
 from onceflow.client.rebalance import RebalanceListener as RebalanceListener
 from onceflow.client.topic_watch import Wish
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.net import Net
 from onceflow.runtime.rand import Rand, RealRand
 
@@ -44,7 +41,21 @@ _CLOSE_S: Final = 30.0
 
 class Consumer:
     """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores. Made
-    for one event loop, and for one task that polls."""
+    for one event loop, and for one task that polls.
+
+    >>> from onceflow.client.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         await producer.send("orders", b"paid")
+    ...     settings = {"group.id": "shop", "auto.offset.reset": "earliest"}
+    ...     async with Consumer(bootstrap, settings) as consumer:
+    ...         consumer.subscribe(["orders"])
+    ...         async for record in consumer:
+    ...             print(record.topic, record.offset, record.value)
+    ...             break
+    >>> asyncio.run(main())
+    orders 0 b'paid'
+    """
 
     def __init__(
         self,
@@ -52,6 +63,7 @@ class Consumer:
         settings: Mapping[str, object] | None = None,
         *,
         net: Net | None = None,
+        clock: Clock | None = None,
         rand: Rand | None = None,
         **named: object,
     ) -> None:
@@ -62,7 +74,7 @@ class Consumer:
         self._cluster = Cluster(
             self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=rand
         )
-        self._work = ConsumerWork(self._cluster, self.settings, rand)
+        self._work = ConsumerWork(self._cluster, self.settings, rand, clock or RealClock())
         self._positions = self._work.positions
 
     # --- start and end --------------------------------------------------------------------------
@@ -169,7 +181,11 @@ class Consumer:
         listener raised; called again, it goes on.
         """
         most = max_records or self.settings.max_poll_records
-        return self._work.take_rest(most) or await self._poll(timeout_s, most)
+        if left := self._work.take_rest(most):
+            return left
+        found = await self._poll(timeout_s, most)
+        self._work.measured.consumed(len(found))
+        return found
 
     async def poll_by_partition(
         self, timeout_s: float, *, max_records: int | None = None
@@ -186,9 +202,11 @@ class Consumer:
         when nothing came in time."""
         self._work.give_back()
         fetcher = self._work.fetcher
-        return await self._work.next(
+        found = await self._work.next(
             timeout_s, lambda left_s: fetcher.next_table(left_s, max_rows=max_rows)
         )
+        self._work.measured.consumed(0 if found is None else found.num_rows)
+        return found
 
     def __aiter__(self) -> Self:
         return self
@@ -268,6 +286,15 @@ class Consumer:
         reads through what was not fetched yet, and counts."""
         self._work.check_open()
         return await self._work.lag(self._work.chosen(partitions), exact=exact)
+
+    def metrics(self) -> Mapping[str, float]:
+        """What was counted so far, by the names that Kafka's consumers use."""
+        return self.measured.snapshot()
+
+    @property
+    def measured(self) -> ConsumerMetrics:
+        """What was counted, one by one; `metrics` is all at once."""
+        return self._work.measured
 
     # --- commits --------------------------------------------------------------------------------
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 from onceflow.client.cluster import Cluster
 from onceflow.client.commits import Commits
 from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
+from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.fetcher import Fetcher
 from onceflow.client.group_loop import GroupLoop
 from onceflow.client.group_member import MemberMachine
+from onceflow.client.group_metrics import GroupMetrics
 from onceflow.client.lag import PartitionLag, lags
 from onceflow.client.model import TopicPartition
 from onceflow.client.positions import Positions
@@ -22,6 +25,7 @@ from onceflow.client.rebalance import RebalanceListener, Rebalancer
 from onceflow.client.rest import Rest
 from onceflow.client.topic_watch import Wish
 from onceflow.client.txn_requests import OffsetToCommit
+from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 
 if TYPE_CHECKING:
@@ -33,10 +37,13 @@ T = TypeVar("T")
 class ConsumerWork:
     """Of one consumer."""
 
-    def __init__(self, cluster: Cluster, settings: ConsumerSettings, rand: Rand) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: ConsumerSettings, rand: Rand, clock: Clock
+    ) -> None:
         self.settings = settings
         self.cluster = cluster
-        self.fetcher = Fetcher(cluster, settings, rand=rand)
+        fetching, self._group = FetchMetrics(clock.monotonic), GroupMetrics(clock.monotonic)
+        self.fetcher = Fetcher(cluster, settings, rand=rand, measured=fetching)
         self.positions = Positions(
             cluster, settings, self.fetcher, self._committed, self.fetcher.interrupt
         )
@@ -44,7 +51,17 @@ class ConsumerWork:
         self._rand = rand
         self._commits: Commits | None = None
         if settings.group_id is not None:
-            self._commits = Commits(cluster, settings, settings.group_id, self.consumed)
+            self._commits = Commits(
+                cluster, settings, settings.group_id, self.consumed, self._group
+            )
+        self.measured = ConsumerMetrics(
+            clock.monotonic,
+            fetching,
+            None if self._commits is None else self._group,
+            self.fetcher,
+            self.rest,
+            read_committed=settings.read_committed,
+        )
         self.rebalancer: Rebalancer | None = None
         """There while topics are subscribed to."""
         self._attending: asyncio.Task[None] | None = None
@@ -94,7 +111,9 @@ class ConsumerWork:
     def _join_group(self) -> Rebalancer:
         commits = self.commits
         machine = MemberMachine(commits.group_id, self.settings.group_instance_id)
-        loop = GroupLoop(self.cluster, self.settings, machine, self._rand, self.fetcher.interrupt)
+        loop = GroupLoop(
+            self.cluster, self.settings, machine, self._rand, self.fetcher.interrupt, self._group
+        )
         self.rebalancer = Rebalancer(loop, self.settings, self)
         commits.machine = machine
         return self.rebalancer
@@ -134,6 +153,8 @@ class ConsumerWork:
         if self._is_polling:
             raise WrongUse("another task is polling this consumer")
         self._is_polling = True
+        self.measured.poll_begins()
+        self.measured.consumed(self.rest.count())
         try:
             clock = asyncio.get_running_loop().time
             deadline = clock() + timeout_s
@@ -149,6 +170,7 @@ class ConsumerWork:
                     return None
         finally:
             self._is_polling = False
+            self.measured.poll_ends()
             if self.rebalancer is not None:
                 self.rebalancer.loop.polled()
 
@@ -206,6 +228,7 @@ class ConsumerWork:
         """What was fetched to be taken one by one is fetched again later."""
         if self.rest:
             left = self.rest.positions()
+            self.measured.consumed(self.rest.count())
             self.rest.drop()
             self._back_to(left)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onceflow.client.fetch_core import Chunk, FetchCore
 from onceflow.client.fetch_errors import RecordsUnreadable
+from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.model import TopicPartition
 from onceflow.errors import OnceflowError
 
@@ -32,8 +33,9 @@ class _Held(NamedTuple):
 class Delivery:
     """What has been decoded and not been delivered."""
 
-    def __init__(self, core: FetchCore) -> None:
+    def __init__(self, core: FetchCore, measured: FetchMetrics | None = None) -> None:
         self._core = core
+        self._measured = measured
         self._held: list[_Held] = []
 
     def fill(self, most_bytes: int) -> bool:
@@ -43,6 +45,8 @@ class Delivery:
             chunks = self._core.take(most_bytes)
             if not chunks:
                 return False
+            if self._measured is not None:
+                self._measured.decoded(sum(chunk.size for chunk in chunks))
             ordered = sorted(chunks, key=lambda chunk: chunk.partition)
             for _, group in groupby(ordered, key=lambda chunk: chunk.partition):
                 self._decode(list(group))

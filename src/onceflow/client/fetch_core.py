@@ -14,10 +14,12 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.client.errors import Action, ClientError, action_for
+from onceflow.client.events import Recurring
 from onceflow.client.fetch_errors import NotAssigned, RecordsUnreadable
 from onceflow.client.fetch_wire import FetchAnswer
 from onceflow.client.isolation import NO_EPOCH, PartitionFilter
 from onceflow.client.model import PartitionEnds, TopicPartition
+from onceflow.client.reading_events import told_again
 from onceflow.client.retry import Backoff, RetryPolicy
 from onceflow.errors import OnceflowError
 from onceflow.records.batch import StoredBatch, iter_stored
@@ -145,6 +147,7 @@ class FetchCore:
         self._readings: dict[TopicPartition, Reading] = {}
         self._queue: deque[Chunk] = deque()
         self._turns = 0
+        self._recurring = Recurring()
         self.queued_bytes = 0
         self.needs_refresh = False
 
@@ -256,6 +259,7 @@ class FetchCore:
         pause = reading.backoff.next_s()
         is_late = now + pause > reading.failing_since + self._retry.total_s
         if action in _RETRIED and not is_late:
+            told_again(self._recurring, reading.partition, error, pause, now)
             reading.not_before = now + pause
         else:
             self.fail(reading, error)
@@ -276,8 +280,8 @@ class FetchCore:
         self.queued_bytes += chunk.size
 
     def queued(self, partition: TopicPartition) -> list[Chunk]:
-        """What was fetched of a partition, and not taken."""
-        mine = (chunk for chunk in self._queue if chunk.partition == partition)
+        """What was fetched of a partition, and not taken; other threads may ask."""
+        mine = (chunk for chunk in tuple(self._queue) if chunk.partition == partition)
         return [chunk for chunk in mine if self.is_current(partition, chunk.turn)]
 
     # --- what is delivered ----------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from onceflow.client.cluster import Cluster, Lane
 from onceflow.client.errors import BrokerError
 from onceflow.client.fetch_errors import OffsetOutOfRange
+from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.fetch_wire import FetchAnswer, FetchFrom, read_fetch, write_fetch
 from onceflow.client.model import TopicPartition
 from onceflow.client.offsets import offset_ranges
@@ -28,6 +29,7 @@ async def fetch(
     *,
     max_bytes: int | None = None,
     when_sent: Callable[[], None] = _nothing,
+    measured: FetchMetrics | None = None,
 ) -> list[FetchAnswer]:
     """What a broker has of partitions from offsets on; errors of single partitions are in there."""
     connection = await cluster.broker(leader, lane=Lane.FETCH)
@@ -46,12 +48,16 @@ async def fetch(
     )
     limit_s = cluster.settings.request_timeout_s + settings.fetch_max_wait_ms / 1000
     answer = connection.submit(ApiKey.FETCH, version, (body,), timeout_s=limit_s)
+    sent_at = 0.0 if measured is None else measured.now()
     when_sent()
     frame = await answer
     try:
         answers = read_fetch(version, frame)
     except MessageMalformed as error:
         raise connection.malformed(ApiKey.FETCH, version, error) from error
+    connection.throttled(ApiKey.FETCH, answers.throttle_ms)
+    if measured is not None:
+        measured.fetched(sent_at, len(frame), answers.throttle_ms)
     if answers.error:
         raise BrokerError(answers.error, ApiKey.FETCH.name, f"broker {leader}")
     return answers.partitions

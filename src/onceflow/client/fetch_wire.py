@@ -117,12 +117,14 @@ class FetchAnswers(NamedTuple):
 
     error: int
     partitions: list[FetchAnswer]
+    throttle_ms: int = 0
+    """For how long the broker had it wait: a quota."""
 
 
 def read_fetch(version: int, buffer: memoryview) -> FetchAnswers:
     """All partitions of an answer; raises `MessageMalformed`."""
     flexible = version >= FLEXIBLE_FROM
-    _, at = read_int(INT32, buffer, 0)  # for how long the broker had it wait
+    throttle_ms, at = read_int(INT32, buffer, 0)
     error = 0
     if version >= _SESSION_FROM:
         error, at = read_int(INT16, buffer, at)
@@ -137,7 +139,7 @@ def read_fetch(version: int, buffer: memoryview) -> FetchAnswers:
             answers.append(answer)
         if flexible:
             at = skip_tags(buffer, at)
-    return FetchAnswers(error, answers)
+    return FetchAnswers(error, answers, throttle_ms)
 
 
 def _read_partition(

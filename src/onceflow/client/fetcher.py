@@ -1,9 +1,5 @@
 """Reads partitions and goes on by itself: what comes next is fetched while the last is worked on.
 
-    async with Cluster(addresses) as cluster, Fetcher(cluster, settings) as fetcher:
-        fetcher.assign({TopicPartition("orders", 0): 0})
-        table = await fetcher.next_table(timeout_s=1.0)
-
 Each broker is asked for all of its partitions in one request, one at a time, as long as there is
 room for what it may answer. With `isolation.level=read_committed`, the default, nothing of an open
 or aborted transaction is delivered. Nobody else is told what is read: positions are the caller's.
@@ -13,7 +9,6 @@ A cluster serves one fetcher: two would wait behind each other's requests.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -23,6 +18,7 @@ from onceflow.client.delivery import Delivery
 from onceflow.client.errors import ClientError
 from onceflow.client.fetch_core import NOWHERE, Event, FetchCore, Reading, Stage
 from onceflow.client.fetch_errors import LogTruncated, NoPosition
+from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.fetch_request import fetch, is_out_of_range, out_of_range, refusal
 from onceflow.client.fetch_settings import EARLIEST, NONE, RAISE, FetcherSettings
 from onceflow.client.fetch_wire import FetchAnswer
@@ -30,6 +26,7 @@ from onceflow.client.model import EARLIEST as EARLIEST_TIME
 from onceflow.client.model import LATEST as LATEST_TIME
 from onceflow.client.model import PartitionEnds, TopicPartition
 from onceflow.client.offsets import epoch_ends, offsets_of
+from onceflow.client.reading_events import told_reset, told_truncated
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.rand import Rand, RealRand
 
@@ -41,14 +38,27 @@ if TYPE_CHECKING:
 TABLE_BYTES: Final = 16 << 20
 """About how much, as it was sent, becomes one table."""
 RECORDS: Final = 500
-_log = logging.getLogger(__name__)
 
 
 class Fetcher:
-    """Made for one event loop; closed by leaving `async with`, or by `close`."""
+    """Made for one event loop; closed by leaving `async with`, or by `close`.
+
+    >>> from onceflow.client.address import parse_addresses
+    >>> async def main() -> None:
+    ...     async with Cluster(parse_addresses(bootstrap)) as cluster, Fetcher(cluster) as fetcher:
+    ...         fetcher.assign({TopicPartition("orders", 0): 0})
+    ...         print(await fetcher.next_table(timeout_s=0.1))
+    >>> asyncio.run(main())
+    None
+    """
 
     def __init__(
-        self, cluster: Cluster, settings: FetcherSettings | None = None, *, rand: Rand | None = None
+        self,
+        cluster: Cluster,
+        settings: FetcherSettings | None = None,
+        *,
+        rand: Rand | None = None,
+        measured: FetchMetrics | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings or FetcherSettings()
@@ -58,7 +68,8 @@ class Fetcher:
             retry=cluster.settings.retry,
             rand=rand or RealRand(),
         )
-        self._delivery = Delivery(self._core)
+        self._measured = measured
+        self._delivery = Delivery(self._core, measured)
         self._conductor: asyncio.Task[None] | None = None
         self._errands: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -321,7 +332,7 @@ class Fetcher:
             if self._settings.on_log_truncation == RAISE:
                 self._core.fail_now(reading.partition, error)
             else:
-                _log.warning("%s; reading goes on from there", error)
+                told_truncated(reading.partition, end_offset, error)
                 reading.seek(end_offset)
 
     def _all_failed(self, readings: list[Reading], turns: list[int], error: ClientError) -> None:
@@ -342,6 +353,7 @@ class Fetcher:
                 max_bytes=max(1, min(self._settings.fetch_max_bytes, self._core.room)),
                 # Told only now, so that the broker works while the reader does.
                 when_sent=self._arrived.set,
+                measured=self._measured,
             )
         except ClientError as error:
             self._all_failed(readings, list(turns.values()), error)
@@ -361,12 +373,8 @@ class Fetcher:
         if not is_out_of_range(answer):
             self._core.failed(reading, refusal(answer), self._now())
         elif self._settings.auto_offset_reset != NONE:
-            _log.warning(
-                "partition %s has no offset %d; reading goes on from the %s",
-                reading.partition,
-                reading.filter.position,
-                self._settings.auto_offset_reset,
-            )
+            policy = self._settings.auto_offset_reset
+            told_reset(reading.partition, reading.filter.position, policy)
             reading.happened(Event.LOST_PLACE)
         else:
             await self._out_of_range(reading)

@@ -8,7 +8,6 @@ group, and says so.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Final, NamedTuple
@@ -17,7 +16,17 @@ from onceflow.client.cluster import Cluster
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.errors import Action, ClientError, action_for
 from onceflow.client.group_assignors import ASSIGNORS
+from onceflow.client.group_events import (
+    told_again,
+    told_joined,
+    told_left,
+    told_not_left,
+    told_overslept,
+    told_refused,
+    told_unwatched,
+)
 from onceflow.client.group_member import MemberMachine
+from onceflow.client.group_metrics import GroupMetrics
 from onceflow.client.group_requests import Joined, beat, join, leave, sync
 from onceflow.client.group_wire import (
     NO_GENERATION,
@@ -30,7 +39,6 @@ from onceflow.client.retry import Backoff
 from onceflow.client.topic_watch import Wish, meant_topics, partition_counts
 from onceflow.runtime.rand import Rand
 
-_log = logging.getLogger(__name__)
 _AGAIN: Final = (Action.RETRY, Action.REFRESH, Action.REJOIN)
 _LOST: Final = (Action.CATCH_UP, Action.JOIN_ANEW)
 _LOOK_AGAIN_S: Final = 1.0
@@ -71,8 +79,10 @@ class GroupLoop:
         machine: MemberMachine,
         rand: Rand,
         on_news: Callable[[], None],
+        measured: GroupMetrics,
     ) -> None:
         self.machine = machine
+        self.measured = measured
         self.wish = Wish()
         self._cluster = cluster
         self._settings = settings
@@ -150,12 +160,16 @@ class GroupLoop:
     async def _say_goodbye(self, why: str) -> None:
         member = self.machine.metadata
         self.machine.left(why)
-        if not member.member_id or member.instance_id is not None:
+        if not member.member_id:
+            return
+        stays = member.instance_id is not None
+        told_left(member, why, stays=stays)
+        if stays:
             return
         try:
             await leave(self._cluster, member, why)
         except ClientError as error:
-            _log.info("group %r was not told that a member left: %s", member.group_id, error)
+            told_not_left(member, error)
 
     # --- joining --------------------------------------------------------------------------------
 
@@ -164,11 +178,15 @@ class GroupLoop:
         loop = asyncio.get_running_loop()
         backoff = Backoff(self._cluster.settings.retry, self._rand)
         failing_since: float | None = None
+        began = self.measured.now()
         while True:
             self.machine.asked()
             try:
-                return await self._join_once(held)
+                given = await self._join_once(held)
+                self.measured.rebalanced(began)
+                return given
             except ClientError as error:
+                self.measured.rebalance_failed()
                 action = self.machine.join_refused(error)
                 if action in _LOST:
                     return None
@@ -179,7 +197,7 @@ class GroupLoop:
                     raise self.machine.failure or error from error
                 if action is Action.REFRESH:
                     self._cluster.forget_coordinator(self.machine.group_id)
-                _log.info("joining again: %s", error)
+                told_again(self.machine, error)
             await asyncio.sleep(pause)
 
     async def _join_once(self, held: Held) -> Given:
@@ -187,17 +205,21 @@ class GroupLoop:
         wish = Subscription(
             topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
         )
-        machine, cluster = self.machine, self._cluster
+        machine, cluster, measured = self.machine, self._cluster, self.measured
+        began = measured.now()
         while True:
             answer = await join(cluster, self._settings, machine.metadata, wish, "wants to read")
             if isinstance(answer, Joined):
                 break
             machine.named(answer.member_id)
         machine.joined(answer.membership)
-        _log.debug("group %r: %s", machine.group_id, answer)
+        measured.joined(began)
+        told_joined(machine, answer)
         given = await self._share_out(answer)
+        began = measured.now()
         data = await sync(cluster, machine.metadata, answer.strategy, given)
         partitions = frozenset(read_assignment(data))
+        measured.synced(began)
         machine.synced()
         self._watch_from_now(topics)
         return Given(partitions, topics, answer.membership.generation)
@@ -238,25 +260,22 @@ class GroupLoop:
         asked_as, before = machine.membership, machine.state
         session_s = self._settings.session_timeout_ms / 1000
         limit_s = min(session_s, self._cluster.settings.request_timeout_s)
+        began = self.measured.beating()
         try:
             await beat(self._cluster, machine.metadata, limit_s)
+            self.measured.beat(began)
         except ClientError as error:
             if action_for(error) is Action.REFRESH:
                 self._cluster.forget_coordinator(machine.group_id)
             machine.refused(error, asked_as)
             if machine.state is not before:
-                _log.info("%s", error)
+                told_refused(machine, error)
                 self._on_news()
 
     async def _overslept(self) -> None:
         limit = self._settings.max_poll_interval_ms
         why = f"nobody has polled for max.poll.interval.ms = {limit}"
-        _log.warning(
-            "leaving group %r: %s. Poll more often, ask for fewer records at once "
-            "(max.poll.records), or allow more time",
-            self.machine.group_id,
-            why,
-        )
+        told_overslept(self.machine, why)
         await self._say_goodbye(why)
         self._on_news()
 
@@ -279,7 +298,7 @@ class GroupLoop:
                 if await self._has_changed(shared):
                     break
             except ClientError as error:
-                _log.info("group %r: topics cannot be looked at: %s", self.machine.group_id, error)
+                told_unwatched(self.machine, error)
         self.machine.outdated()
         self._on_news()
 

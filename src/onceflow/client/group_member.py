@@ -14,6 +14,7 @@ from typing import Final
 
 from onceflow.client.consumer_errors import ConsumerError, FencedMember
 from onceflow.client.errors import Action, ClientError, action_for
+from onceflow.client.events import GROUPS
 from onceflow.client.group_wire import NO_GENERATION
 from onceflow.client.txn_requests import GroupMember
 from onceflow.errors import OnceflowError
@@ -190,6 +191,15 @@ class MemberMachine:
 
     def _fenced(self, error: ClientError) -> None:
         self._happened(MemberEvent.FENCED)
+        if self.failure is None:
+            GROUPS.error(
+                "fenced",
+                "another member of group %(group)r has the group.instance.id %(instance_id)r: "
+                "%(reason)s",
+                group=self.group_id,
+                instance_id=self.instance_id,
+                reason=str(error),
+            )
         self.has_lost = True
         self.why_out = str(error)
         self.failure = FencedMember(str(error))

@@ -18,6 +18,7 @@ from onceflow.client.fetcher import Fetcher
 from onceflow.client.model import EARLIEST, LATEST, TopicPartition
 from onceflow.client.offsets import list_offsets
 from onceflow.client.ranges import read_range
+from onceflow.client.settings import ReaderSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ async def lags(
         first, last = max(fetched_to, start[partition].offset), stable[partition].offset
         unseen = max(0, last - first)
         if exact and unseen:
-            unseen = await _count(cluster, settings, partition, first, last)
+            unseen = await count_records(cluster, settings, partition, first, last)
         found[partition] = PartitionLag(
             records=untaken.get(partition, 0) + records + unseen,
             is_exact=exact or not unseen,
@@ -66,9 +67,10 @@ async def lags(
     return found
 
 
-async def _count(
-    cluster: Cluster, settings: ConsumerSettings, partition: TopicPartition, start: int, end: int
+async def count_records(
+    cluster: Cluster, settings: ReaderSettings, partition: TopicPartition, start: int, end: int
 ) -> int:
+    """How many records there are in a range of offsets, by reading it."""
     total = 0
     async for table in read_range(cluster, partition, start, end, settings=settings):
         total += table.num_rows

@@ -1,14 +1,17 @@
 """What a client counts, under the names that Kafka's clients use for it.
 
-A `Meter` counts things and knows how many there were a second lately; a `Gauge` of durations knows
-their average and their longest. Both look back over `WINDOW_S`, in steps, so that adding is a
-comparison and an addition. `snapshot` is a plain mapping of names to numbers; totals never go back.
+A `Meter` counts amounts, and knows how much there was a second lately, how much on average and at
+most. It looks back over `WINDOW_S`, in steps, so that adding is a comparison and an addition.
+Reading changes nothing, so that other threads may read. `snapshot` is a plain mapping of names to
+numbers; totals never go back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+
+from onceflow.client.model import TopicPartition
 
 WINDOW_S: Final = 30.0
 STEP_S: Final = 2.0
@@ -54,10 +57,9 @@ class Meter:
         self._now, self._count, self._total, self._longest = number, 0, 0.0, 0.0
 
     def _lately(self, now: float) -> list[Step]:
-        number = int(now / STEP_S)
-        if number != self._now:
-            self._turn(number)
-        return [*self._steps, Step(self._now, self._count, self._total, self._longest)]
+        oldest = int(now / STEP_S) - _STEPS
+        steps = [*self._steps, Step(self._now, self._count, self._total, self._longest)]
+        return [each for each in steps if each.number > oldest]
 
     def rate(self, now: float) -> float:
         """Amounts a second over the window, or since it was made if that is shorter."""
@@ -72,7 +74,7 @@ class Meter:
 
     def longest(self, now: float) -> float:
         """The largest amount of the window; 0 when there was none."""
-        return max(each.longest for each in self._lately(now))
+        return max((each.longest for each in self._lately(now)), default=0.0)
 
 
 class Metric(NamedTuple):
@@ -83,6 +85,13 @@ class Metric(NamedTuple):
     is_total: bool
     """It never goes back: a counter. Else it is what holds now."""
     read: Callable[[float], float]
+    of: TopicPartition | None = None
+    """None: of the client as a whole."""
+
+    @property
+    def key(self) -> str:
+        """Its name in a snapshot."""
+        return self.name if self.of is None else f"{self.of}.{self.name}"
 
 
 def amounts(name: str, meaning: str, meter: Meter) -> tuple[Metric, ...]:
@@ -93,14 +102,49 @@ def amounts(name: str, meaning: str, meter: Meter) -> tuple[Metric, ...]:
     )
 
 
+def hourly(name: str, meaning: str, meter: Meter) -> tuple[Metric, ...]:
+    """As `amounts`, of what is rare."""
+    return (
+        Metric(f"{name}-total", f"{meaning}, so far", True, lambda _: meter.total),
+        Metric(
+            f"{name}-rate-per-hour",
+            f"{meaning}, an hour",
+            False,
+            lambda now: 3600 * meter.rate(now),
+        ),
+    )
+
+
+def sizes(name: str, meaning: str, meter: Meter) -> tuple[Metric, ...]:
+    """On average, and at most."""
+    return (
+        Metric(f"{name}-avg", f"{meaning}, on average", False, meter.average),
+        Metric(f"{name}-max", f"{meaning}, at most", False, meter.longest),
+    )
+
+
 def durations(name: str, meaning: str, meter: Meter) -> tuple[Metric, ...]:
-    """In milliseconds."""
+    """In milliseconds, on average and at most."""
     return (
         Metric(f"{name}-avg", f"{meaning}, on average, ms", False, meter.average),
         Metric(f"{name}-max", f"{meaning}, at most, ms", False, meter.longest),
     )
 
 
+NEVER: Final = -1.0
+"""What Kafka says of the time since something that has not happened yet."""
+
+
+def ago(name: str, meaning: str, when: Callable[[], float | None]) -> Metric:
+    """Seconds since a moment."""
+
+    def read(now: float) -> float:
+        moment = when()
+        return NEVER if moment is None else max(0.0, now - moment)
+
+    return Metric(f"{name}-seconds-ago", f"seconds since {meaning}; -1: never", False, read)
+
+
 def snapshot(metrics: tuple[Metric, ...], now: float) -> Mapping[str, float]:
     """All of them at one moment."""
-    return {each.name: each.read(now) for each in metrics}
+    return {each.key: each.read(now) for each in metrics}

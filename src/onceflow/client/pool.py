@@ -5,6 +5,7 @@ it at the same time, opened again when it has failed, and by every process for i
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import Final
 from onceflow.client.address import Address
 from onceflow.client.connection import Connection
 from onceflow.client.errors import BrokerUnreachable, ClientError, NotKafka, TlsFailed
+from onceflow.client.events import CONNECTIONS
 from onceflow.client.retry import RetryPolicy
 from onceflow.client.security import PLAINTEXT, Security
 from onceflow.client.single_flight import SingleFlight
@@ -111,10 +113,14 @@ class Pool:
                 tls=self._tls,
                 rand=self._rand,
             )
-        except ClientError:
+        except ClientError as error:
+            level = logging.DEBUG if address in self._failures else logging.INFO
+            CONNECTIONS.tell(level, "unreachable", "%(reason)s", **_named(address, reason=error))
             self._failures[address] = asyncio.get_running_loop().time()
             raise
         self._failures.pop(address, None)
+        named = _named(address, lane=lane.name.lower())
+        CONNECTIONS.info("connected", "connected to %(address)s (%(lane)s)", **named)
         self._connections[address, lane] = connection
         if connection.features_epoch >= self.features_epoch:
             self.features, self.features_epoch = connection.features, connection.features_epoch
@@ -126,3 +132,7 @@ class Pool:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+
+def _named(address: Address, **fields: object) -> dict[str, object]:
+    return {"address": str(address), **{name: str(value) for name, value in fields.items()}}

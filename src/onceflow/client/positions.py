@@ -21,6 +21,7 @@ from onceflow.client.model import EARLIEST as EARLIEST_TIME
 from onceflow.client.model import LATEST as LATEST_TIME
 from onceflow.client.model import TopicPartition
 from onceflow.client.offsets import list_offsets
+from onceflow.client.reading_events import told_begins, told_rewound
 from onceflow.client.txn_requests import OffsetToCommit
 
 Committed: TypeAlias = Callable[
@@ -169,6 +170,7 @@ class Positions:
         policy = self._settings.auto_offset_reset
         if missing and policy != NONE:
             time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
+            told_begins(missing, policy)
             found |= await self.at_time(dict.fromkeys(missing, time))
         return found
 
@@ -189,7 +191,9 @@ class Positions:
         back = dict(self._starts)
         back |= {each: at.offset for each, at in found.items()}
         assigned = self.assigned
-        self._put({each: back[each] for each in partitions if each in back and each in assigned})
+        places = {each: back[each] for each in partitions if each in back and each in assigned}
+        told_rewound(places)
+        self._put(places)
 
     async def close(self) -> None:
         if self._placing is not None:

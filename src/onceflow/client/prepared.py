@@ -21,7 +21,15 @@ class PreparedMalformed(ClientError):
 
 
 class PreparedTransaction(NamedTuple):
-    """As text `producer id:epoch`, as Apache Kafka writes it; empty when there is none."""
+    """As text `producer id:epoch`, as Apache Kafka writes it; empty when there is none.
+
+    >>> str(PreparedTransaction(7, 3))
+    '7:3'
+    >>> PreparedTransaction.parse("7:3")
+    PreparedTransaction(producer_id=7, producer_epoch=3)
+    >>> bool(PreparedTransaction.parse(""))
+    False
+    """
 
     producer_id: int = -1
     producer_epoch: int = -1

@@ -6,7 +6,7 @@ Batches are not copied into a request: it is a list of parts to be sent one afte
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from onceflow.client.model import TopicPartition
@@ -73,8 +73,11 @@ class ProduceAnswer(NamedTuple):
     message: str | None
 
 
-def read_produce(version: int, buffer: memoryview) -> list[ProduceAnswer]:
-    """All partitions of an answer; raises `MessageMalformed`."""
+def read_produce(
+    version: int, buffer: memoryview, throttled: Callable[[int], None] | None = None
+) -> list[ProduceAnswer]:
+    """All partitions of an answer; raises `MessageMalformed`. `throttled` is told for how many
+    milliseconds the broker had it wait."""
     flexible = version >= FLEXIBLE_FROM
     form = _RESULT if version >= _LOG_START_FROM else _RESULT_WITHOUT_START
     answers = []
@@ -102,6 +105,8 @@ def read_produce(version: int, buffer: memoryview) -> list[ProduceAnswer]:
             )
         if flexible:
             at = skip_tags(buffer, at)
+    if throttled is not None:
+        throttled(read_int(INT32, buffer, at)[0])
     return answers
 
 

@@ -1,15 +1,7 @@
 """The producer: records in, promises of where they are out; exactly once if asked for.
 
-    async with Producer("localhost:9092") as producer:
-        receipt = await producer.send("orders", b"paid", key=b"42")
-        print((await receipt).offset)
-
 `send` returns as soon as the record is gathered, and waits only while `buffer.memory` is full. With
-a transactional id, records are sent inside transactions:
-
-    async with Producer("localhost:9092", transactional_id="shop") as producer:
-        async with producer.transaction() as transaction:
-            await transaction.send("orders", b"paid")
+a transactional id, records are sent inside transactions.
 """
 
 from __future__ import annotations
@@ -25,13 +17,24 @@ from onceflow.client.receipts import all_settled
 from onceflow.client.record_producer import RecordProducer
 from onceflow.client.transaction import Transaction
 from onceflow.client.transfer import Claim, OpenTransaction
+from onceflow.client.txn_events import told
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
-from onceflow.client.txn_states import State, WrongState
+from onceflow.client.txn_states import Event, State, WrongState
 
 
 class Producer(RecordProducer):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap, linger_ms=0) as producer:
+    ...         receipt = await producer.send("orders", b"paid", key=b"42")
+    ...         print((await receipt).offset)
+    ...         print(producer.metrics()["record-send-total"])
+    >>> asyncio.run(main())
+    0
+    1.0
+    """
 
     def _transactional(self) -> TransactionMachine:
         if self._machine is None:
@@ -45,6 +48,7 @@ class Producer(RecordProducer):
         self._running()
         version = await self._cluster.transaction_version()
         await self._driver.run(machine.init(version, keep_prepared=keep_prepared))
+        told(Event.IDENTIFIED, machine.identity)
         self._adopt(machine)
 
     async def begin_transaction(self) -> None:
@@ -81,7 +85,9 @@ class Producer(RecordProducer):
         however long that takes. Its name is to be stored by whoever decides."""
         machine = self._transactional()
         await self.flush()
-        return machine.prepare()
+        prepared = machine.prepare()
+        told(Event.PREPARE, machine.identity)
+        return prepared
 
     async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
         """The second phase: commits what is prepared if it has that name, else aborts it. Does

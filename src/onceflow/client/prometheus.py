@@ -1,15 +1,14 @@
 """The metrics of clients for Prometheus, by its own library (`pip install 'onceflow[console]'`).
 
-    async with Producer(bootstrap) as producer:
-        prometheus_client.REGISTRY.register(ClientCollector("shop", producer.measured))
-
 Names are Kafka's, as Prometheus writes them: `record-send-total` of a producer is
-`onceflow_producer_record_send_total`.
+`onceflow_producer_record_send_total`. What a consumer knows of each partition has the labels
+`topic` and `partition`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,7 +23,11 @@ class Measured(Protocol):
     """What a client has counted."""
 
     kind: str
-    metrics: tuple[metrics.Metric, ...]
+
+    @property
+    def metrics(self) -> tuple[metrics.Metric, ...]:
+        """All of them; those of the same name stand together."""
+        ...
 
     def now(self) -> float:
         """By the clock of the client."""
@@ -32,7 +35,17 @@ class Measured(Protocol):
 
 
 class ClientCollector(Collector):
-    """Of one client, which the label `client` tells from others. Reads when it is asked."""
+    """Of one client, which the label `client` tells from others. Reads when it is asked.
+
+    >>> from prometheus_client import CollectorRegistry
+    >>> from onceflow.blocking import Producer
+    >>> registry = CollectorRegistry()
+    >>> with Producer(bootstrap) as producer:
+    ...     registry.register(ClientCollector("shop", producer.measured))
+    ...     _ = producer.send("orders", b"paid").result()
+    ...     registry.get_sample_value("onceflow_producer_record_send_total", {"client": "shop"})
+    1.0
+    """
 
     def __init__(self, client: str, measured: Measured) -> None:
         self._client = client
@@ -40,11 +53,17 @@ class ClientCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         now = self._measured.now()
-        for each in self._measured.metrics:
-            name = f"onceflow_{self._measured.kind}_{_snake(each.name)}"
-            family = CounterMetricFamily if each.is_total else GaugeMetricFamily
-            found = family(name, each.meaning, labels=["client"])
-            found.add_metric([self._client], each.read(now))
+        for name, same in groupby(self._measured.metrics, key=lambda each: each.name):
+            first, *others = same
+            family = CounterMetricFamily if first.is_total else GaugeMetricFamily
+            found = family(
+                f"onceflow_{self._measured.kind}_{_snake(name)}",
+                first.meaning,
+                labels=["client"] if first.of is None else ["client", "topic", "partition"],
+            )
+            for each in (first, *others):
+                place = () if each.of is None else (each.of.topic, str(each.of.partition))
+                found.add_metric([self._client, *place], each.read(now))
             yield found
 
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.group_events import told_assigned, told_lost, told_revoked
 from onceflow.client.group_loop import Given, GroupLoop, Held
 from onceflow.client.group_wire import NO_GENERATION
 from onceflow.client.model import TopicPartition
@@ -20,7 +21,23 @@ Partitions = Collection[TopicPartition]
 
 class RebalanceListener:
     """Hears of partitions that come and go, while the consumer polls; it may commit and seek. What
-    it raises is raised by `poll`."""
+    it raises is raised by `poll`.
+
+    >>> from onceflow.client.consumer import Consumer
+    >>> class Told(RebalanceListener):
+    ...     async def on_partitions_assigned(self, partitions):
+    ...         print("given", *partitions)
+    ...     async def on_partitions_revoked(self, partitions):
+    ...         print("gives up", *partitions)
+    >>> async def main() -> None:
+    ...     async with Consumer(bootstrap, group_id="shop") as consumer:
+    ...         consumer.subscribe(["orders"], Told())
+    ...         while not consumer.assignment:
+    ...             await consumer.poll(0.1)
+    >>> asyncio.run(main())
+    given orders-0
+    gives up orders-0
+    """
 
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
         """After each rebalance: these were added, which may be none."""
@@ -56,6 +73,7 @@ class Rebalancer:
         self.listener = RebalanceListener()
         self.loop = loop
         self._machine = loop.machine
+        self._measured = loop.measured
         self._is_cooperative = settings.is_cooperative
         self._hands = hands
         self._held: frozenset[TopicPartition] = frozenset()
@@ -117,7 +135,10 @@ class Rebalancer:
         self._held = given.partitions
         self._held_since = given.generation
         self._hands.begin(added)
+        told_assigned(self._machine, added, self._held)
+        began = self._measured.now()
         await self._tell(self.listener.on_partitions_assigned, added)
+        self._measured.told_assigned(began)
 
     async def _lost(self) -> None:
         self._machine.has_lost = False
@@ -126,7 +147,10 @@ class Rebalancer:
         self._held, self._held_since = frozenset(), NO_GENERATION
         self._hands.end(lost)
         if lost:
+            told_lost(self._machine, lost)
+            began = self._measured.now()
             await self._tell(self.listener.on_partitions_lost, lost)
+            self._measured.told_lost(began)
 
     async def give_up_all(self) -> None:
         """Before leaving; raises what the listener raised."""
@@ -139,8 +163,11 @@ class Rebalancer:
         """They are this member's until the listener has returned."""
         if not partitions:
             return
+        began = self._measured.now()
         await self._tell(self.listener.on_partitions_revoked, partitions)
+        self._measured.told_revoked(began)
         self._hands.end(partitions)
+        told_revoked(self._machine, partitions)
         self._held -= partitions
 
     async def _tell(

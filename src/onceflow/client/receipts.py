@@ -25,7 +25,19 @@ class Delivery(NamedTuple):
 
 class Receipt(NamedTuple):
     """Awaiting it gives the `Delivery`, or raises why there is none. It may be awaited by nobody or
-    by many; the record counts either way."""
+    by many; the record counts either way.
+
+    >>> from onceflow.client.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         receipts = [await producer.send("orders", value) for value in (b"a", b"b")]
+    ...         await producer.flush()
+    ...         print([receipt.is_done for receipt in receipts])
+    ...         print([(await receipt).offset for receipt in receipts])
+    >>> asyncio.run(main())
+    [True, True]
+    [0, 1]
+    """
 
     batch: Batch
     number: int
@@ -93,7 +105,17 @@ async def all_settled(batches: Iterable[Batch]) -> None:
 
 class TableReceipt:
     """Awaiting it gives, for each partition that rows went to, their number and first and last
-    offset; or raises the first reason why some are not there."""
+    offset; or raises the first reason why some are not there.
+
+    >>> import pyarrow as pa
+    >>> from onceflow.client.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         receipt = await producer.send_table("orders", pa.table({"value": [b"a", b"b"]}))
+    ...         print([(each.first_offset, each.last_offset) for each in await receipt])
+    >>> asyncio.run(main())
+    [(0, 1)]
+    """
 
     __slots__ = ("_batches",)
 

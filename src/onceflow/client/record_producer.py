@@ -113,11 +113,13 @@ class RecordProducer:
         if self._sender is None:
             return
         self._accumulator.closing = True
-        if self._machine is None or self._machine.state is State.IN_TRANSACTION:
-            await self.flush()
-        await self._sender.stop()
-        self._sender = None
-        self._cluster.close()
+        try:
+            if self._machine is None or self._machine.state is State.IN_TRANSACTION:
+                await self.flush()
+        finally:
+            await self._sender.stop()
+            self._sender = None
+            self._cluster.close()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 class Rest:
     """What is left of the last records that were polled."""
 
-    __slots__ = ("_next", "_records")
+    __slots__ = ("_counted", "_next", "_records")
 
     def __init__(self) -> None:
         self._records: list[Record] = []
-        self._next = 0
+        self._next = self._counted = 0
 
     def __len__(self) -> int:
         return len(self._records) - self._next
 
     def put(self, records: list[Record]) -> None:
         """Only when there are none left."""
-        self._records, self._next = records, 0
+        self._records, self._next, self._counted = records, 0, 0
 
     def one(self) -> Record | None:
         """The next one; None when there is none."""
@@ -40,6 +40,16 @@ class Rest:
         taken = self._records[self._next : end]
         self._next = end
         return taken
+
+    @property
+    def uncounted(self) -> int:
+        """How many were taken since `count`."""
+        return self._next - self._counted
+
+    def count(self) -> int:
+        """How many were taken since this was last called; to be called before `put` and `drop`."""
+        found, self._counted = self.uncounted, self._next
+        return found
 
     def positions(self) -> dict[TopicPartition, int]:
         """The first offset of each partition that is left."""

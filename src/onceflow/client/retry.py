@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from onceflow.client.errors import Action, ClientError, action_for
+from onceflow.client.events import REQUESTS, Floor
 from onceflow.runtime.rand import Rand
 
 T = TypeVar("T")
 
 _WORTH_IT: Final = (Action.RETRY, Action.REFRESH)
+_LONG_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,30 @@ class Backoff:
         self._pause = self._policy.first_pause_s
 
 
+class Trying:
+    """One thing that is tried again and again: each time is told at DEBUG, and once at INFO, when
+    it takes so long that somebody may wonder."""
+
+    __slots__ = ("_floor", "_is_told")
+
+    def __init__(self, floor: Floor) -> None:
+        self._floor = floor
+        self._is_told = False
+
+    def again(self, error: ClientError, pause_s: float, since_s: float) -> None:
+        """It has failed for so long, and is tried again after the pause."""
+        is_news = since_s >= _LONG_S and not self._is_told
+        self._is_told = self._is_told or is_news
+        self._floor.tell(
+            logging.INFO if is_news else logging.DEBUG,
+            "again",
+            "tried again for %(since_s).1f s: %(reason)s",
+            reason=str(error),
+            since_s=round(since_s, 3),
+            pause_s=round(pause_s, 3),
+        )
+
+
 async def retrying(
     attempt: Callable[[], Awaitable[T]],
     refresh: Callable[[], Awaitable[None]],
@@ -62,8 +89,10 @@ async def retrying(
 ) -> T:
     """The result of the first attempt that succeeds; the last error when time is up."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + policy.total_s
+    began = loop.time()
+    deadline = began + policy.total_s
     backoff = Backoff(policy, rand)
+    trying = Trying(REQUESTS)
     action = Action.RETRY
     while True:
         try:
@@ -75,4 +104,5 @@ async def retrying(
             pause = backoff.next_s()
             if action not in _WORTH_IT or loop.time() + pause > deadline:
                 raise
+            trying.again(error, pause, loop.time() - began)
         await asyncio.sleep(pause)

@@ -23,8 +23,8 @@ from onceflow.client.errors import (
     ClientError,
     DeliveryFailed,
     FatalProducerError,
-    Outcome,
 )
+from onceflow.client.events import PRODUCING
 from onceflow.client.model import TopicPartition
 from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
 from onceflow.client.producer_id import new_producer_id
@@ -33,6 +33,7 @@ from onceflow.client.receipts import tell
 from onceflow.client.sequences import Answer, Verdict
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.settling import Settling
+from onceflow.client.troubles import Troubles, outcome_of
 from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_states import State
@@ -74,12 +75,12 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._is_stopped = False
         self._will_look = False
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: tuple[float, asyncio.Handle] | None = None
         self._settling = Settling()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._setbacks: dict[object, int] = {}
         self._links: dict[int, Connection] = {}
-        self._trouble: ClientError | None = None
+        self._troubles = Troubles(clock)
         self.failure: ClientError | None = None
         """Why nothing can be sent any more."""
         self.on_progress: Callable[[], None] = lambda: None
@@ -93,8 +94,12 @@ class Sender:
 
     def send_now(self) -> None:
         """As `wake`, for those who wait for it: without a turn of the loop in between."""
-        self._send_ready()
-        self._set_alarm()
+        self._send_by(self._clock.monotonic())
+
+    def _send_by(self, now: float) -> None:
+        """By one look at the clock: what is not due now has to be due later, never in between."""
+        self._send_ready(now)
+        self._set_alarm(now)
 
     def transaction_ended(self, began: float) -> None:
         """The producer is between transactions; asking for the end of one began at `began`."""
@@ -105,7 +110,7 @@ class Sender:
         """Ends what is under way."""
         self._is_stopped = True
         if self._alarm is not None:
-            self._alarm.cancel()
+            self._alarm[1].cancel()
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -116,14 +121,14 @@ class Sender:
         if self._is_stopped:
             return
         try:
-            self._give_up_expired()
-            self.send_now()
+            now = self._clock.monotonic()
+            self._give_up_expired(now)
+            self._send_by(now)
         except Exception as problem:
             self._broken(problem)
 
-    def _set_alarm(self) -> None:
+    def _set_alarm(self, now: float) -> None:
         """Looks again at the next time at which something is due; too early does no harm."""
-        now = self._clock.monotonic()
         until = self._accumulator.next_deadline(now)
         held_until = self._settling.held_until(now)
         if held_until > now and self._accumulator.partitions_waiting:
@@ -132,10 +137,10 @@ class Sender:
             return
         when = self._loop.time() + (until - now)
         if self._alarm is not None:
-            if self._alarm.when() <= when:
+            if self._alarm[0] <= when:
                 return
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(when, self._ring)
+            self._alarm[1].cancel()
+        self._alarm = when, self._loop.call_at(when, self._ring)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -156,7 +161,7 @@ class Sender:
         try:
             await work()
         except ClientError as error:
-            self._trouble = error
+            self._troubles.met(error)
             self._setbacks[name] = self._setbacks.get(name, 0) + 1
             await asyncio.sleep(self._pause(self._setbacks[name]))
         else:
@@ -172,6 +177,7 @@ class Sender:
         """No error of a broker or a connection: a defect, which must not become silence."""
         self.failure = FatalProducerError(f"the producer has failed: {problem!r}")
         self.failure.__cause__ = problem
+        PRODUCING.error("broken", "%(reason)s", reason=str(self.failure))
         self.fail_waiting(self.failure)
 
     def _pause(self, attempts: int) -> float:
@@ -207,13 +213,12 @@ class Sender:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def _send_ready(self) -> None:
+    def _send_ready(self, now: float) -> None:
         accumulator = self._accumulator
         if accumulator.sequences.needs_producer_id:
             if self._machine is None and accumulator.incomplete():
                 self._spawn("producer id", self._identify)
             return
-        now = self._clock.monotonic()
         if self._settling.held_until(now) > now:
             return
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -305,8 +310,9 @@ class Sender:
     def _answered(
         self, link: Connection, version: int, batches: list[Batch], answer: memoryview
     ) -> None:
+        throttled = partial(link.throttled, ApiKey.PRODUCE)
         try:
-            answers = {each.partition: each for each in read_produce(version, answer)}
+            answers = {each.partition: each for each in read_produce(version, answer, throttled)}
         except MessageMalformed as problem:
             malformed = link.malformed(ApiKey.PRODUCE, version, problem)
             self._lost(batches, malformed, in_doubt=True)
@@ -328,7 +334,7 @@ class Sender:
             batch, Answer(code, base_offset, append_time, log_start), retry_at
         )
         if not code:
-            self._trouble = None
+            self._troubles.over()
             self._metrics.delivered(batch.count)
             return
         error = BrokerError(
@@ -337,13 +343,13 @@ class Sender:
         if verdict in _FAILED:
             self._fail(batch, error)
         else:
-            self._trouble = error
+            self._troubles.met(error, batch.count)
             if action(code, ApiKey.PRODUCE) is Action.REFRESH:
                 self._spawn("metadata", self._learn)
 
     def _lost(self, batches: Sequence[Batch], error: ClientError, *, in_doubt: bool) -> None:
         """No answer came: all is sent again, perhaps to another broker."""
-        self._trouble = error
+        self._troubles.met(error, sum(batch.count for batch in batches))
         for batch in batches:
             self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=in_doubt)
         self._spawn("metadata", self._learn)
@@ -361,14 +367,9 @@ class Sender:
 
     # --- giving up ----------------------------------------------------------------------------
 
-    def _give_up_expired(self) -> None:
-        for batch in self._accumulator.expired(self._clock.monotonic()):
-            last = f"; the last problem was: {self._trouble}" if self._trouble else ""
-            seconds = self._settings.delivery_timeout_ms / 1000
-            count, place = batch.count, batch.partition
-            who = f"1 record for {place} was" if count == 1 else f"{count} records for {place} were"
-            message = f"{who} not acknowledged within delivery.timeout.ms, {seconds:g} s{last}"
-            self._fail(batch, DeliveryFailed(message, outcome=_outcome(batch)))
+    def _give_up_expired(self, now: float) -> None:
+        for batch in self._accumulator.expired(now):
+            self._fail(batch, self._troubles.expired(batch, self._settings.delivery_timeout_ms))
 
     def _fail(self, batch: Batch, error: ClientError) -> None:
         """One batch has failed; in a transaction, so has the transaction."""
@@ -376,7 +377,7 @@ class Sender:
         if self._machine is not None:
             found = self._machine.failed(error)
         elif not isinstance(error, DeliveryFailed):
-            found = DeliveryFailed(str(error), outcome=_outcome(batch), advice=error.advice)
+            found = DeliveryFailed(str(error), outcome=outcome_of(batch), advice=error.advice)
         if found is not error:
             found.__cause__ = error
         self._give_up(batch, found)
@@ -391,10 +392,7 @@ class Sender:
         self.on_progress()
 
     def _give_up(self, batch: Batch, error: ClientError) -> None:
+        self._troubles.gave_up(batch, error)
         self._accumulator.fail(batch, error)
         self._metrics.failed(batch.count)
         tell(batch)
-
-
-def _outcome(batch: Batch) -> Outcome:
-    return "unknown" if batch.is_outstanding or batch.in_doubt else "not applied"

@@ -16,10 +16,12 @@ from onceflow.client.address import Address
 from onceflow.client.errors import (
     AnswerMalformed,
     ClientError,
+    ConnectionClosed,
     ConnectionLost,
     NotKafka,
     RequestTimedOut,
 )
+from onceflow.client.events import CONNECTIONS, Recurring
 from onceflow.errors import FrameTooLarge, MessageMalformed
 from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.primitives import INT32, skip_tags
@@ -94,8 +96,10 @@ class Stream(asyncio.BufferedProtocol):
         """What is worth saying if the broker hangs up before it has answered once more."""
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[_Waiter] = deque()
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.Handle | None = None
+        self._alarm_at = 0.0
         self._correlation_id = 0
+        self._recurring = Recurring()
         self._scratch = Scratch()
         self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
         self._lent: list[bytearray] = []
@@ -165,7 +169,7 @@ class Stream(asyncio.BufferedProtocol):
         correlation_id = self._send(head, body)
         deadline = self._loop.time() + limit_s
         self._waiters.append(_Waiter(correlation_id, answer, deadline, limit_s, head))
-        if self._alarm is None or deadline < self._alarm.when():
+        if self._alarm is None or deadline < self._alarm_at:
             self._set_alarm(deadline)
 
     def tell(self, head: RequestHead, body: Sequence[Buffer]) -> None:
@@ -194,6 +198,7 @@ class Stream(asyncio.BufferedProtocol):
         """Ends the connection; the first reason is the one that counts."""
         if self.failure is None:
             self.failure = kind, message
+            self._tell_end(kind, message)
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
@@ -204,6 +209,29 @@ class Stream(asyncio.BufferedProtocol):
             answer = self._waiters.popleft().answer
             if not answer.done():
                 answer.set_exception(self.error())
+
+    def _tell_end(self, kind: type[ClientError], message: str) -> None:
+        """What fails before the first answer is told by whoever wanted to connect."""
+        if not self.has_answered:
+            return
+        fields = {"address": str(self.address), "in_flight": len(self._waiters), "reason": message}
+        if kind is ConnectionClosed:
+            CONNECTIONS.debug("closed", "%(reason)s", **fields)
+        elif kind is ConnectionLost and not self._waiters:  # as brokers do with idle ones
+            CONNECTIONS.info("lost", "%(reason)s", **fields)
+        else:
+            CONNECTIONS.warning("lost", "%(reason)s", **fields)
+
+    def throttled(self, request: str, throttle_ms: int) -> None:
+        """The broker has slowed this client down."""
+        CONNECTIONS.tell(
+            self._recurring.level(request, self._loop.time()),
+            "throttled",
+            "%(address)s had %(request)s wait for %(throttle_ms)d ms: a quota is used up",
+            address=str(self.address),
+            request=request,
+            throttle_ms=throttle_ms,
+        )
 
     def abandon(self, kind: type[ClientError], message: str) -> None:
         """Ends it without a touch on the socket, which belongs to the process before the fork."""
@@ -251,7 +279,7 @@ class Stream(asyncio.BufferedProtocol):
     def _set_alarm(self, deadline: float) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._loop.call_at(deadline, self._on_alarm)
+        self._alarm, self._alarm_at = self._loop.call_at(deadline, self._on_alarm), deadline
 
     def _on_alarm(self) -> None:
         self._alarm = None

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from onceflow.client.batches import RecordInvalid
 from onceflow.client.errors import NoSuchPartition
+from onceflow.records.arrow import one_array
 from onceflow.records.batch import Codec, NewBatch
 from onceflow.records.columns import encode_all
 from onceflow.records.murmur2 import partitions_for_keys
@@ -70,7 +71,7 @@ def _numbers(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> A
     """The partition of each row; None when all may go to one."""
     names = rows.schema.names
     if "partition" in names:
-        given = _flat(rows.column("partition")).cast(pa.int32())
+        given = one_array(rows.column("partition")).cast(pa.int32())
         if given.null_count == 0:
             return given
         return pc.coalesce(given, _by_key(rows, partitions, sticky))
@@ -80,11 +81,7 @@ def _numbers(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> A
 def _by_key(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> Any:
     if "key" not in rows.schema.names:
         return pa.array([sticky] * rows.num_rows, pa.int32())
-    keys = _flat(rows.column("key")).cast(pa.binary())
+    keys = one_array(rows.column("key")).cast(pa.binary())
     filled: Any = pc.fill_null(keys, b"")
     by_key = partitions_for_keys(filled, partitions)
     return pc.if_else(pc.is_valid(keys), by_key, pa.scalar(sticky, pa.int32()))
-
-
-def _flat(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

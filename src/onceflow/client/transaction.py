@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onceflow.client.errors import AbortableError
+from onceflow.client.errors import AbortableError, ClientError
 from onceflow.client.model import TopicPartition
 from onceflow.client.receipts import Receipt, TableReceipt
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
@@ -22,7 +22,19 @@ _MAY_ABORT = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
 
 class Transaction:
-    """Made by `Producer.transaction`; used once."""
+    """Made by `Producer.transaction`; used once.
+
+    >>> from onceflow.client.model import TopicPartition
+    >>> from onceflow.client.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap, transactional_id="shop") as producer:
+    ...         async with producer.transaction() as transaction:
+    ...             receipt = await transaction.send("orders", b"paid")
+    ...             await transaction.send_offsets({TopicPartition("payments", 0): 43}, "shop")
+    ...         print(receipt.is_done, producer.state.name)
+    >>> asyncio.run(main())
+    True READY
+    """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -45,8 +57,17 @@ class Transaction:
             except AbortableError:
                 await self._abort()
                 raise
-        else:
+        elif isinstance(error, Exception):
             await self._abort()
+        else:
+            await self._abort_before(error)
+
+    async def _abort_before(self, error: BaseException) -> None:
+        """Who is cancelled or interrupted has to see that, whatever becomes of the abort."""
+        try:
+            await self._abort()
+        except ClientError as problem:
+            error.add_note(f"the transaction was not aborted: {problem}")
 
     async def _abort(self) -> None:
         # After a commit that nobody answered there is nothing to abort, and in no other state but

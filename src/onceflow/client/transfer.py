@@ -52,7 +52,19 @@ class Claim(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTransaction:
     """One transaction. At most one writer may write to a claimed partition, once: inside one epoch
-    a broker takes a second writer's records for repeated ones, or mixes them in."""
+    a broker takes a second writer's records for repeated ones, or mixes them in.
+
+    >>> from onceflow.client.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap, transactional_id="shop") as producer:
+    ...         await producer.init_transactions()
+    ...         await producer.begin_transaction()
+    ...         opened = await producer.open_transaction([TopicPartition("orders", 0)])
+    ...         print(OpenTransaction.from_json(opened.to_json()) == opened)
+    ...         await producer.abort_transaction()
+    >>> asyncio.run(main())
+    True
+    """
 
     transactional_id: str
     producer_id: int

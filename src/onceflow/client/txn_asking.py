@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from onceflow.client.error_table import Action, action
 from onceflow.client.errors import BrokerError, ClientError, action_for
+from onceflow.client.events import TRANSACTIONS
 from onceflow.client.model import TopicPartition
-from onceflow.client.retry import Backoff, RetryPolicy
+from onceflow.client.retry import Backoff, RetryPolicy, Trying
 from onceflow.client.txn_requests import Answer, Request, TxnOffsetCommit
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
@@ -78,7 +79,9 @@ class Asker:
 
     def ask(self, request: Request) -> Operation[Asked]:
         """Asks until there is an answer, a refusal, or no time left."""
-        deadline = self._clock.monotonic() + self._policy.total_s
+        began = self._clock.monotonic()
+        deadline = began + self._policy.total_s
+        trying = Trying(TRANSACTIONS)
         backoff = Backoff(self._policy, self._rand)
         is_doubtful, tries, pause_s, refind = False, 0, 0.0, False
         while True:
@@ -93,8 +96,10 @@ class Asker:
                 return Asked(answer, error, True, is_doubtful)
             soon = code_of(error) == ErrorCode.CONCURRENT_TRANSACTIONS and tries <= _SOON_TRIES
             pause_s = self._rand.uniform(*_SOON_S) if soon else backoff.next_s()
-            if self._clock.monotonic() + pause_s >= deadline:
+            now = self._clock.monotonic()
+            if now + pause_s >= deadline:
                 return Asked(answer, error, False, is_doubtful)
+            trying.again(error, pause_s, now - began)
             refind = action_for(error) is Action.REFRESH
 
 

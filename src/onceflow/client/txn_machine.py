@@ -35,6 +35,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.retry import TRANSACTIONAL, RetryPolicy
 from onceflow.client.txn_asking import Asked, Asker, Operation, code_of, is_worth_it
+from onceflow.client.txn_events import told
 from onceflow.client.txn_requests import (
     TRANSACTION_V2,
     TWO_PHASE,
@@ -115,6 +116,7 @@ class TransactionMachine:
     def begin(self) -> None:
         """Opens a transaction; brokers hear of it when something joins."""
         self._move(Event.BEGIN)
+        told(Event.BEGIN, self.identity)
         self.partitions.clear()
         self._groups.clear()
         self._groups_with_copies.clear()
@@ -216,6 +218,7 @@ class TransactionMachine:
         self._move(Event.COMMIT)
         if not self._has_begun:
             self._move(Event.COMMITTED)
+            told(Event.COMMITTED, self.identity)
             return
         yield from self._commit(was_doubtful=False)
 
@@ -229,6 +232,7 @@ class TransactionMachine:
         self._move(Event.ABORT)
         if not self._has_begun:
             self._move(Event.ABORTED)
+            told(Event.ABORTED, self.identity)
             return
         request = self._end(committed=False)
         try:
@@ -273,6 +277,8 @@ class TransactionMachine:
         if asked.error is None:
             # Under the same epoch a late copy would be taken for a part of the next transaction.
             renew = (asked.is_doubtful or self._has_copies) and not self.has_own_epochs
+            if asked.is_doubtful:
+                told(Event.RESOLVE, self.identity)
             yield from self._ended(asked.answer, Event.COMMITTED, renew=renew)
             return
         waited = self._clock.monotonic() - began
@@ -302,6 +308,7 @@ class TransactionMachine:
     def _ended(self, answer: Answer, event: Event, *, renew: bool) -> Operation[None]:
         """The transaction has ended. A new epoch that cannot be had is no failure of its end: the
         next call says so."""
+        told(event, self.identity)
         self._adopt(answer)
         self.error = None
         self._has_begun = False
@@ -371,6 +378,7 @@ class TransactionMachine:
         self._move(event)
         if not is_later:  # what came first is more likely to be the reason
             self.error = error
+            told(event, self.identity, error)
         return error
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
@@ -53,6 +54,10 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES: Final = 512 << 10
 """Half of what a topic takes by default, before compression."""
 _MAX_REQUEST_BYTES: Final = 16 << 20
+_WORTH_PUSHING: Final = 1 << 20
+"""Less waits, so that one request has it all."""
+_PUSHED: Final = 4
+"""Requests under way while rows are still being made: with more one would wait for the broker."""
 _ALL_REPLICAS: Final = -1
 _ENDS: Final = frozenset(
     {
@@ -83,7 +88,18 @@ class _Flight(NamedTuple):
 
 class Writer:
     """For one thread of one process. `write` queues and sends when much is queued; what counts is
-    `flush`, which returns when everything is acknowledged."""
+    `flush`, which returns when everything is acknowledged.
+
+    >>> import pyarrow as pa
+    >>> from onceflow.blocking import Producer
+    >>> with Producer(bootstrap, transactional_id="shop") as producer:
+    ...     with producer.transaction():
+    ...         opened = producer.open_transaction([TopicPartition("orders", 0)])
+    ...         with Writer(opened) as writer:  # as a rule in another process
+    ...             writer.write("orders", 0, pa.table({"value": [b"a", b"b"]}))
+    ...             print([written.records for written in writer.flush()])
+    [2]
+    """
 
     def __init__(
         self,
@@ -105,6 +121,8 @@ class Writer:
         )
         self._lanes: dict[TopicPartition, Lane] = {}
         self._flights: deque[_Flight] = deque()
+        self._is_troubled = False
+        """Something was refused, and nothing is pushed until it has gone through."""
         self._error: ClientError | None = None
         self._pid = os.getpid()
 
@@ -157,6 +175,8 @@ class Writer:
                 now_ms=self._clock.wall_ms(),
             )
             lane.queue(batches)
+            if self._queued() >= _WORTH_PUSHING:
+                self._push()
             if self._queued() > self._settings.buffer_memory:
                 self._deliver(self._settings.buffer_memory // 2)
 
@@ -175,12 +195,36 @@ class Writer:
     def _queued(self) -> int:
         return sum(lane.size for lane in self._lanes.values())
 
+    def _push(self) -> None:
+        """Brokers write what is there while the next rows are made. Whatever is worth another try
+        gets it when all has to be delivered: then there is time to wait."""
+        if self._is_troubled:
+            return
+        deadline = self._clock.monotonic() + self._settings.transactional_retry.total_s
+        with self._failing():
+            trouble = None
+            while trouble is None and self._flights and self._flights[0].connection.has_answer:
+                trouble = self._settle(self._flights.popleft(), deadline)
+            if trouble is None and len(self._flights) < _PUSHED:
+                trouble = self._send_ready(deadline)
+        self._is_troubled = trouble is not None
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """After an error nothing more can be written."""
+        try:
+            yield
+        except ClientError as error:
+            self._error = error
+            self.close()
+            raise
+
     def _deliver(self, most: int) -> None:
         """Sends until at most that many bytes are queued."""
         policy = self._settings.transactional_retry
         deadline = self._clock.monotonic() + policy.total_s
         backoff = Backoff(policy, self._rand)
-        try:
+        with self._failing():
             while (before := self._queued()) > most:
                 trouble = self._round(most, deadline)
                 if trouble is None:
@@ -193,10 +237,7 @@ class Writer:
                 time.sleep(pause_s)
                 if action_for(trouble) is Action.REFRESH:
                     self._forget_leaders(deadline)
-        except ClientError as error:
-            self._error = error
-            self.close()
-            raise
+        self._is_troubled = False
 
     def _too_late(self, trouble: ClientError) -> DeliveryFailed:
         waiting = ", ".join(str(each) for each, lane in sorted(self._lanes.items()) if lane.size)
@@ -213,46 +254,50 @@ class Writer:
         trouble: ClientError | None = None
         while True:
             if trouble is None and self._queued() > most:
-                try:
-                    self._send_ready(deadline)
-                except ClientError as error:
-                    trouble = _worth_trying(error)
+                trouble = self._send_ready(deadline)
             if not self._flights:
                 return trouble
-            flight = self._flights.popleft()
-            try:
-                answers = self._receive(flight, deadline)
-            except LOST as error:
-                for each in flight.batches.values():
-                    each.lost()
-                trouble = error
-                continue
-            for answer in answers:
-                refused = self._take(flight, answer)
-                # Of two, the one that asks for new leaders counts.
-                if refused is not None and (
-                    trouble is None or action_for(refused) is Action.REFRESH
-                ):
-                    trouble = refused
+            trouble = _graver(trouble, self._settle(self._flights.popleft(), deadline))
 
-    def _send_ready(self, deadline: float) -> None:
-        """Sends everything that may be sent, all partitions of a leader in one request."""
-        while True:
-            ready: dict[BlockingConnection, dict[TopicPartition, Pending]] = {}
-            sizes: dict[BlockingConnection, int] = {}
-            for place, lane in self._lanes.items():
-                pending = lane.next_to_send()
-                if pending is None:
-                    continue
-                leader = self._cluster.leader(place, deadline)
-                size = sizes.get(leader, 0) + len(pending.buffer)
-                if size <= _MAX_REQUEST_BYTES or leader not in ready:
-                    ready.setdefault(leader, {})[place] = pending
-                    sizes[leader] = size
-            if not ready:
-                return
-            for leader, batches in ready.items():
-                self._send(leader, batches, deadline)
+    def _settle(self, flight: _Flight, deadline: float) -> ClientError | None:
+        """Receives what became of a request; an error that is worth another try is returned."""
+        try:
+            answers = self._receive(flight, deadline)
+        except LOST as error:
+            for each in flight.batches.values():
+                each.lost()
+            return error
+        trouble: ClientError | None = None
+        for answer in answers:
+            trouble = _graver(trouble, self._take(flight, answer))
+        return trouble
+
+    def _send_ready(self, deadline: float) -> ClientError | None:
+        """Sends everything that may be sent, all partitions of a leader in one request. An error
+        that is worth another try is returned."""
+        try:
+            while self._send_next(deadline):
+                continue
+        except ClientError as error:
+            return _worth_trying(error)
+        return None
+
+    def _send_next(self, deadline: float) -> bool:
+        """The next request to each leader; whether there was any."""
+        ready: dict[BlockingConnection, dict[TopicPartition, Pending]] = {}
+        sizes: dict[BlockingConnection, int] = {}
+        for place, lane in self._lanes.items():
+            pending = lane.next_to_send()
+            if pending is None:
+                continue
+            leader = self._cluster.leader(place, deadline)
+            size = sizes.get(leader, 0) + len(pending.buffer)
+            if size <= _MAX_REQUEST_BYTES or leader not in ready:
+                ready.setdefault(leader, {})[place] = pending
+                sizes[leader] = size
+        for leader, batches in ready.items():
+            self._send(leader, batches, deadline)
+        return bool(ready)
 
     def _send(
         self,
@@ -334,6 +379,12 @@ def _each(data: Columns | Iterable[Columns]) -> Iterable[Columns]:
     import pyarrow as pa
 
     return (data,) if isinstance(data, pa.Table | pa.RecordBatch) else data
+
+
+def _graver(one: ClientError | None, other: ClientError | None) -> ClientError | None:
+    """Of two, the one that asks for new leaders counts."""
+    is_worse = other is not None and (one is None or action_for(other) is Action.REFRESH)
+    return other if is_worse else one
 
 
 def _worth_trying(error: ClientError) -> ClientError:

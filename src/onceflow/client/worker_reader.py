@@ -49,7 +49,16 @@ class ReaderBusy(ClientError):
 
 
 class Reader:
-    """For one thread; a process that is forked off opens connections of its own."""
+    """For one thread; a process that is forked off opens connections of its own.
+
+    >>> from onceflow.blocking import Producer
+    >>> with Producer(bootstrap) as producer:
+    ...     _ = producer.send("orders", b"paid")
+    >>> with Reader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
+    ...     for batch in reader.read("orders", 0, 0, 1):
+    ...         print(batch.column("value").to_pylist())
+    [b'paid']
+    """
 
     def __init__(
         self, settings: ReaderSettings, *, clock: Clock | None = None, rand: Rand | None = None
@@ -201,7 +210,7 @@ class _Fetching:
         return understood(connection, ApiKey.FETCH, lambda: self._read(version, buffer))
 
     def _read(self, version: int, buffer: memoryview) -> FetchAnswer:
-        error, partitions = read_fetch(version, buffer)
+        error, partitions, _ = read_fetch(version, buffer)
         if error:
             raise BrokerError(error, ApiKey.FETCH.name, f"partition {self._place}")
         if any(each.partition != self._place for each in partitions):

@@ -7,6 +7,7 @@ connection is never mended, and belongs to the process that opened it.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
 import struct
@@ -45,6 +46,10 @@ _SOFTWARE: Final = ("onceflow", "worker")
 _HEAD: Final = struct.Struct(">ihhi")
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
 _WORTH_JOINING: Final = 64 << 10
+
+
+_OF_RECORDS: Final = 256 << 10
+"""Answers of that size hold records."""
 
 
 class _Question(NamedTuple):
@@ -108,6 +113,16 @@ class BlockingConnection:
         """Requests whose answers have not been received."""
         return len(self._waiting)
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether `receive` has something to read, be it that the connection has ended."""
+        sock = self._socket
+        if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+            return True
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+
     def close(self) -> None:
         """Ends the connection. In a forked child it only lets go of the copy."""
         if self._socket is not None:
@@ -170,7 +185,7 @@ class BlockingConnection:
             if not INT32.size <= size <= LARGEST_ANSWER:
                 self.close()
                 raise NotKafka(f"{self.address} does not speak the Kafka protocol")
-            frame = memoryview(self._exactly(sock, size, deadline))
+            frame = self._exactly(sock, size, deadline)
         except TimeoutError as error:
             raise self._late(question.name) from error
         except OSError as error:
@@ -197,9 +212,8 @@ class BlockingConnection:
             raise ConnectionLost(f"{self.address} is not connected", outcome="not applied")
         return self._socket
 
-    def _exactly(self, sock: socket.socket, size: int, deadline: float) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
+    def _exactly(self, sock: socket.socket, size: int, deadline: float) -> memoryview:
+        data = view = _room(size)
         while view:
             sock.settimeout(self._left(deadline, "an answer"))
             received = sock.recv_into(view)
@@ -272,6 +286,16 @@ class BlockingConnection:
             return derivation.run()
 
         _at_once(log_in(security, ask, rand, derive))
+
+
+def _room(size: int) -> memoryview:
+    """Where an answer goes. Records go into memory of Arrow's pool, which is neither cleared for
+    each of them nor given back to the system in between."""
+    if size < _OF_RECORDS:
+        return memoryview(bytearray(size))
+    import pyarrow as pa
+
+    return memoryview(pa.allocate_buffer(size)).cast("B")
 
 
 def _at_once(steps: Coroutine[Any, Any, T]) -> T:

@@ -33,6 +33,8 @@ def one_array(column: Any) -> Any:
     """The column as a single array, whatever number of chunks it came in."""
     if not isinstance(column, pa.ChunkedArray):
         return column
+    if column.num_chunks == 1:
+        return column.chunk(0)  # joining would copy
     combined: Any = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):
         raise ColumnsTooLarge("a column holds more bytes than one Arrow array can")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.client.settings import ReaderSettings
-from onceflow.records.arrow import HEADERS
+from onceflow.records.arrow import HEADERS, one_array
 from onceflow.records.murmur2 import partitions_for_keys
 from onceflow.spark.formats_arrow import Parser
 from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values, to_bytes
@@ -197,7 +197,7 @@ def _column(table: pa.Table, name: str) -> Any:
         raise TableUnusable(
             f"there is no column {name!r}; the function returned {', '.join(table.column_names)}"
         )
-    return table.column(name).combine_chunks()
+    return one_array(table.column(name))
 
 
 def _headers(table: pa.Table, headers: Mapping[str, str]) -> Any:

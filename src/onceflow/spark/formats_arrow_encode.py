@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from onceflow.records.arrow import one_array
 from onceflow.spark.pipeline_plan import Format
 from onceflow.spark.sink_errors import RowRefused
 
@@ -31,7 +32,7 @@ def encode_values(table: pa.Table, form: Format, options: Mapping[str, str]) -> 
         return to_bytes(only_column(table), form)
     if not table.num_columns:
         raise TableUnusable("the function returned a table without columns")
-    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    columns = {name: one_array(table.column(name)) for name in table.column_names}
     if form is Format.JSON:
         return _json_rows(columns).cast(pa.binary())
     return _csv_rows(columns, options.get("sep", ",")).cast(pa.binary())
@@ -45,7 +46,7 @@ def only_column(table: pa.Table) -> Any:
             f"the function returned the columns {', '.join(table.column_names)}, and none of them "
             "is called value"
         )
-    return table.column(name).combine_chunks()
+    return one_array(table.column(name))
 
 
 def to_bytes(array: Any, form: Format = Format.TEXT) -> Any:

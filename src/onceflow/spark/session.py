@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onceflow.errors import InvalidSetting
 from onceflow.spark.pipeline_errors import SparkMissing
 from onceflow.spark.session_home import prepare
 from onceflow.spark.session_java import find_java_home
@@ -28,6 +30,10 @@ _THREADS: Final = re.compile(r"local\[(\d+)[,\]].*")
 _LOCAL_FILES: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_SOCKETS_IN: Final = "spark.python.unix.domain.socket.dir"
+_LONGEST: Final = 60
+"""Bytes of a directory in which Spark's sockets, with names of 43 bytes, still have room."""
 ALWAYS: Final[Mapping[str, str]] = {
     "spark.log.level": "WARN",
     "spark.python.daemon.module": "onceflow.spark.daemon",
@@ -42,7 +48,7 @@ ON_ONE_MACHINE: Final[Mapping[str, str]] = {
     # Where a shuffle file was lost, Spark forgets its own blocks, cannot make itself known again,
     # and would end after so many heartbeats in vain; the query has gone on long before.
     "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
-    "spark.python.unix.domain.socket.enabled": "true",
+    _SOCKETS: "true",
     "spark.shuffle.compress": "false",
     "spark.ui.enabled": "false",
 }
@@ -71,6 +77,30 @@ def session_settings(
     return {**chosen, **given}
 
 
+def with_short_sockets(settings: Mapping[str, str], places: Iterable[str]) -> dict[str, str]:
+    """A directory for Unix sockets, whose paths must be short: the first of these that is, and not
+    the JVM's own, which may be any. Where none is, Spark does without them. Raises `InvalidSetting`
+    when the one that was chosen is too long; pure."""
+    given = settings.get(_SOCKETS_IN)
+    if settings.get(_SOCKETS) != "true":
+        return dict(settings)
+    if given is not None:
+        if _is_long(given):
+            raise InvalidSetting(
+                f"{_SOCKETS_IN} = {given!r} is too long: a Unix socket there would have no room, "
+                f"so give a directory of at most {_LONGEST} bytes"
+            )
+        return dict(settings)
+    for each in places:
+        if not _is_long(each):
+            return {**settings, _SOCKETS_IN: each}
+    return {**settings, _SOCKETS: "false"}
+
+
+def _is_long(directory: str) -> bool:
+    return len(os.fsencode(directory)) > _LONGEST
+
+
 def is_local_path(checkpoint: str) -> bool:
     return "://" not in checkpoint or checkpoint.startswith("file:")
 
@@ -93,6 +123,10 @@ def make_session(
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         prepare(os.environ, java_home)
+        usual = (tempfile.gettempdir(), "/tmp")
+        settings = with_short_sockets(
+            settings, (each for each in usual if os.access(each, os.W_OK))
+        )
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 

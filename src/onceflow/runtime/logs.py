@@ -1,11 +1,13 @@
-"""The broker's own log: lines for people, or JSON for machines, on standard error."""
+"""What Onceflow logs, as lines for people or as JSON for machines."""
 
 from __future__ import annotations
 
 import json
 import logging
 import time
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
+
+_MORE: Final = ("event", "fields", "numbers")
 
 
 class TextFormatter(logging.Formatter):
@@ -20,8 +22,9 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message and, where there are any, the numbers
-    in it by name (`extra={"numbers": ...}`) and the exception."""
+    """One JSON object a line: time, level, logger, message and, where there are any, what a broker
+    has counted (`extra={"numbers": ...}`), what happened to a client (`event`, and its `fields` by
+    name) and the exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {
@@ -30,8 +33,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if (numbers := getattr(record, "numbers", None)) is not None:
-            entry["numbers"] = numbers
+        for name in _MORE:
+            if (more := getattr(record, name, None)) is not None:
+                entry[name] = more
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)

@@ -1,0 +1,78 @@
+"""The measures of a session: the same loop by two clients, on one broker, inside one turn.
+
+Each turn goes there and back, as in `client_measures`. The input is there before the clock runs;
+what is measured is transactions of so many records, one after the other.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from bench.client_measures import PARTITIONS, Work, compared, confluent, there_and_back
+from bench.turn import Measure, Values, create_topic, python_load
+from bench.turn import Turn as AnyTurn
+
+RECORD_BYTES: Final = 100
+WARM_UP: Final = 5
+BATCHES: Final = (1, 100, 1000)
+
+
+class Scale(NamedTuple):
+    """Transactions of one load, by the records of each."""
+
+    onceflow: dict[int, int]
+    aiokafka: dict[int, int]
+
+
+FULL: Final = Scale({1: 600, 100: 300, 1000: 100}, {1: 100, 100: 60, 1000: 30})
+QUICK: Final = Scale({1: 30, 100: 20, 1000: 10}, {1: 10, 100: 5, 1000: 3})
+Turn: TypeAlias = AnyTurn[Scale]
+
+
+def loop(turn: Turn, batch: int) -> Values:
+    """Transactions of `batch` records each."""
+    source, out = f"source-{batch}", "out"
+    counts = {"onceflow": turn.scale.onceflow[batch], "aiokafka": turn.scale.aiokafka[batch]}
+    create_topic(turn.target, out, PARTITIONS)
+    most = (max(counts.values()) + WARM_UP + 1) * batch
+    fill(turn, source, max(most, 1000))
+
+    def work(client: str) -> Work:
+        records = counts[client] * batch
+        run = partial(
+            python_load,
+            turn,
+            module="load_session",
+            load="loop",
+            client=client,
+            topic=source,
+            out=out,
+            records=records,
+            batch=batch,
+            warm_up=WARM_UP,
+        )
+        return Work(run, records)
+
+    costs = there_and_back({client: work(client) for client in counts})
+    return compared(f"session-{batch}", costs, "aiokafka")
+
+
+def fill(turn: Any, topic: str, records: int) -> None:
+    """Once for all rounds: everybody reads it in a group of their own."""
+    if turn.round > 0:
+        return
+    create_topic(turn.target, topic, PARTITIONS)
+    confluent(turn, load="produce", topic=topic, records=records, record_bytes=RECORD_BYTES)
+
+
+def warm_up(turn: Turn) -> None:
+    """What a JVM needs before it shows what it can do."""
+    before = turn._replace(round=-1)
+    for batch in BATCHES:
+        loop(before, batch)
+
+
+MEASURES: Final = tuple(
+    Measure(f"session-{batch}", partial(loop, batch=batch)) for batch in BATCHES
+)

@@ -1,0 +1,87 @@
+"""What a client logs: events with a name and fields, one logger for each floor of the client.
+
+A message is for people; `record.event` and `record.fields` are for machines, and are plain values
+that can be written as JSON. What is ordinary is told at DEBUG; what whoever runs a service wants to
+know at INFO; what may cost them something at WARNING. No record has a line of its own, and what
+goes wrong again and again is told at INFO once a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+_QUIET_S: Final = 60.0
+_CALLER: Final = 3
+
+
+class Floor:
+    """The logger of one floor. Fields may be named in the message, as in `%(group)r`."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(f"onceflow.client.{name}")
+
+    def wants(self, level: int) -> bool:
+        """Whether anybody does, for fields that take some work."""
+        return self._logger.isEnabledFor(level)
+
+    def tell(self, level: int, event: str, message: str, **fields: object) -> None:
+        """One event; nothing is put together for one that nobody wants."""
+        self._tell(level, event, message, fields)
+
+    def debug(self, event: str, message: str, **fields: object) -> None:
+        self._tell(logging.DEBUG, event, message, fields)
+
+    def info(self, event: str, message: str, **fields: object) -> None:
+        self._tell(logging.INFO, event, message, fields)
+
+    def warning(self, event: str, message: str, **fields: object) -> None:
+        self._tell(logging.WARNING, event, message, fields)
+
+    def error(self, event: str, message: str, **fields: object) -> None:
+        self._tell(logging.ERROR, event, message, fields)
+
+    def _tell(self, level: int, event: str, message: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            more = {"event": event, "fields": fields}
+            self._logger.log(level, message, fields, extra=more, stacklevel=_CALLER)
+
+
+CONNECTIONS: Final = Floor("connections")
+REQUESTS: Final = Floor("requests")
+PRODUCING: Final = Floor("producing")
+TRANSACTIONS: Final = Floor("transactions")
+READING: Final = Floor("reading")
+GROUPS: Final = Floor("groups")
+
+
+class Recurring:
+    """Of things that happen again and again the first is news, and those soon after are not."""
+
+    __slots__ = ("_quiet_until",)
+
+    def __init__(self) -> None:
+        self._quiet_until: dict[object, float] = {}
+
+    def level(self, what: object, now: float, first: int = logging.INFO) -> int:
+        """`first` once a minute for each of them, else DEBUG."""
+        if now < self._quiet_until.get(what, now):
+            return logging.DEBUG
+        self._quiet_until[what] = now + _QUIET_S
+        return first
+
+
+class Names(tuple[str, ...]):
+    """A list in JSON, and words in a message."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, things: Iterable[object]) -> Names:
+        return cls(map(str, things))
+
+    def __str__(self) -> str:
+        return ", ".join(self) or "none"

@@ -1,0 +1,56 @@
+"""A batch of a session: what came with one poll, as records and as columns.
+
+It is decoded once, into columns. Records are made of these when somebody goes through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from onceflow.client.model import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceflow.client.fetched import Record
+
+
+_PLACE: Final = ("topic", "partition", "offset")
+
+
+class Batch:
+    """Records of one or several partitions, in order within each."""
+
+    __slots__ = ("_parts", "_table")
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self._parts: list[pa.RecordBatch] = table.to_batches()
+
+    def __len__(self) -> int:
+        rows: int = self._table.num_rows
+        return rows
+
+    def __iter__(self) -> Iterator[Record]:
+        from onceflow.client.fetched import records_of
+
+        return chain.from_iterable(map(records_of, self._parts))
+
+    def __repr__(self) -> str:
+        places = ", ".join(f"{place} from {first}" for place, first in self.firsts().items())
+        return f"<Batch of {len(self)} records: {places}>"
+
+    def table(self) -> pa.Table:
+        """The same, as columns of `fetched.FETCHED_SCHEMA`: key, value, topic, partition, offset,
+        timestamp, timestamp_type, headers."""
+        return self._table
+
+    def firsts(self) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is in it."""
+        found: dict[TopicPartition, int] = {}
+        for part in self._parts:  # each of one partition
+            topic, number, offset = (part.column(each)[0].as_py() for each in _PLACE)
+            found.setdefault(TopicPartition(topic, number), offset)
+        return found

@@ -1,0 +1,63 @@
+"""The consumer and the producer of a session, which has to know a little more of them than others
+do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from onceflow.client.batches import Batch
+from onceflow.client.consumer import Consumer
+from onceflow.client.errors import BrokerError, ClientError
+from onceflow.client.group_member import Membership
+from onceflow.client.model import TopicPartition
+from onceflow.client.producer import Producer
+from onceflow.client.receipts import Receipt
+from onceflow.client.txn_requests import GroupMember
+from onceflow.wire.api import ApiKey
+
+
+class SessionConsumer(Consumer):
+    """Its positions move only with what the session hands out, and back with what it aborts."""
+
+    def behind(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where these go on behind what was handed out, markers and aborted records included."""
+        position = self._work.fetcher.position
+        found = {each: position(each) for each in partitions}
+        return {each: offset for each, offset in found.items() if offset is not None}
+
+    def go_back(self, positions: Mapping[TopicPartition, int]) -> None:
+        """What was aborted is read again, as far as it is still this member's."""
+        for partition in self._positions.assigned & positions.keys():
+            self._positions.seek(partition, positions[partition])
+
+    def refused(self, error: BrokerError, member: GroupMember) -> None:
+        """The broker did not take offsets of that membership in a transaction: what that means is
+        the same as if they had been committed by themselves."""
+        machine = self._work.commits.machine
+        if machine is not None:
+            said = BrokerError(error.code, ApiKey.OFFSET_COMMIT.name, f"group {member.group_id!r}")
+            machine.refused(said, Membership(member.member_id, member.generation))
+
+
+class SessionProducer(Producer):
+    """Says why a transaction can only be aborted."""
+
+    @property
+    def reason(self) -> ClientError | None:
+        """The first one."""
+        return self._transactional().error
+
+    async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
+        """Sends what is gathered, and the offsets at the same time."""
+        self._accumulator.flushing += 1
+        try:
+            self._running().send_now()
+            await self.send_offsets_to_transaction(offsets, member)
+        finally:
+            self._accumulator.flushing -= 1
+
+    def failed_receipt(self, topic: str, error: ClientError) -> Receipt:
+        """For a record that cannot become part of a transaction any more."""
+        batch = Batch(TopicPartition(topic, -1), self._clock.monotonic())
+        batch.outcome = error
+        return Receipt(batch, 0)

@@ -1,0 +1,304 @@
+"""What a session does behind its loop: polls, begins, commits, and when that fails aborts, goes
+back and does it again.
+
+The order is what makes it exact. A new epoch is taken first, which ends what an earlier session of
+this name has left open; only then the group is joined, and asked where to go on. Everything that
+ends a transaction happens here, one after the other, in a task that nobody's impatience cuts short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine
+from typing import Any, Final, NamedTuple
+
+from onceflow.client.consumer_errors import CommitFailed, FencedMember
+from onceflow.client.errors import (
+    AbortableError,
+    BrokerError,
+    ClientError,
+    FatalProducerError,
+    UnknownOutcome,
+)
+from onceflow.client.model import TopicPartition
+from onceflow.client.rebalance import RebalanceListener
+from onceflow.client.retry import Backoff
+from onceflow.client.session_batch import Batch
+from onceflow.client.session_clients import SessionConsumer, SessionProducer
+from onceflow.client.session_errors import BatchRefused, BatchUndone, NoProgress
+from onceflow.client.session_rules import Stage, Step, Verdict, after, judge, refusal_in
+from onceflow.client.session_settings import SessionSettings
+from onceflow.client.session_transaction import SessionTransaction, end, fatal
+from onceflow.client.txn_states import State
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.error_code import ErrorCode
+
+_log = logging.getLogger(__name__)
+_A_WHILE_S: Final = 0.5
+_ASKED_AGAIN: Final = 3
+"""Times `delivery.timeout.ms`, after which a commit or an abort that nobody answers is left to the
+next session of this name."""
+_MOST_ABORTS: Final = 5
+_MAY_ABORT: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+
+class Given(NamedTuple):
+    """A batch, and the transaction in which its outcome is written."""
+
+    batch: Batch
+    transaction: SessionTransaction
+
+
+class SessionWork(RebalanceListener):
+    """Of one session."""
+
+    def __init__(
+        self,
+        settings: SessionSettings,
+        consumer: SessionConsumer,
+        producer: SessionProducer,
+        clock: Clock,
+        rand: Rand,
+    ) -> None:
+        self.stage = Stage.CLOSED
+        self.is_stopping = False
+        self._settings = settings
+        self._consumer = consumer
+        self._producer = producer
+        self._clock = clock
+        self._interval_s = settings.commit_interval_ms / 1000
+        self._backoff = Backoff(consumer.settings.retry, rand)
+        self._ending: asyncio.Task[bool] | None = None
+        self._transaction: SessionTransaction | None = None
+        self._firsts: dict[TopicPartition, int] = {}
+        """Where the open transaction began to read."""
+        self._records = 0
+        self._due_at = 0.0
+        self._aborts = 0
+        """In a row."""
+        self._pause_s = 0.0
+
+    async def start(self) -> None:
+        await self._producer.start()
+        try:
+            await self._producer.init_transactions()
+            await self._consumer.start()
+            self._consumer.subscribe(self._settings.topics, self, pattern=self._settings.pattern)
+        except BaseException:
+            await self._consumer.close()
+            await self._producer.close()
+            raise
+        self._happened(Step.STARTED)
+
+    def _happened(self, step: Step) -> None:
+        self.stage = after(self.stage, step)
+
+    # --- batches --------------------------------------------------------------------------------
+
+    async def next(self) -> Given | None:
+        """The next batch, however long it takes; None when the session was told to stop. Who asks
+        is done with the one before."""
+        if self.stage not in (Stage.IDLE, Stage.FINISHED):
+            self._finished()
+        while True:
+            await self._settle()
+            if self.stage is Stage.FINISHED and (self.is_stopping or self._is_due()):
+                await self._uncut(self._commit_or_abort())
+                continue
+            if self.is_stopping:
+                return None
+            if self._pause_s:
+                pause_s, self._pause_s = self._pause_s, 0.0
+                await asyncio.sleep(pause_s)
+            if self._producer.state is State.UNINITIALIZED:
+                await self._producer.init_transactions()
+            table = await self._poll()
+            if table is not None:
+                return await self._hand_out(Batch(table))
+
+    def _finished(self) -> None:
+        self._happened(Step.ASKED)
+        if self._transaction is not None:
+            end(self._transaction)
+
+    def _is_due(self) -> bool:
+        return (
+            self._records >= self._settings.commit_max_records
+            or self._clock.monotonic() >= self._due_at
+        )
+
+    async def _poll(self) -> Any:
+        wait_s = _A_WHILE_S
+        if self.stage is Stage.FINISHED:
+            wait_s = max(0.0, min(wait_s, self._due_at - self._clock.monotonic()))
+        try:
+            return await self._consumer.poll_table(wait_s, max_rows=self._settings.max_poll_records)
+        except BrokerError as error:
+            if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                raise
+            # Of a member that is gone, perhaps for good: its transaction ends by its timeout.
+            _log.warning("group %r waits for a transaction of others: %s", self._group_id, error)
+            return None
+
+    async def _hand_out(self, batch: Batch) -> Given:
+        """Nothing is waited for in here: who was given up on must not have taken records along."""
+        if self.stage is Stage.IDLE:
+            await self._producer.begin_transaction()
+            self._firsts, self._records = {}, 0
+            self._due_at = self._clock.monotonic() + self._interval_s
+        self._firsts = batch.firsts() | self._firsts
+        self._records += len(batch)
+        given = SessionTransaction(self._producer, self._settings.dead_letter_topic)
+        self._transaction = given
+        self._happened(Step.GIVEN)
+        return Given(batch, given)
+
+    @property
+    def _group_id(self) -> str:
+        return self._settings.group_id
+
+    # --- rebalances, in the midst of a poll: all batches are done -------------------------------
+
+    async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """The last moment to commit what was read of them."""
+        if self.stage is Stage.FINISHED:
+            await self._commit_or_abort()
+
+    async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Others have them, and begin where the last commit was."""
+        if self.stage is Stage.FINISHED:
+            await self._undo(CommitFailed(f"partitions of group {self._group_id!r} were lost"))
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    async def _uncut(self, work: Coroutine[Any, Any, bool]) -> bool:
+        """To its end, also if whoever waits for it does not: then the next call waits."""
+        self._ending = asyncio.get_running_loop().create_task(work)
+        return await self._settle()
+
+    async def _settle(self) -> bool:
+        """Waits for what an earlier call has left; how that ended."""
+        ending = self._ending
+        if ending is None:
+            return True
+        try:
+            return await asyncio.shield(ending)
+        finally:
+            if ending.done():
+                self._ending = None
+
+    async def _commit_or_abort(self) -> bool:
+        """Whether it was committed; else it was aborted, and is to be done again."""
+        try:
+            await self._commit()
+        except FencedMember:
+            await self._abort()
+            raise
+        except (AbortableError, CommitFailed) as error:
+            await self._undo(self._producer.reason or error)
+            return False
+        self._happened(Step.COMMITTED)
+        self._aborts = 0
+        self._backoff.reset()
+        return True
+
+    async def _commit(self) -> None:
+        """The offsets, fenced by the member's generation, and all that was sent, or nothing."""
+        producer, consumer = self._producer, self._consumer
+        try:
+            member = consumer.group_metadata()
+            try:
+                await producer.commit_with(consumer.behind(self._firsts), member)
+            except AbortableError as error:
+                if (refusal := refusal_in(error)) is not None:
+                    consumer.refused(refusal, member)
+                raise
+            await self._until_known()
+        except FatalProducerError as error:
+            raise fatal(error, producer) from error
+
+    async def _until_known(self) -> None:
+        """A commit that nobody answers is asked about again, and never undone."""
+        for attempt in range(1, _ASKED_AGAIN + 1):
+            try:
+                return await self._producer.commit_transaction()
+            except UnknownOutcome as error:
+                if attempt == _ASKED_AGAIN:
+                    raise
+                _log.warning("asking again: %s", error)
+        return None
+
+    async def _undo(self, reason: BaseException) -> None:
+        """Nothing of the transaction counts; its records come again. Raises when that would be of
+        no use."""
+        verdict = judge(reason)
+        await self._abort()
+        told = f"the transaction of group {self._group_id!r} was aborted: {reason}"
+        if verdict is Verdict.RAISE:
+            raise BatchRefused(told) from reason
+        if verdict is Verdict.REPEAT:
+            self._aborts += 1
+            if self._aborts >= _MOST_ABORTS:
+                raise NoProgress(f"{self._aborts} times in a row {told}") from reason
+            self._pause_s = self._backoff.next_s()
+        _log.warning("%s; its records are read again", told)
+
+    async def _abort(self) -> None:
+        """And back to where it began to read."""
+        try:
+            for attempt in range(1, _ASKED_AGAIN + 1):
+                if self._producer.state not in _MAY_ABORT:
+                    break
+                try:
+                    await self._producer.abort_transaction()
+                except AbortableError as error:
+                    if attempt == _ASKED_AGAIN:
+                        raise
+                    _log.warning("aborting again: %s", error)
+        except FatalProducerError as error:
+            raise fatal(error, self._producer) from error
+        finally:
+            self._consumer.go_back(self._firsts)
+            self._happened(Step.ABORTED)
+
+    # --- closing --------------------------------------------------------------------------------
+
+    async def close(self, *, commit: bool) -> None:
+        """Commits what is done, or aborts; then leaves the group."""
+        if self.stage is Stage.CLOSED:
+            return
+        try:
+            await self._end(commit=commit)
+        finally:
+            self.stage = Stage.CLOSED
+            try:
+                await self._consumer.close(commit=False)
+            finally:
+                await self._producer.close()
+
+    async def _end(self, *, commit: bool) -> None:
+        if not commit:
+            await self._give_up()
+            return
+        await self._settle()
+        if self.stage is Stage.AT_WORK:
+            self._finished()
+        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_or_abort()):
+            raise BatchUndone(f"the last batch of group {self._group_id!r} was not committed")
+
+    async def _give_up(self) -> None:
+        """Whoever leaves has a reason, which must not be hidden by what goes wrong here."""
+        try:
+            await self._settle()
+        except ClientError as error:
+            _log.warning("a session was left while it failed: %s", error)
+        if self._transaction is not None:
+            end(self._transaction)
+        if self.stage is Stage.IDLE:
+            return
+        try:
+            await self._abort()
+        except ClientError as error:
+            _log.warning("the open transaction was not aborted, its timeout does it: %s", error)

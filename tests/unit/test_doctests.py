@@ -1,0 +1,75 @@
+"""The examples in the docstrings of what users call are whole, and do what they say.
+
+Each has a broker of its own, at `bootstrap`, with the topics `orders` and `payments`; it imports
+itself what its module does not, but for `asyncio`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+import sys
+
+import pytest
+
+import onceflow
+from onceflow import blocking
+from onceflow.blocking import Admin
+from onceflow.client import (
+    admin,
+    cluster,
+    consumer,
+    fetcher,
+    prepared,
+    producer,
+    prometheus,
+    receipts,
+    session,
+    transaction,
+    transfer,
+    worker,
+    worker_reader,
+)
+
+PUBLIC: list[type] = [
+    *(getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()),
+    *(getattr(blocking, name) for name in blocking.__all__),
+    admin.Admin,
+    cluster.Cluster,
+    consumer.Consumer,
+    consumer.RebalanceListener,
+    fetcher.Fetcher,
+    prepared.PreparedTransaction,
+    producer.Producer,
+    prometheus.ClientCollector,
+    receipts.Receipt,
+    receipts.TableReceipt,
+    session.Session,
+    transaction.Transaction,
+    transfer.OpenTransaction,
+    worker.Writer,
+    worker_reader.Reader,
+]
+
+
+def full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=full_name)
+def test_an_example_does_what_it_says(kind: type, onceflow_broker: onceflow.Broker) -> None:
+    with Admin(onceflow_broker.bootstrap) as made:
+        for topic in ("orders", "payments"):
+            made.create_topic(topic, partitions=1)
+    names = {
+        **vars(sys.modules[kind.__module__]),
+        "asyncio": asyncio,
+        "bootstrap": onceflow_broker.bootstrap,
+    }
+    example = doctest.DocTestParser().get_doctest(
+        kind.__doc__ or "", names, full_name(kind), kind.__module__, 0
+    )
+    assert example.examples, f"{full_name(kind)} has no example"
+    told: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(example, out=told.append)
+    assert not told, "".join(told)

@@ -95,3 +95,15 @@ def test_another_thread_stops_it(bootstrap: str, name: str) -> None:
     assert seen == 10
     with pytest.raises(NotRunning):
         copying.stop()
+
+
+def test_what_both_of_its_clients_have_counted(bootstrap: str, name: str) -> None:
+    with session(bootstrap, name) as counted:
+        batch, transaction = next(counted)
+        for record in batch:
+            transaction.send(f"{name}-out", record.value)
+        next(counted)
+        found = counted.metrics()
+        assert found["consumer"]["records-consumed-total"] == 8.0
+        assert found["producer"]["record-send-total"] == 4.0
+        assert counted.measured.consumer.snapshot().keys() == found["consumer"].keys()

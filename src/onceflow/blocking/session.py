@@ -89,6 +89,12 @@ class Session(Twin[twin.Session]):
 
     stop = plain(twin.Session.stop)
     lag = blocking(twin.Session.lag)
+    metrics = plain(twin.Session.metrics)
+
+    @property
+    def measured(self) -> twin.SessionMetrics:
+        """What its consumer and its producer have counted, one by one."""
+        return self._client.measured
 
     @property
     def transactional_id(self) -> str:

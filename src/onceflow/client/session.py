@@ -15,16 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
+from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.lag import PartitionLag
 from onceflow.client.model import TopicPartition
+from onceflow.client.producer_metrics import ProducerMetrics
 from onceflow.client.session_clients import SessionConsumer, SessionProducer
 from onceflow.client.session_settings import SessionSettings
 from onceflow.client.session_work import Given, SessionWork
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.net import Net
 from onceflow.runtime.rand import Rand, RealRand
+
+
+class SessionMetrics(NamedTuple):
+    """Of the two clients that a session is made of."""
+
+    consumer: ConsumerMetrics
+    producer: ProducerMetrics
 
 
 class Session:
@@ -112,6 +121,15 @@ class Session:
     def assignment(self) -> frozenset[TopicPartition]:
         """What is read now."""
         return self._consumer.assignment
+
+    @property
+    def measured(self) -> SessionMetrics:
+        """What its consumer and its producer have counted, one by one."""
+        return SessionMetrics(self._consumer.measured, self._producer.measured)
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """The same by Kafka's names, those of its `consumer` and of its `producer`."""
+        return {name: each.snapshot() for name, each in self.measured._asdict().items()}
 
     async def lag(
         self, partitions: Iterable[TopicPartition] = (), *, exact: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,14 +36,6 @@ EAGER: Final[Mapping[str, str]] = {
     **NO_RETENTION,
 }
 Compare = Callable[[Script], None]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _interruptible() -> None:
-    """Who is started in the background may have been told to ignore Ctrl-C, and all it starts would
-    ignore it, too."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

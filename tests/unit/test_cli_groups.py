@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -56,6 +57,8 @@ class Terminal:
         return self.process.wait(SECONDS)
 
     def _read(self) -> None:
+        is_ready, _, _ = select.select([self._descriptor], [], [], SECONDS)
+        assert is_ready, f"nothing more came behind {self.shown!r}"
         data = os.read(self._descriptor, 4096)
         if not data:
             raise OSError("the terminal was closed")

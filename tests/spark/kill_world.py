@@ -87,8 +87,13 @@ def make_world(
 
 
 def _fill(world: World, rows: int, rand: random.Random) -> None:
+    # The judge goes by numbers: the input has to be in their order, whatever is sent again.
     producer = Producer(
-        {"bootstrap.servers": world.bootstrap, "partitioner": "murmur2", "acks": "all"}
+        {
+            "bootstrap.servers": world.bootstrap,
+            "partitioner": "murmur2",
+            "enable.idempotence": True,
+        }
     )
     failed: list[Any] = []
 

@@ -46,8 +46,6 @@ _SOFTWARE: Final = ("onceflow", "worker")
 _HEAD: Final = struct.Struct(">ihhi")
 _LARGEST_CORRELATION_ID: Final = 2**31 - 1
 _WORTH_JOINING: Final = 64 << 10
-
-
 _OF_RECORDS: Final = 256 << 10
 """Answers of that size hold records."""
 

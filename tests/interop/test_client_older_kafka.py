@@ -14,10 +14,11 @@ from onceflow.client.finisher import Finisher
 from onceflow.client.producer import Producer
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.txn_states import State
-from tests.interop import test_client_worker
+from tests.interop import test_client_worker, test_session
 from tests.interop.client_scripts import ready_topic
 from tests.interop.cluster_suite import PRODUCER_TESTS, SCRIPTS, answered_differently
 from tests.interop.conftest import EAGER, SETTINGS, cannot_test
+from tests.interop.consumer_world import script as blocking
 from tests.interop.harness import Names, Script
 from tools.apache_kafka import QUICK_TO_START, ApacheKafka
 from tools.kafka_jars import OLDER_KAFKA_VERSION, KafkaJarsError, ensure_kafka_jars
@@ -25,6 +26,11 @@ from tools.kafka_jars import OLDER_KAFKA_VERSION, KafkaJarsError, ensure_kafka_j
 pytestmark = pytest.mark.interop
 
 OLDER_PROTOCOL: Final = (1,)
+SESSIONS: Final[tuple[Script, ...]] = (
+    *map(blocking, test_session.SCRIPTS),
+    test_session.rebalance_inside_a_transaction,
+    test_session.the_same_without_the_generation,
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +61,12 @@ def test_it_answers_as_the_newer_one(
 ) -> None:
     """In the older protocol both are spoken to alike."""
     monkeypatch.setattr(test_client_worker, "BOTH", OLDER_PROTOCOL)
+    assert answered_differently(script, apache_kafka, names.bootstrap) == []
+
+
+@pytest.mark.parametrize("script", SESSIONS, ids=lambda script: script.__name__)
+def test_sessions_do_as_on_the_newer_one(names: Names, apache_kafka: str, script: Script) -> None:
+    """There every transaction has an epoch of its own, here the generation alone fences."""
     assert answered_differently(script, apache_kafka, names.bootstrap) == []
 
 

@@ -23,7 +23,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import cycle, islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from onceflow.client.consumer import Consumer
 
 CLIENTS: Final = ("onceflow", "aiokafka")
 BATCH_BYTES: Final = 64 << 10
@@ -165,8 +168,8 @@ async def one(arguments: argparse.Namespace) -> Numbers:
 async def read(arguments: argparse.Namespace) -> Numbers:
     """Seconds from the first table that was read to the last, over all passes."""
 
-    async def next_rows(fetcher: Any) -> int:
-        found = await fetcher.next_table(GIVE_UP_SECONDS)
+    async def next_rows(consumer: Consumer) -> int:
+        found = await consumer.poll_table(GIVE_UP_SECONDS)
         return 0 if found is None else int(found.num_rows)
 
     return await passes(arguments, lambda: read_ours(arguments, next_rows))
@@ -175,8 +178,8 @@ async def read(arguments: argparse.Namespace) -> Numbers:
 async def records(arguments: argparse.Namespace) -> Numbers:
     """The same, by record."""
 
-    async def next_rows(fetcher: Any) -> int:
-        return len(await fetcher.next_records(GIVE_UP_SECONDS, max_records=MOST_RECORDS))
+    async def next_rows(consumer: Consumer) -> int:
+        return len(await consumer.poll(GIVE_UP_SECONDS, max_records=MOST_RECORDS))
 
     if arguments.client == "aiokafka":
         return await passes(arguments, lambda: read_aiokafka(arguments))
@@ -194,26 +197,24 @@ async def passes(
 
 
 async def read_ours(
-    arguments: argparse.Namespace, next_rows: Callable[[Any], Awaitable[int]]
+    arguments: argparse.Namespace, next_rows: Callable[[Consumer], Awaitable[int]]
 ) -> Numbers:
-    from onceflow.client.address import parse_addresses
-    from onceflow.client.cluster import Cluster
-    from onceflow.client.fetcher import Fetcher
+    from onceflow.client.consumer import Consumer
     from onceflow.client.model import TopicPartition
 
     places = [TopicPartition(arguments.topic, each) for each in range(arguments.partitions)]
-    async with (
-        Cluster(parse_addresses(arguments.bootstrap)) as cluster,
-        Fetcher(cluster) as fetcher,
-    ):
-        # Code is loaded with the first rows, which are then read again.
-        fetcher.assign({places[0]: 0})
-        await fetcher.next_table(GIVE_UP_SECONDS, max_rows=1)
-        fetcher.assign(dict.fromkeys(places, 0))
+    async with Consumer(
+        arguments.bootstrap, isolation_level="read_committed", auto_offset_reset="earliest"
+    ) as consumer:
+        # Code is loaded with the first row, which is then read again.
+        await consumer.assign(places[:1])
+        await consumer.poll(GIVE_UP_SECONDS, max_records=1)
+        await consumer.assign(places)
+        await consumer.seek_to_beginning()
         watch = Stopwatch()
         left = arguments.records
         while left > 0:
-            if not (found := await next_rows(fetcher)):
+            if not (found := await next_rows(consumer)):
                 raise LoadError(f"nothing to read for {GIVE_UP_SECONDS:.0f} s, {left} are missing")
             left -= found
         return watch.numbers()

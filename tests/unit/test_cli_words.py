@@ -275,7 +275,7 @@ def test_records_are_the_rows_of_columns_even_with_times_of_no_calendar() -> Non
     )
     batch = encode(columns)
     stored = [StoredBatch(batch.header, batch.buffer)]
-    rows = list(records_of(columns_of(TopicPartition("t", 1), stored, 0)))
+    rows = records_of([columns_of(TopicPartition("t", 1), stored, 0)])
     assert rows[0] == Record("t", 1, 0, 2**62, 0, None, b"a", ())
     assert rows[1] == Record("t", 1, 1, 5, 0, None, None, ())
     assert time_text(rows[0].timestamp) == str(2**62)

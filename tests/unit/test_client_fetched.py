@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 
 import pytest
@@ -25,7 +26,7 @@ def stored(offset: int, *values: bytes, stamped: bool = False) -> StoredBatch:
 
 def test_each_batch_has_its_own_kind_of_time() -> None:
     rows = columns_of(P0, [stored(0, b"a", b"b"), stored(2, b"c", stamped=True)], 0)
-    found = [(each.offset, each.timestamp, each.timestamp_type) for each in records_of(rows)]
+    found = [(each.offset, each.timestamp, each.timestamp_type) for each in records_of([rows])]
     assert found == [(0, 5, 0), (1, 5, 0), (2, 9, 1)]
 
 
@@ -47,9 +48,30 @@ def test_rows_outside_of_a_range_are_cut_off(
 ) -> None:
     batches = [stored(0, b"a", b"b", b"c"), stored(7, b"d", b"e")]
     rows = columns_of(P0, batches, first, end)
-    assert [each.offset for each in records_of(rows)] == expected
+    assert [each.offset for each in records_of([rows])] == expected
     if expected:
         assert offset_at(rows, 0) == expected[0]
+
+
+def test_keys_and_values_of_every_kind_come_back() -> None:
+    made = [PlainRecord(None, b"a"), PlainRecord(b"", b""), PlainRecord(b"k", None)]
+    batch = write_records(made, 5).assign(0, 0)
+    rows = columns_of(P0, [batch], 0)
+    found = records_of([rows, rows.slice(1), rows.slice(2)])
+    kinds = [(each.key, each.value) for each in found]
+    assert kinds == [(made[at].key, made[at].value) for at in (0, 1, 2, 1, 2, 2)]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_of_garbage_is_left_as_it_was(enabled: bool) -> None:
+    rows = columns_of(P0, [stored(0, b"a")], 0)
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        records_of([rows])
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 @pytest.mark.parametrize(

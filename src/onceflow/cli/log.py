@@ -166,7 +166,7 @@ def _rows(batch: StoredBatch) -> list[dict[str, Any]]:
     from onceflow.client.model import TopicPartition
 
     columns = columns_of(TopicPartition("", 0), [batch], batch.header.base_offset)
-    return [json_fields(record) for record in records_of(columns)]
+    return [json_fields(record) for record in records_of([columns])]
 
 
 def _record_text(row: dict[str, Any]) -> str:

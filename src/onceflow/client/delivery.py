@@ -97,7 +97,7 @@ class Delivery:
         """The same, by record."""
         from onceflow.client.fetched import records_of
 
-        return list(chain.from_iterable(map(records_of, self._leave(max_records))))
+        return records_of(self._leave(max_records))
 
     def _leave(self, most: int | None) -> list[pa.RecordBatch]:
         from onceflow.client.fetched import offset_at

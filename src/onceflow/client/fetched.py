@@ -6,9 +6,11 @@ timestamp type and headers. Loaded when the first records are there: Arrow takes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -99,8 +101,28 @@ def offset_at(batch: pa.RecordBatch, row: int) -> int:
     return offset
 
 
-def records_of(batch: pa.RecordBatch) -> Iterable[Record]:
+def records_of(batches: Iterable[pa.RecordBatch]) -> list[Record]:
     """The rows of columns of `FETCHED_SCHEMA`."""
+    rows = [_rows_of(batch) for batch in batches]
+    with _no_collection():
+        return list(chain.from_iterable(rows))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """While a list of records is made no garbage is looked for, as none of them can be garbage yet:
+    a collection for every 700 and now and then one of all there is took half of the time of a poll.
+    (From Python 3.12 on no call into C is interrupted by one, and making that list is one call.)"""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _rows_of(batch: pa.RecordBatch) -> Iterable[Record]:
     if not batch.num_rows:
         return ()
     column = batch.column
@@ -121,19 +143,10 @@ def records_of(batch: pa.RecordBatch) -> Iterable[Record]:
 
 
 def _bytes(column: Any) -> Iterable[bytes | None]:
-    """The values, cut out of the column's memory: twice as fast as value by value."""
-    rows = len(column)
-    if column.null_count == rows:
+    """The values, made by Arrow all at once: much faster than one by one."""
+    if column.null_count == len(column):
         return repeat(None)
-    _, offsets, data = column.buffers()
-    places = np.frombuffer(offsets, np.int32, rows + 1, 4 * column.offset)
-    first, end = int(places[0]), int(places[-1])
-    whole = data[first:end].to_pybytes() if end > first else b""
-    ends = (places - first).tolist()
-    found: list[bytes | None] = [whole[start:stop] for start, stop in pairwise(ends)]
-    if column.null_count:
-        for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-            found[row] = None
+    found: list[bytes | None] = column.to_numpy(zero_copy_only=False).tolist()
     return found
 
 

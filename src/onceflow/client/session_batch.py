@@ -6,7 +6,6 @@ It is decoded once, into columns. Records are made of these when somebody goes t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from onceflow.client.model import TopicPartition
@@ -36,7 +35,7 @@ class Batch:
     def __iter__(self) -> Iterator[Record]:
         from onceflow.client.fetched import records_of
 
-        return chain.from_iterable(map(records_of, self._parts))
+        return iter(records_of(self._parts))
 
     def __repr__(self) -> str:
         places = ", ".join(f"{place} from {first}" for place, first in self.firsts().items())

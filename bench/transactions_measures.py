@@ -7,6 +7,7 @@ both sides alike.
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 from collections.abc import Iterator
@@ -95,11 +96,14 @@ def one(turn: Turn) -> Values:
 
 
 def log_bytes(target: Target) -> int:
-    """Of the topic and of the coordinator's: others may be on their way out."""
+    """Of the topic and of the coordinator's. Others may be on their way out: `os.walk` passes over
+    a directory that is gone, `rglob` would not."""
     return sum(
-        path.stat().st_size
-        for path in target.directory.rglob("*.log")
-        if path.parent.name.startswith(("one-", "__transaction_state-"))
+        Path(directory, name).stat().st_size
+        for directory, _, names in os.walk(target.directory)
+        if Path(directory).name.startswith(("one-", "__transaction_state-"))
+        for name in names
+        if name.endswith(".log")
     )
 
 

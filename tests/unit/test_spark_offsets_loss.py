@@ -4,17 +4,17 @@ batch reads of it."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
 
 from onceflow.client.fetch_errors import RangeUnavailable
 from onceflow.client.model import TopicPartition
-from onceflow.spark.offsets import OffsetSpan
+from onceflow.spark.offsets import Offsets, OffsetSpan
 from onceflow.spark.source_batch import batch_tasks
 from onceflow.spark.source_errors import DataLost, InvalidOptions
-from onceflow.spark.source_stream import ALL
+from onceflow.spark.source_stream import ALL, Admission, StreamOffsets
 from tests.unit.spark_offsets_helpers import (
     A0,
     A1,
@@ -94,6 +94,57 @@ def test_records_that_are_gone_are_skipped_with_a_warning_when_that_is_wanted(
     assert "skipped, because failOnDataLoss is false" in warning
     kind = request.node.callspec.id
     assert second == entry(*AFTER[kind])
+
+
+class GoesBetween(PlayedCluster):
+    """Partition 0 is there when its end is asked for, and not any more afterwards."""
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        found = super().latest(partitions)
+        self.last.pop(A0, None)
+        self.first.pop(A0, None)
+        return found
+
+
+def goes_between(logs: PlayedCluster) -> None:
+    logs.last = {A0: 20, A1: 20}
+    logs.__class__ = GoesBetween
+
+
+def goes_later(logs: PlayedCluster) -> None:
+    del logs.last[A0], logs.first[A0]
+
+
+@pytest.mark.parametrize(
+    ("ends_where_it_ends_now", "go"),
+    [(False, goes_between), (True, goes_later)],
+    ids=["between two questions", "after the end was fixed"],
+)
+def test_a_partition_may_go_at_any_moment(
+    ends_where_it_ends_now: bool,
+    go: Callable[[PlayedCluster], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def begun(**more: str) -> tuple[PlayedCluster, StreamOffsets, Any]:
+        logs = cluster((0, 10), (0, 10))
+        reading = stream(logs, **EARLY, **more)
+        if ends_where_it_ends_now:
+            reading.take_available()
+        return logs, reading, reading.latest(reading.initial, Admission(most=4))
+
+    logs, careful, first = begun()
+    go(logs)
+    with pytest.raises(DataLost, match=r"a-0 .* and is not there any more"):
+        careful.latest(first, ALL)
+
+    logs, careless, first = begun(failOnDataLoss="false")
+    go(logs)
+    with caplog.at_level(logging.WARNING, "onceflow.spark"):
+        second = careless.latest(first, ALL)
+    (warning,) = caplog.messages
+    assert "a-0 was to be read" in warning
+    end = 10 if ends_where_it_ends_now else 20
+    assert careless.tasks(first, second) == [(OffsetSpan("a", 1, 2, end),)]
 
 
 def test_a_batch_that_is_run_again_after_its_records_were_deleted_is_an_error() -> None:

@@ -53,3 +53,14 @@ def client_notes(*, as_json: bool) -> Iterator[None]:
     finally:
         client.removeHandler(notes)
         connections.setLevel(level)
+
+
+@contextmanager
+def no_connection_notes() -> Iterator[None]:
+    """For a command that takes brokers away itself, and tells of it in its own words."""
+    connections = logging.getLogger(_CONNECTIONS)
+    before, connections.disabled = connections.disabled, True
+    try:
+        yield
+    finally:
+        connections.disabled = before

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from onceflow.cli.client_notes import no_connection_notes
 from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def demo(strikes: Strikes = ALL, picture: Picture = Path("onceflow-demo.svg")) -
         "[bold]SIGKILL[/] at their worst moments.\nIn the end a client that others wrote counts.\n",
         soft_wrap=True,
     )
-    with _ended_by_sigterm(), _scratch(console) as directory:
+    with no_connection_notes(), _ended_by_sigterm(), _scratch(console) as directory:
         outcome = _play(console, directory, strikes)
         show(console, outcome)
         picture.write_text(draw(outcome), encoding="utf-8")

@@ -86,12 +86,10 @@ class StreamOffsets:
     def latest(self, start: Mapping[str, Any], admission: Admission) -> LogEntry:
         """Where the batch that begins at `start` ends; `start` itself when there is nothing new."""
         known, is_first = self._position(start), start == NOTHING_YET
-        available = self._available(known)
-        found = self._batch(known, available, admission)
+        available, found = self._plan(known, admission)
         if found.end == known and not is_first and not self._must_not_wait:
             self._ends.wait(available, LONGEST_WAIT_S)
-            available = self._available(known)
-            found = self._batch(known, available, admission)
+            available, found = self._plan(known, admission)
         self._seen = BatchOffsets(found.end, available)
         is_new = found.end != known or is_first
         self._was_idle, self._others_are_busy = not is_new, False
@@ -165,23 +163,37 @@ class StreamOffsets:
             self._assigned_at = now
         return self._assigned
 
+    def _plan(self, known: Offsets, admission: Admission) -> tuple[Offsets, BatchOffsets]:
+        """Up to where partitions can be read, and how much of it is the next batch."""
+        try:
+            return self._planned_at_once(known, admission)
+        except (NoSuchPartition, TopicNotFound):  # between two questions it has gone
+            self._assigned_at = None
+            if self._target is not None:
+                places = self._there({**dict.fromkeys(self._target, 0), **known})
+                self._target = {place: self._target[place] for place in places & {*self._target}}
+            return self._planned_at_once(known, admission)
+
+    def _planned_at_once(
+        self, known: Offsets, admission: Admission
+    ) -> tuple[Offsets, BatchOffsets]:
+        available = self._available(known)
+        return available, self._batch(known, available, admission)
+
     def _available(self, known: Offsets) -> Offsets:
         """Up to where each partition can be read; never before where it was read."""
         if self._target is not None:
             return self._target
-        try:
-            found = self._latest(known)
-        except (NoSuchPartition, TopicNotFound):  # it was there a moment ago
-            self._assigned_at = None
-            found = self._latest(known)
+        found = self._not_before(known, self._ends.latest(self._there(known)))
         if self._takes_available:
             self._target = found
         return found
 
-    def _latest(self, known: Offsets) -> Offsets:
+    def _there(self, known: Offsets) -> set[TopicPartition]:
+        """What is there now, or was a moment ago; what is not any more is lost."""
         places = self._partitions(known)
         self._loss.gone({place: known[place] for place in known if place not in places})
-        return self._not_before(known, self._ends.latest(places))
+        return places
 
     def _not_before(self, known: Offsets, latest: Offsets) -> Offsets:
         """An end before what was read is held against the log's own end, and asked for again: right

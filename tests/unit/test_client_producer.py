@@ -165,6 +165,34 @@ def test_a_table_for_a_partition_that_is_not_there_is_refused() -> None:
     play(script)
 
 
+def test_a_large_table_leaves_the_loop_its_turns_and_its_rows_their_order() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        count = 400
+        rows = pa.table({"value": [b"%05d" % number + bytes(2_000) for number in range(count)]})
+        turns = 0
+
+        async def count_turns() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with producer(world, max_request_size=16 << 10) as ours:
+            await (await ours.send_table("t", rows.slice(0, 1), partition=0))  # it knows the topic
+            counting = asyncio.create_task(count_turns())
+            receipt = await ours.send_table("t", rows, partition=0)
+            counting.cancel()
+            (placed,) = await receipt
+        pieces = count * 2_000 / (4 * (8 << 10))
+        assert turns >= pieces
+        assert (placed.rows, placed.first_offset, placed.last_offset) == (count, 1, count)
+        read = [each for each in await values(client, "t") if each is not None]
+        assert [int(each[:5]) for each in read] == [0, *range(count)]
+
+    play(script)
+
+
 def test_the_first_batch_of_a_transaction_waits_as_long_as_was_learnt() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("t")

@@ -210,14 +210,13 @@ class RecordProducer:
         of which only value is needed), batch by batch through compiled code."""
         from onceflow.client.tables import encoded_by_partition
 
-        sender = self._running()
+        self._running()
         if self._accumulator.is_full:
             await self._wait_for_room()
         found = await self._cluster.find_topic(topic)
         self._check_transaction()
-        now = self._clock.monotonic()
-        batches = []
-        for number, encoded in encoded_by_partition(
+        pieces = []
+        for piece in encoded_by_partition(
             table,
             len(found.partitions),
             partition=partition,
@@ -225,9 +224,19 @@ class RecordProducer:
             max_batch_bytes=self.settings.max_request_size // 2,
             codec=CODECS[self.settings.compression_type],
             now_ms=self._clock.wall_ms(),
-        ).items():
-            place = TopicPartition(topic, number)
-            batches += self._accumulator.add_encoded(place, encoded, now)
+        ):
+            pieces.append(piece)
+            # What was sent before goes on its way meanwhile: the broker is not left waiting.
+            await asyncio.sleep(0)
+        # Only now, so that a row that cannot be sent is found before any other is.
+        sender = self._running()
+        self._check_transaction()
+        now = self._clock.monotonic()
+        batches = [
+            batch
+            for number, encoded in pieces
+            for batch in self._accumulator.add_encoded(TopicPartition(topic, number), encoded, now)
+        ]
         sender.wake()
         return TableReceipt(batches)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from onceflow.records.columns import encode_all
 from onceflow.records.murmur2 import partitions_for_keys
 
 _WRITTEN = ("key", "value", "timestamp", "headers")
+_BATCHES_OF_PIECE = 4
+"""Enough that what a piece costs besides its bytes does not count; a millisecond or two of work."""
 
 
 def encoded_by_partition(
@@ -26,20 +29,29 @@ def encoded_by_partition(
     max_batch_bytes: int,
     codec: Codec,
     now_ms: int,
-) -> dict[int, list[NewBatch]]:
-    """The batches of each partition, rows in the table's order. A row goes to `partition`, else to
+) -> Iterator[tuple[int, list[NewBatch]]]:
+    """Batches and their partition, rows in the table's order, a piece at a time: each is made when
+    it is asked for, so that a loop has its turn between them. A row goes to `partition`, else to
     what its column of that name says, else where its key belongs, else to `sticky`."""
     rows = table.combine_chunks() if isinstance(table, pa.Table) else table
     if "value" not in rows.schema.names:
         raise RecordInvalid(f"a table needs a column 'value'; it has {rows.schema.names}")
     columns = rows.select([name for name in rows.schema.names if name in _WRITTEN])
-    found: dict[int, list[NewBatch]] = {}
     for number, part in _parts(rows, columns, partitions, partition, sticky):
-        for chunk in part.to_batches() if isinstance(part, pa.Table) else [part]:
-            found.setdefault(number, []).extend(
-                encode_all(chunk, max_batch_bytes=max_batch_bytes, codec=codec, now_ms=now_ms)
+        for piece in _pieces(part, _BATCHES_OF_PIECE * max_batch_bytes):
+            yield (
+                number,
+                encode_all(piece, max_batch_bytes=max_batch_bytes, codec=codec, now_ms=now_ms),
             )
-    return found
+
+
+def _pieces(part: pa.Table | pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Its rows, in pieces of about so many bytes."""
+    for chunk in part.to_batches() if isinstance(part, pa.Table) else [part]:
+        count = -(-chunk.nbytes // most_bytes)
+        rows = max(-(-chunk.num_rows // max(count, 1)), 1)
+        for first in range(0, chunk.num_rows, rows):
+            yield chunk.slice(first, rows)
 
 
 def _parts(
@@ -48,23 +60,24 @@ def _parts(
     partitions: int,
     partition: int | None,
     sticky: int,
-) -> list[tuple[int, pa.Table | pa.RecordBatch]]:
+) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
     if partition is not None:
         if not 0 <= partition < partitions:
             raise NoSuchPartition(
                 f"the topic has no partition {partition}; it has {partitions}, counted from 0"
             )
-        return [(partition, columns)]
+        yield partition, columns
+        return
     numbers = _numbers(rows, partitions, sticky)
     if numbers is None:
-        return [(sticky, columns)]
+        yield sticky, columns
+        return
     wanted: list[int] = sorted(pc.unique(numbers).to_pylist())
     wrong = [each for each in wanted if not 0 <= each < partitions]
     if wrong:
         raise RecordInvalid(f"there are {partitions} partitions, and a row is for {wrong[0]}")
-    return [
-        (each, columns.filter(pc.equal(numbers, pa.scalar(each, pa.int32())))) for each in wanted
-    ]
+    for each in wanted:
+        yield each, columns.filter(pc.equal(numbers, pa.scalar(each, pa.int32())))
 
 
 def _numbers(rows: pa.Table | pa.RecordBatch, partitions: int, sticky: int) -> Any:

@@ -4,9 +4,10 @@
 
 A process of its own, so that its cost is not the bench's; prints one line of JSON: seconds and the
 CPU seconds of this process. Both read the same topic in a group of their own, at most a batch of
-records at a time, send each record on, and commit them with their offsets, batch by batch. The
-clock runs from a batch, after some that do not count, until the last one is committed. Ends with an
-error unless all records are there.
+records at a time, send each record on, and commit them with their offsets, batch by batch; with
+`--tables 1` our session, which can, sends each batch on as the Arrow table that it is. The clock
+runs from a batch, after some that do not count, until the last one is committed. Ends with an error
+unless all records are there.
 """
 
 from __future__ import annotations
@@ -66,8 +67,11 @@ async def session(arguments: argparse.Namespace, group_id: str) -> Numbers:
     ) as ours:
         async for batch, txn in ours:
             progress.before()
-            for record in batch:
-                await txn.send(out, record.value, partition=record.partition)
+            if arguments.tables:
+                await txn.send_table(out, batch.table().select(["value", "partition"]))
+            else:
+                for record in batch:
+                    await txn.send(out, record.value, partition=record.partition)
             if progress.after(len(batch)):
                 break
         await ours.close()
@@ -126,6 +130,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True, help="records of a transaction at most")
+    parser.add_argument("--tables", type=int, default=0, help="1: ours sends tables on")
     parser.add_argument("--warm-up", type=int, default=3, help="batches before the clock runs")
     arguments = parser.parse_args()
     group_id = f"bench-{arguments.client}-{time.monotonic_ns()}"

@@ -16,6 +16,8 @@ from bench.turn import Turn as AnyTurn
 RECORD_BYTES: Final = 100
 WARM_UP: Final = 5
 BATCHES: Final = (1, 100, 1000)
+TABLES: Final = 1000
+"""Records of a batch that our session sends on as a table, as one would that are many."""
 
 
 class Scale(NamedTuple):
@@ -30,7 +32,7 @@ QUICK: Final = Scale({1: 30, 100: 20, 1000: 10}, {1: 10, 100: 5, 1000: 3})
 Turn: TypeAlias = AnyTurn[Scale]
 
 
-def loop(turn: Turn, batch: int) -> Values:
+def loop(turn: Turn, batch: int, tables: bool = False) -> Values:
     """Transactions of `batch` records each."""
     source, out = f"source-{batch}", "out"
     counts = {"onceflow": turn.scale.onceflow[batch], "aiokafka": turn.scale.aiokafka[batch]}
@@ -50,12 +52,13 @@ def loop(turn: Turn, batch: int) -> Values:
             out=out,
             records=records,
             batch=batch,
+            tables=int(tables),
             warm_up=WARM_UP,
         )
         return Work(run, records)
 
     costs = there_and_back({client: work(client) for client in counts})
-    return compared(f"session-{batch}", costs, "aiokafka")
+    return compared("session-tables" if tables else f"session-{batch}", costs, "aiokafka")
 
 
 def fill(turn: Any, topic: str, records: int) -> None:
@@ -73,6 +76,7 @@ def warm_up(turn: Turn) -> None:
         loop(before, batch)
 
 
-MEASURES: Final = tuple(
-    Measure(f"session-{batch}", partial(loop, batch=batch)) for batch in BATCHES
+MEASURES: Final = (
+    *(Measure(f"session-{batch}", partial(loop, batch=batch)) for batch in BATCHES),
+    Measure("session-tables", partial(loop, batch=TABLES, tables=True)),
 )

@@ -5,33 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 from bench.report import Catalogue, Goal, Metric, compare
-from bench.session_measures import BATCHES, RECORD_BYTES
+from bench.session_measures import BATCHES, RECORD_BYTES, TABLES
 
 NAMES: Final = {"onceflow": "Onceflow", "aiokafka": "aiokafka"}
 
 
-def title(batch: int) -> str:
-    return "1 record" if batch == 1 else f"{batch} records"
+TITLES: Final = {
+    **{f"session-{each}": f"{each} record{'s' if each > 1 else ''}" for each in BATCHES},
+    "session-tables": f"{TABLES} records, ours as tables",
+}
 
 
-def metrics_of(batch: int) -> dict[str, Metric]:
+def metrics_of(name: str, title: str) -> dict[str, Metric]:
     found = {}
-    name = f"session-{batch}"
     for client, who in NAMES.items():
-        told = f"transactions of {title(batch)}: {who}"
+        told = f"transactions of {title}: {who}"
         found[f"{name}-{client}-rate"] = Metric(
             f"{told}, records", "k/s", per=1000, decimals=2, bytes_each=RECORD_BYTES
         )
         found[f"{name}-{client}-us"] = Metric(f"{told}, CPU of a record", "us", False, 2)
-    found[name] = Metric(f"transactions of {title(batch)} : aiokafka", "x", decimals=2)
-    found[f"{name}-cpu"] = Metric(f"of {title(batch)} : aiokafka, by CPU", "x", decimals=2)
+    found[name] = Metric(f"transactions of {title} : aiokafka", "x", decimals=2)
+    found[f"{name}-cpu"] = Metric(f"of {title} : aiokafka, by CPU", "x", decimals=2)
     return found
 
 
-METRICS: Final = {metric: kind for batch in BATCHES for metric, kind in metrics_of(batch).items()}
+METRICS: Final = {
+    metric: kind
+    for name, title in TITLES.items()
+    for metric, kind in metrics_of(name, title).items()
+}
 GOALS: Final[dict[str, Goal | None]] = {
-    **{f"session-{batch}": Goal(3.0) for batch in BATCHES},
-    **dict.fromkeys(f"session-{batch}-cpu" for batch in BATCHES),
+    **dict.fromkeys(TITLES, Goal(3.0)),
+    **dict.fromkeys(f"{name}-cpu" for name in TITLES),
 }
 CATALOGUE: Final = Catalogue(
     "A session: times better than the same loop, on the same broker",

@@ -12,7 +12,7 @@ NAMES: Final = {"onceflow": "Onceflow", "aiokafka": "aiokafka"}
 
 TITLES: Final = {
     **{f"session-{each}": f"{each} record{'s' if each > 1 else ''}" for each in BATCHES},
-    "session-tables": f"{TABLES} records, ours as tables",
+    "session-tables": f"{TABLES}, ours as tables",
 }
 
 

@@ -62,7 +62,7 @@ def test_produce_requests_are_read_by_the_library_as_we_meant_them(version: int)
 
 
 def test_batches_are_sent_from_where_they_are() -> None:
-    batch = bytearray(b"a batch")
+    batch = memoryview(bytearray(b"a batch"))
     parts = write_produce(
         12, {"orders": [(0, batch)]}, transactional_id=None, acks=-1, timeout_ms=1
     )

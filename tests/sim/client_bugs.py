@@ -252,7 +252,7 @@ BUGS = {
         Bug(lost_taken_for_delivered, "is not there", "plain"),
         Bug(doubt_denied, "was said not to be there", "expiring"),
         Bug(aborted_after_an_unclear_commit, _WRONG_TRANSACTION, "struck"),
-        Bug(unclear_taken_for_committed, _WRONG_TRANSACTION, "struck"),
+        Bug(unclear_taken_for_committed, f"{_WRONG_TRANSACTION}|group of", "struck"),
         Bug(fence_taken_for_committed, "is not visible", "all"),
         Bug(lost_offsets_taken_for_committed, "group of", "struck"),
         Bug(committed_before_all_is_acknowledged, _WRONG_TRANSACTION, "struck"),

@@ -75,3 +75,25 @@ def test_all_arrives_in_order(
         theirs.close()
 
     run(main, loops)
+
+
+def test_what_is_sent_now_leaves_now_and_behind_what_waits(loops: LoopFactory) -> None:
+    async def main() -> None:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        ours.setblocking(False)
+        transport: Any = NeverAborted()
+        outbox = SocketOutbox(transport, ours, lambda: None)
+        outbox.send_now([b"at ", b"once"])
+        assert theirs.recv(100) == b"at once"
+        outbox.send_now([LARGE])
+        assert outbox.is_blocked, "the peer has not taken all of it"
+        outbox.send_now([b"tail"])
+        got = bytearray()
+        while len(got) < len(LARGE) + 4:
+            got += await asyncio.get_running_loop().sock_recv(theirs, 1 << 16)
+        assert got == LARGE + b"tail"
+        outbox.close()
+        theirs.close()
+
+    run(main, loops)

@@ -23,7 +23,7 @@ from onceflow.wire.primitives import (
 )
 from onceflow.wire.produce import FLEXIBLE_FROM
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | memoryview
 
 _LOG_START_FROM: Final = 5
 _ERROR_TEXT_FROM: Final = 8

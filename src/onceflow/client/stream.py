@@ -23,6 +23,7 @@ from onceflow.client.errors import (
 )
 from onceflow.client.events import CONNECTIONS, Recurring
 from onceflow.errors import FrameTooLarge, MessageMalformed
+from onceflow.runtime.outbox import Outbox, outbox_for
 from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.primitives import INT32, skip_tags
 
@@ -35,7 +36,7 @@ _MOST_SPARE: Final = 2
 _MOST_LENT: Final = 4
 """Large answers whose memory may be used again: so many are read, or waited for, at a time."""
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | memoryview
 
 
 class RequestHead(NamedTuple):
@@ -95,6 +96,8 @@ class Stream(asyncio.BufferedProtocol):
         self.hint = ""
         """What is worth saying if the broker hangs up before it has answered once more."""
         self._loop = asyncio.get_running_loop()
+        self._outbox: Outbox | None = None
+        """Made with the first request, when it is clear whether the connection is encrypted."""
         self._waiters: deque[_Waiter] = deque()
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = 0.0
@@ -183,10 +186,11 @@ class Stream(asyncio.BufferedProtocol):
         self._correlation_id = correlation_id = self._correlation_id % _LARGEST_CORRELATION_ID + 1
         size = len(head.before) + INT32.size + len(head.after) + sum(map(len, body))
         start = b"".join((INT32.pack(size), head.before, INT32.pack(correlation_id), head.after))
-        if size <= _WORTH_JOINING:
-            transport.write(b"".join((start, *body)))
-        else:
-            transport.writelines([start, *body])
+        if self._outbox is None:
+            # asyncio's own way would copy a large request, and again what the socket cannot take.
+            self._outbox = outbox_for(transport, _nobody_waits)
+        joins = size <= _WORTH_JOINING
+        self._outbox.send_now((b"".join((start, *body)),) if joins else (start, *body))
         return correlation_id
 
     def error(self, *, was_sent: bool = True) -> ClientError:
@@ -202,6 +206,8 @@ class Stream(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.transport.abort()
             self.transport = None
+        if self._outbox is not None:
+            self._outbox.close()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -293,6 +299,10 @@ class Stream(asyncio.BufferedProtocol):
             RequestTimedOut,
             f"{self.address} did not answer {first.head.name} within {first.limit_s:g} s",
         )
+
+
+def _nobody_waits() -> None:
+    """For room to send: what is in flight is bounded by those who ask."""
 
 
 def _is_free(memory: bytearray) -> bool:

@@ -1,9 +1,9 @@
 """What leaves a connection: bytes and spans of files, in order, without blocking anybody.
 
 `send` only queues; the bytes go at the end of the present turn of the loop, so that answers which
-become ready together leave in one call. Spans of real files go by sendfile and are never copied
-into this process. When the peer does not take what is sent the outbox says so (`is_blocked`), and
-whoever feeds it should stop until `on_room`.
+become ready together leave in one call; `send_now` is for one who has nothing to gather. Spans of
+real files go by sendfile and are never copied into this process. When the peer does not take what
+is sent the outbox says so (`is_blocked`), and whoever feeds it should stop until `on_room`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,10 @@ class Outbox(Protocol):
         """Queues parts behind those that wait already."""
         ...
 
+    def send_now(self, parts: Iterable[Part]) -> None:
+        """As `send`, without waiting for the turn's end."""
+        ...
+
     def writing_paused(self) -> None:
         """The transport's `pause_writing`, passed on."""
         ...
@@ -80,6 +84,8 @@ class TransportOutbox:
         self._transport.writelines(
             [each if isinstance(each, BUFFERS) else each.read() for each in parts]
         )
+
+    send_now = send
 
     def writing_paused(self) -> None:
         self.is_blocked = True
@@ -123,6 +129,11 @@ class SocketOutbox:
         if not self._is_due and not self.is_blocked:
             self._is_due = True
             self._loop.call_soon(self._flush)
+
+    def send_now(self, parts: Iterable[Part]) -> None:
+        self._queue.extend(parts)
+        if not self._is_due and not self.is_blocked:
+            self._flush()
 
     def _flush(self) -> None:
         self._is_due = False

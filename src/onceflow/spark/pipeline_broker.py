@@ -35,17 +35,14 @@ class BrokerBeside:
         self._batches_then = -1
         self._is_over = threading.Event()
         self._watcher: threading.Thread | None = None
+        self.pid = broker.pid
+        """Another one after it was revived. Kept here: while it is started again it has none."""
         self.failure: OnceflowError | None = None
         """Why it could not be started again."""
 
     @property
     def bootstrap(self) -> str:
         return self._broker.bootstrap
-
-    @property
-    def pid(self) -> int:
-        """Another one after it was revived."""
-        return self._broker.pid
 
     def kill(self) -> None:
         self._broker.kill()
@@ -81,6 +78,7 @@ class BrokerBeside:
         self._batches_then = batches
         _log.warning("the broker that runs beside the pipeline has ended; it is started again")
         _without_interrupts(self._broker.restart)
+        self.pid = self._broker.pid
 
 
 @contextmanager

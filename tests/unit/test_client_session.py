@@ -12,6 +12,7 @@ from onceflow.client.consumer_errors import WrongUse
 from onceflow.client.model import TopicPartition
 from onceflow.client.session_errors import BatchRefused, NoProgress, SessionFenced
 from onceflow.client.session_rules import WrongStep
+from onceflow.client.stream import Stream
 from onceflow.client.txn_states import WrongState
 from tests.unit.session_helpers import DEAD, OUT, Theatre, copy, numbers, theatre
 
@@ -340,5 +341,39 @@ def test_work_that_takes_too_long_is_done_again_and_not_for_ever() -> None:
         with pytest.raises(NoProgress, match="5 times in a row") as told:
             await always_slow()
         assert "transaction.timeout.ms" in told.value.advice
+
+    theatre(program)
+
+
+def test_where_a_broker_lets_batches_wait_offsets_go_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    ask, ask_then = Stream.ask, Stream.ask_then
+
+    def noting_ask(self: Stream, head: Any, *rest: Any) -> Any:
+        asked.append(head.name)
+        return ask(self, head, *rest)
+
+    def noting_ask_then(self: Stream, then: Any, head: Any, *rest: Any) -> None:
+        asked.append(head.name)
+        ask_then(self, then, head, *rest)
+
+    monkeypatch.setattr(Stream, "ask", noting_ask)
+    monkeypatch.setattr(Stream, "ask_then", noting_ask_then)
+
+    async def program(on: Theatre) -> None:
+        await on.produce(*numbers(6))
+        async with on.session(max_poll_records=2) as session:
+            await copy(session, 2)
+            session._producer._running().settling._pause_s = 0.001
+            await copy(session, 2)
+            asked.clear()
+            await copy(session, 2)
+        of_transactions = ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN")
+        found = [name for name in asked if name in of_transactions]
+        # The first end is that of the batch before; what was gathered then is there already.
+        assert found[found.index("END_TXN") + 1 :] == ["TXN_OFFSET_COMMIT", "PRODUCE", "END_TXN"]
+        assert await on.values() == numbers(6)
 
     theatre(program)

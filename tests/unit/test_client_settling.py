@@ -57,7 +57,7 @@ def test_who_would_wait_for_long_learns_to_come_a_little_later() -> None:
     pauses = Transactions(batch_s).run(1000)
     assert met[1] == STEP_S
     assert met[100:].count(STEP_S) < 50
-    assert max(pauses) < markers_s + 0.001
+    assert max(pauses) < markers_s + 0.002
 
 
 def test_a_pause_that_is_not_needed_any_more_is_forgotten() -> None:
@@ -66,7 +66,7 @@ def test_a_pause_that_is_not_needed_any_more_is_forgotten() -> None:
     transactions.run(100)
     assert transactions.settling.pause_s > 0.001
     slow[0] = False
-    transactions.run(300)
+    transactions.run(1000)
     assert transactions.settling.pause_s == 0.0
 
 
@@ -89,7 +89,7 @@ def test_a_refusal_says_the_same_as_a_wait() -> None:
         settling.ended(now, now)
         settling.sent(now)
         settling.answered(now, refused=True)
-    assert settling.pause_s == pytest.approx(0.001)
+    assert settling.pause_s == pytest.approx(0.002)
 
 
 def test_only_the_first_batch_is_held_and_only_once() -> None:
@@ -108,3 +108,41 @@ def test_a_transaction_without_batches_does_not_begin_the_pause_anew() -> None:
     settling, now = transactions.settling, transactions.now
     settling.ended(now + 1, now + 1)
     assert settling.held_until(now + 1) == now + 1
+
+
+def test_offsets_that_go_first_hold_back_batches_and_end_the_pause() -> None:
+    transactions = Transactions(lambda after_s: STEP_S if after_s < 0.002 else 0.001)
+    transactions.run(20)
+    settling, now = transactions.settling, transactions.now
+    assert settling.is_needed
+    assert settling.is_first
+    with settling.offsets_first():
+        assert settling.held_until(now + 1) > now + 1, "however long ago the last one has ended"
+    assert settling.held_until(now) == now
+    assert not settling.is_first
+
+
+def test_offsets_that_were_refused_do_not_end_the_pause() -> None:
+    transactions = Transactions(lambda after_s: STEP_S if after_s < 0.002 else 0.001)
+    transactions.run(20)
+    settling, now = transactions.settling, transactions.now
+    with pytest.raises(KeyError), settling.offsets_first():
+        raise KeyError
+    assert settling.is_first
+    assert settling.held_until(now) > now
+
+
+def test_where_offsets_follow_batches_pause_as_long_as_any() -> None:
+    transactions = Transactions(lambda after_s: STEP_S if after_s < 0.002 else 0.001)
+    transactions.run(20)
+    settling, now = transactions.settling, transactions.now
+    learnt = settling.held_until(now)
+    settling.offsets_follow = True
+    assert settling.held_until(now) == pytest.approx(now + 0.01)
+    assert learnt < now + 0.01
+
+
+def test_where_offsets_follow_a_broker_that_makes_nobody_wait_is_not_waited_for() -> None:
+    transactions = Transactions(lambda _: 0.0005)
+    transactions.settling.offsets_follow = True
+    assert transactions.run(100) == [0.0] * 100

@@ -76,7 +76,7 @@ class Sender:
         self._is_stopped = False
         self._will_look = False
         self._alarm: tuple[float, asyncio.Handle] | None = None
-        self._settling = Settling()
+        self.settling: Final = Settling()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._setbacks: dict[object, int] = {}
         self._links: dict[int, Connection] = {}
@@ -103,7 +103,7 @@ class Sender:
 
     def transaction_ended(self, began: float) -> None:
         """The producer is between transactions; asking for the end of one began at `began`."""
-        self._settling.ended(began, self._clock.monotonic())
+        self.settling.ended(began, self._clock.monotonic())
         self.wake()
 
     async def stop(self) -> None:
@@ -130,7 +130,7 @@ class Sender:
     def _set_alarm(self, now: float) -> None:
         """Looks again at the next time at which something is due; too early does no harm."""
         until = self._accumulator.next_deadline(now)
-        held_until = self._settling.held_until(now)
+        held_until = self.settling.held_until(now)
         if held_until > now and self._accumulator.partitions_waiting:
             until = held_until
         if until is None:
@@ -219,7 +219,7 @@ class Sender:
             if self._machine is None and accumulator.incomplete():
                 self._spawn("producer id", self._identify)
             return
-        if self._settling.held_until(now) > now:
+        if self.settling.held_until(now) > now:
             return
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in accumulator.ready(now):
@@ -284,7 +284,7 @@ class Sender:
                 self._metrics.delivered(batch.count)
             self._told(batches)
             return
-        self._settling.sent(now)
+        self.settling.sent(now)
         on_answer = partial(self._came, link, version, batches, now)
         link.submit_then(on_answer, ApiKey.PRODUCE, version, body)
 
@@ -318,7 +318,7 @@ class Sender:
             self._lost(batches, malformed, in_doubt=True)
             return
         refused = any(each.error == _NOT_SETTLED for each in answers.values())
-        self._settling.answered(self._clock.monotonic(), refused=refused)
+        self.settling.answered(self._clock.monotonic(), refused=refused)
         for batch in batches:
             found = answers.get(batch.partition)
             if found is None:

@@ -47,14 +47,28 @@ class SessionProducer(Producer):
         """The first one."""
         return self._transactional().error
 
+    async def start(self) -> None:
+        await super().start()
+        self._running().settling.offsets_follow = True
+
     async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
-        """Sends what is gathered, and the offsets at the same time."""
-        self._accumulator.flushing += 1
-        try:
-            self._running().send_now()
+        """Sends what is gathered, and the offsets: at the same time, unless this broker is one that
+        takes one first thing of a transaction after the other (`settling.py`)."""
+        sender = self._running()
+        settling = sender.settling
+        if settling.is_needed and settling.is_first and offsets:
+            with settling.offsets_first():
+                await self.send_offsets_to_transaction(offsets, member)
+        elif settling.is_needed:
+            await self.flush()
             await self.send_offsets_to_transaction(offsets, member)
-        finally:
-            self._accumulator.flushing -= 1
+        else:
+            self._accumulator.flushing += 1
+            try:
+                sender.send_now()
+                await self.send_offsets_to_transaction(offsets, member)
+            finally:
+                self._accumulator.flushing -= 1
 
     def failed_receipt(self, topic: str, error: ClientError) -> Receipt:
         """For a record that cannot become part of a transaction any more."""

@@ -5,10 +5,15 @@ then made to wait in steps that are far longer than the writing takes, while one
 later is taken at once. How long that moment is nobody says: it is learnt here, from what the first
 batches of transactions meet with. A broker that makes none of them wait is not waited for, and one
 where coming later does not help is asked at once again. Times are passed in, as monotonic seconds.
+
+Such brokers do not let offsets wait: they refuse them, and they can be sent again at once. So where
+there are offsets to send, they go first, and batches when they are taken.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 _SLOW_S: Final = 0.015
@@ -16,8 +21,8 @@ _SLOW_S: Final = 0.015
 that in steps of 20 ms (`add.partitions.to.txn.retry.backoff.ms`)."""
 _SOON: Final = 10
 """Transactions within which a second one has to be slow: a lone one has other reasons."""
-_LONGER_S: Final = 0.0005
-_SHORTER: Final = 0.98
+_LONGER_S: Final = 0.001
+_SHORTER: Final = 0.995
 """A batch that waits costs far more than a pause that is a little too long: up in large steps, down
 in small ones."""
 _LONGEST_S: Final = 0.01
@@ -33,10 +38,12 @@ class Settling:
         "_end_took_s",
         "_ended_at",
         "_is_first",
+        "_is_held",
         "_pause_s",
         "_sent_at",
         "_since_slow",
         "_skipped",
+        "offsets_follow",
     )
 
     def __init__(self) -> None:
@@ -44,14 +51,37 @@ class Settling:
         self._ended_at = 0.0
         self._end_took_s = 0.0
         self._is_first = False
+        self._is_held = False
         self._sent_at: float | None = None
         self._since_slow = _SOON
         self._skipped = 0
+        self.offsets_follow = False
+        """Whether all transactions have offsets, so that batches are better left to come behind."""
 
     @property
     def pause_s(self) -> float:
         """What was learnt so far."""
         return self._pause_s
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this broker makes those wait that come too soon."""
+        return self._pause_s > 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was sent since the last transaction ended."""
+        return self._is_first
+
+    @contextmanager
+    def offsets_first(self) -> Iterator[None]:
+        """While offsets are sent, as the first thing of a transaction, no batch goes."""
+        self._is_held = True
+        try:
+            yield
+            self._is_first = False
+        finally:
+            self._is_held = False
 
     def ended(self, began: float, now: float) -> None:
         """A transaction has ended; asking for that began at `began`."""
@@ -60,8 +90,13 @@ class Settling:
             self._ended_at, self._end_took_s = now, now - began
 
     def held_until(self, now: float) -> float:
-        """When the next batch may go; `now` when it may go at once."""
-        return max(now, self._ended_at + self._pause_s) if self._is_first else now
+        """When the next batch may go, or ask again; `now` when it may go at once."""
+        if self._is_held:
+            return now + _LONGEST_S
+        if not self._is_first:
+            return now
+        pause_s = _LONGEST_S if self.offsets_follow and self._pause_s else self._pause_s
+        return max(now, self._ended_at + pause_s)
 
     def sent(self, now: float) -> None:
         """A batch goes."""

@@ -30,10 +30,11 @@ _BY_SEVERITY: Final = (
     Action.RETRY,
     Action.DONE,
 )
-_SOON_S: Final = (0.001, 0.005)
+_SOON_S: Final = (0.0003, 0.001)
+_SOON_STEPS: Final = 5
 _SOON_TRIES: Final = 20
-"""The end of the transaction before takes a few milliseconds: asking so often for it is cheap, but
-not for ever."""
+"""The end of the transaction before takes a millisecond or some: asking so often for it is cheap,
+but not for ever, and less and less often up to this many steps."""
 
 
 class Ask(NamedTuple):
@@ -95,7 +96,8 @@ class Asker:
             if not is_worth_it(error):
                 return Asked(answer, error, True, is_doubtful)
             soon = code_of(error) == ErrorCode.CONCURRENT_TRANSACTIONS and tries <= _SOON_TRIES
-            pause_s = self._rand.uniform(*_SOON_S) if soon else backoff.next_s()
+            steps = min(tries, _SOON_STEPS)
+            pause_s = self._rand.uniform(*_SOON_S) * steps if soon else backoff.next_s()
             now = self._clock.monotonic()
             if now + pause_s >= deadline:
                 return Asked(answer, error, False, is_doubtful)

@@ -190,6 +190,11 @@ class Accumulator:
             if self._due(queue) <= now and self.sequences.may_send(queue.state, queue.waiting[0])
         ]
 
+    def is_under_way(self, partition: TopicPartition) -> bool:
+        """Whether an answer to a batch of a partition may still come."""
+        queue = self._queues.get(partition)
+        return queue is not None and queue.state.has_outstanding
+
     def next_deadline(self, now: float) -> float | None:
         """When, later than now, a batch becomes ready or expires by the passing of time alone."""
         first = self._first_expiry if self._first_expiry > now else _NEVER

@@ -35,6 +35,8 @@ class Lane(IntEnum):
     """For requests that brokers keep waiting until there is something to read."""
     GROUP = 2
     """For requests that brokers keep waiting until all members of a group have come."""
+    BESIDE = 3
+    """For batches that are too many for one connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,11 @@ from onceflow.client.batches import Batch
 from onceflow.client.cluster import Cluster
 from onceflow.client.connection import Connection
 from onceflow.client.error_table import Action, action
-from onceflow.client.errors import (
-    BrokerError,
-    ClientError,
-    DeliveryFailed,
-    FatalProducerError,
-)
+from onceflow.client.errors import BrokerError, ClientError, DeliveryFailed, FatalProducerError
 from onceflow.client.events import PRODUCING
+from onceflow.client.links import Links
 from onceflow.client.model import TopicPartition
+from onceflow.client.pool import Lane
 from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
 from onceflow.client.producer_id import new_producer_id
 from onceflow.client.producer_metrics import ProducerMetrics
@@ -79,7 +76,7 @@ class Sender:
         self.settling: Final = Settling()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._setbacks: dict[object, int] = {}
-        self._links: dict[int, Connection] = {}
+        self._links = Links(may_have_two=machine is None)
         self._troubles = Troubles(clock)
         self.failure: ClientError | None = None
         """Why nothing can be sent any more."""
@@ -194,9 +191,9 @@ class Sender:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
                 raise BrokerError(code, ApiKey.METADATA.name, f"partition {each}")
 
-    async def _connect(self, leader: int) -> None:
+    async def _connect(self, leader: int, lane: Lane) -> None:
         try:
-            self._links[leader] = await self._cluster.broker(leader)
+            self._links.opened(leader, lane, await self._cluster.broker(leader, lane=lane))
         except ClientError:
             self._spawn("metadata", self._learn)  # it may not be the leader any more
             raise
@@ -221,19 +218,22 @@ class Sender:
             return
         if self.settling.held_until(now) > now:
             return
-        by_leader: dict[int, list[TopicPartition]] = {}
+        by_link: dict[tuple[int, Connection], list[TopicPartition]] = {}
         for partition in accumulator.ready(now):
             leader = self._cluster.known_leader(partition)
             if leader is None:
                 self._spawn("metadata", self._learn)
+            elif (link := self._links.of(partition, leader, accumulator.is_under_way)) is None:
+                self._open(leader, Lane.SHARED)
             else:
-                by_leader.setdefault(leader, []).append(partition)
-        for leader, partitions in by_leader.items():
-            link = self._links.get(leader)
-            if link is None or not link.is_open:
-                self._spawn(("connection", leader), partial(self._connect, leader))
-            else:
-                self._send_to(link, self._joined(partitions))
+                by_link.setdefault((leader, link), []).append(partition)
+        for (leader, link), partitions in by_link.items():
+            is_full = self._send_to(link, self._joined(partitions))
+            if is_full and self._links.lacks_second(leader):
+                self._open(leader, Lane.BESIDE)
+
+    def _open(self, leader: int, lane: Lane) -> None:
+        self._spawn(("connection", leader, lane), partial(self._connect, leader, lane))
 
     def _joined(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Those to which a batch may go now; the others join the transaction first."""
@@ -246,18 +246,20 @@ class Sender:
             self._spawn("join", partial(self._join, machine, missing))
         return may
 
-    def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> None:
+    def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> bool:
+        """Whether there may be more than the connection takes now."""
         settings = self._settings
         while link.in_flight < settings.max_in_flight_requests_per_connection:
             now = self._clock.monotonic()
             batches = self._accumulator.drain(partitions, settings.max_request_size, now)
             if not batches:
-                return
+                return False
             try:
                 self._send(link, batches)
             except ClientError as error:  # before anything left
                 self._lost(batches, error, in_doubt=False)
-                return
+                return False
+        return True
 
     def _send(self, link: Connection, batches: list[Batch]) -> None:
         machine, settings = self._machine, self._settings

@@ -61,6 +61,7 @@ bench: setup-spark
 	$(VENV)/python bench/log.py
 	$(VENV)/python -m bench.broker
 	$(VENV)/python -m bench.transactions
+	$(VENV)/python -m bench.ceiling
 	$(VENV)/python -m bench.client
 	$(VENV)/python -m bench.session
 	$(VENV)/python -m bench.spark

@@ -146,3 +146,16 @@ def test_where_offsets_follow_a_broker_that_makes_nobody_wait_is_not_waited_for(
     transactions = Transactions(lambda _: 0.0005)
     transactions.settling.offsets_follow = True
     assert transactions.run(100) == [0.0] * 100
+
+
+def test_what_is_not_met_with_any_more_is_forgotten_also_where_offsets_go_first() -> None:
+    transactions = Transactions(lambda after_s: STEP_S if after_s < 0.002 else 0.001)
+    transactions.run(20)
+    settling, now = transactions.settling, transactions.now
+    count = 0
+    while settling.is_needed:
+        with settling.offsets_first():
+            pass
+        settling.ended(now, now)
+        count += 1
+    assert 100 < count < 1000

@@ -80,6 +80,7 @@ class Settling:
         try:
             yield
             self._is_first = False
+            self._went_well()  # or what was met with once would count for ever
         finally:
             self._is_held = False
 
@@ -114,9 +115,12 @@ class Settling:
         elif refused or took_s >= self._end_took_s + _SLOW_S:
             self._was_slow()
         else:
-            self._since_slow += 1
-            shorter = self._pause_s * _SHORTER
-            self._pause_s = shorter if shorter > _NOTHING_S else 0.0
+            self._went_well()
+
+    def _went_well(self) -> None:
+        self._since_slow += 1
+        shorter = self._pause_s * _SHORTER
+        self._pause_s = shorter if shorter > _NOTHING_S else 0.0
 
     def _was_slow(self) -> None:
         is_alone = not self._pause_s and self._since_slow >= _SOON

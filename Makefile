@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-clients test-interop test-spark long bench crash kill lock clean
+.PHONY: help setup setup-spark run check test test-ours test-interop test-spark long bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -36,19 +36,13 @@ check: setup-spark
 
 # Tests with programs that others wrote mostly wait for them, so they run beside the others.
 test: check
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target \
-	  test-interop test-clients test-spark test-ours
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-interop test-spark test-ours
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
 test-ours:
 	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop --ignore=tests/spark
-# Others' programs on our broker; our client on others' brokers, and with theirs.
-OUR_CLIENT := $(wildcard $(addprefix tests/interop/,test_client_*.py test_consumer*.py \
-  test_session*.py test_two_phase.py))
 test-interop:
-	$(PYTEST) tests/interop $(addprefix --ignore=,$(OUR_CLIENT))
-test-clients:
-	$(PYTEST) $(OUR_CLIENT)
+	$(PYTEST) tests/interop
 # One process has one Spark, and tests/interop has one with other settings.
 test-spark:
 	$(PYTEST) tests/spark

@@ -69,15 +69,18 @@ class BlockingCluster:
         self._tls = settings.security.tls_context()
         self._known = Leaders({}, {}, {})
         self._connections: dict[Address, BlockingConnection] = {}
+        self._spare: dict[Address, BlockingConnection] = {}
+        """For questions to a broker while batches to it are under way."""
         self._coordinators: dict[tuple[int, str], Address] = {}
         self._brokers = set(bootstrap if are_brokers else ())
         """Where brokers were met: one that hangs up there is going down, or coming up."""
         self._pid = os.getpid()
 
     def close(self) -> None:
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *self._spare.values()):
             connection.close()
         self._connections.clear()
+        self._spare.clear()
 
     def soon(self, deadline: float) -> float:
         """The deadline of one request: its own time, and no more than is left."""
@@ -87,13 +90,17 @@ class BlockingCluster:
     def any_broker(self, deadline: float) -> BlockingConnection:
         """One that waits for nothing, else the first of the known ones that can be reached."""
         self._leave_fork_behind()
-        for connection in self._connections.values():
+        for connection in (*self._connections.values(), *self._spare.values()):
             if connection.is_open and not connection.in_flight:
                 return connection
         errors = []
         for address in dict.fromkeys((*self._bootstrap, *self._known.brokers.values())):
+            busy = self._connections.get(address)
             try:
-                return self._connect(address, deadline)
+                if busy is None or not busy.is_open:
+                    return self._connect(address, deadline)
+                spare = self._spare[address] = self._open(address, deadline)
+                return spare
             except (BrokerUnreachable, ConnectionLost, NotKafka) as error:
                 errors.append(error)
         if len(errors) == 1:

@@ -26,7 +26,7 @@ from rich.table import Table
 from bench.broker_targets import BenchError, Ours, Target, make_target
 from bench.transactions_measures import FULL, PARTITIONS, Turn, transactions
 from bench.turn import create_topic
-from tools.apache_kafka import lasting_ports
+from tools.apache_kafka import free_ports
 
 BASE: Final = "kafka"
 NAMES: Final = {
@@ -62,7 +62,7 @@ def started(name: str, directory: Path) -> Iterator[Target]:
         finally:
             target.stop()
         return
-    behind = Behind(name, directory, f"127.0.0.1:{lasting_ports(1)[0]}")
+    behind = Behind(name, directory, f"127.0.0.1:{free_ports(1)[0]}")
     behind.start()
     command = [sys.executable, "-m", "bench.ready_answers", "--listen", behind.advertised]
     command += ["--upstream", "{}:{}".format(*behind.address)]

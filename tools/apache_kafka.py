@@ -15,8 +15,8 @@ the same logs.
 from __future__ import annotations
 
 import base64
-import random
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -109,7 +109,7 @@ class ApacheKafka:
 
     def prepare(self) -> Ports:
         """All that is to be done before it starts; entering it does so, too."""
-        ports = self._ports or Ports(*_free_ports(2))
+        ports = self._ports or Ports(*free_ports(2))
         self._write_config(*ports)
         if not self._identity.exists():
             self._format()
@@ -217,7 +217,7 @@ class ApacheKafkaCluster:
     def __init__(
         self, jars: Path, data_dir: Path, *, properties: Mapping[str, str] | None = None
     ) -> None:
-        drawn = lasting_ports(2 * len(NODE_IDS))
+        drawn = free_ports(2 * len(NODE_IDS))
         ports = {
             node_id: Ports(*drawn[2 * place : 2 * place + 2])
             for place, node_id in enumerate(NODE_IDS)
@@ -300,25 +300,22 @@ def _random_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held until the last is drawn, so they differ."""
-    sockets = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports: list[int] = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
-
-
-def lasting_ports(count: int) -> list[int]:
-    """Free ports that no system gives to clients by itself. While a node is away its port must not
-    go to anybody else: with many tries a client can even be connected to itself there."""
-    sockets: list[socket.socket] = []
-    while len(sockets) < count:
+def free_ports(count: int) -> list[int]:
+    """Ports that no system gives to clients by itself, none of them twice: a port that is free now
+    must still be when a node has started, and while one is away. With many tries a client can even
+    be connected to itself there."""
+    found: list[int] = []
+    while len(found) < count:
+        port = secrets.choice(NEVER_GIVEN_AWAY)
+        if port in _GIVEN:
+            continue
         try:
-            sockets.append(socket.create_server((HOST, random.choice(NEVER_GIVEN_AWAY))))
+            socket.create_server((HOST, port)).close()
         except OSError:
             continue
-    ports: list[int] = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
+        _GIVEN.add(port)
+        found.append(port)
+    return found
+
+
+_GIVEN: Final[set[int]] = set()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from onceflow.client.errors import (
 )
 from onceflow.client.settings import ClientSettings
 from tests.interop.conftest import SETTINGS, cannot_test
-from tools.apache_kafka import ApacheKafka
+from tools.apache_kafka import ApacheKafka, free_ports
 
 pytestmark = pytest.mark.interop
 
@@ -41,11 +40,7 @@ class SecuredKafka(ApacheKafka):
 
     def _write_config(self, port: int, controller_port: int) -> None:
         kinds = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-        held = {kind: socket.create_server(("127.0.0.1", 0)) for kind in kinds}
-        self.ports = {"PLAINTEXT": port}
-        for kind, each in held.items():
-            self.ports[kind] = each.getsockname()[1]
-            each.close()
+        self.ports = {"PLAINTEXT": port, **dict(zip(kinds, free_ports(len(kinds)), strict=True))}
         listeners = {**self.ports, "CONTROLLER": controller_port}
         self._properties = {
             **self._properties,

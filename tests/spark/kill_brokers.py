@@ -17,7 +17,7 @@ from onceflow.client.cluster import CoordinatorOf
 from onceflow.client.model import TopicPartition
 from tests.interop.cluster_world import SETTINGS, coordinator_of, leader_of, until_whole, wake_up
 from tests.spark.kill_world import OUTPUT_PARTITIONS, World
-from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster, Ports, lasting_ports
+from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster, Ports, free_ports
 from tools.kafka_jars import ensure_kafka_jars
 
 AWAY_S: Final = 3.0
@@ -116,7 +116,7 @@ class OneKafka(Brokers):
     def __init__(self, directory: Path) -> None:
         super().__init__()
         self._kafka = ApacheKafka(
-            ensure_kafka_jars(), directory, properties=EAGER, ports=Ports(*lasting_ports(2))
+            ensure_kafka_jars(), directory, properties=EAGER, ports=Ports(*free_ports(2))
         )
 
     @property

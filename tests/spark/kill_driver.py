@@ -79,6 +79,13 @@ class Driver:
         self._send_jvm(number)
         self._process.send_signal(number)
 
+    def stand_still(self) -> None:
+        """Returns when no thread of Python runs any more: the signal goes to one of them, which
+        stops the others when it comes to run, and one that waits for an answer may be quicker."""
+        self.send(signal.SIGSTOP)
+        if self.is_running:
+            os.waitpid(self.pid, os.WUNTRACED)
+
     def kill_python(self) -> None:
         """The JVM finds that out, and ends."""
         self._process.kill()

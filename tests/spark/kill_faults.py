@@ -105,7 +105,7 @@ class Scene(NamedTuple):
 
     def _zombie(self, arrival: Arrival) -> str:
         driver = self.driver_of(arrival.driver)
-        driver.send(signal.SIGSTOP)
+        driver.stand_still()
         self.stopped(driver)
         return GO_ON
 

@@ -149,6 +149,8 @@ class Outcome(NamedTuple):
     """So often what was committed was judged in between."""
     zombies: Counter[str]
     """How drivers ended that were woken up."""
+    last_words: list[str]
+    """Of the same: what the error said."""
     errors: Counter[str]
     """What ended other drivers."""
 
@@ -199,7 +201,8 @@ class Round:
         finally:
             self._fate.watch(None)
             self._fate.disarm()
-        zombies = Counter(self._awakened())
+        awakened = [*self._awakened()]
+        zombies = Counter(name for name, _ in awakened)
         self._brokers.until_mended()
         verdict = judge(self._world, self._plan.kind)
         ends = self._errors + zombies
@@ -213,6 +216,7 @@ class Round:
             self._blows.struck,
             len(self._prefixes),
             zombies,
+            [text for _, text in awakened],
             self._errors,
         )
 
@@ -239,12 +243,12 @@ class Round:
                 self._woken.append(each)
         self._asleep = [each for each in self._asleep if each is self._current]
 
-    def _awakened(self) -> Iterator[str]:
+    def _awakened(self) -> Iterator[tuple[str, str]]:
         with self._lock:
             self._wake()
         for each in self._woken:
-            ended = each.result()
-            yield "well" if ended is None else ended[0]
+            name, text = each.result() or ("well", "")
+            yield name, text
 
     # --- drivers --------------------------------------------------------------------------------
 
@@ -309,4 +313,4 @@ def play_here(spark: SparkSession, stage: Stage, plan: Plan, blows: list[Blow]) 
         fate.disarm()
     brokers.until_mended()
     errors = Counter([] if ended is None else [": ".join(ended)])
-    return Outcome(judge(world, plan.kind), coming.struck, 0, Counter(), errors)
+    return Outcome(judge(world, plan.kind), coming.struck, 0, Counter(), [], errors)

@@ -102,7 +102,7 @@ def test_drivers_are_killed_and_come_back(
     assert outcome.struck == blows
     assert outcome.verdict.problems == []
     assert outcome.prefixes >= 1
-    assert outcome.zombies == Counter({"SinkFenced": 1})
+    assert outcome.zombies == Counter({"SinkFenced": 1}), outcome.last_words
 
 
 def test_counts_of_a_killed_driver(

@@ -63,7 +63,10 @@ class Driver:
         self._let_go()
 
     def freeze(self) -> None:
+        """Returns when no thread of Python runs any more: the signal goes to one of them, which
+        stops the others when it comes to run, and one that is held at a point may be quicker."""
         self._signal_all(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def wake(self) -> None:
         self._signal_all(signal.SIGCONT)

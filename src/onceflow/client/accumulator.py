@@ -220,6 +220,13 @@ class Accumulator:
 
     # --- sending ------------------------------------------------------------------------------
 
+    def write_ahead(self) -> None:
+        """Makes bytes of all that waits, for those who have time now and none later."""
+        for queue in self._waiting.values():
+            queue.close()
+            for batch in queue.waiting:
+                batch.write_ahead(self.limits.codec, self.limits.level)
+
     def drain(
         self, partitions: Sequence[TopicPartition], max_request_bytes: int, now: float
     ) -> list[Batch]:

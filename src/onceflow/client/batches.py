@@ -212,9 +212,18 @@ class Batch:
             )
         else:
             sealed = self._encode(transactional, codec, level)
+        self._hold(sealed)
+        return sealed
+
+    def write_ahead(self, codec: Codec, level: int | None) -> None:
+        """The records as bytes, before it is known under which number: when there is time."""
+        if self.sealed is None:
+            self.is_open = False
+            self._hold(self._encode(False, codec, level))
+
+    def _hold(self, sealed: NewBatch) -> None:
         self.keys, self.values, self.timestamps, self.headers = [], [], [], {}
         self.sealed = sealed
-        return sealed
 
     def renumber(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
         """The same records under another pair and sequence, in a copy of the bytes."""

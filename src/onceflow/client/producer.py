@@ -128,7 +128,7 @@ class Producer(RecordProducer):
         _, producer_id, epoch = machine.identity
         pair = ProducerIdAndEpoch(producer_id, epoch)
         if producer_id >= 0 and pair != self._sequences.producer:
-            self._sequences.adopt(pair)
+            self._sequences.adopt(pair, has_own_epoch=machine.has_own_epochs)
 
     def transaction(self) -> Transaction:
         """One transaction, for `async with`: committed at its end, aborted when it is left by an

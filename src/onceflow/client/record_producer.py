@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Headers = Sequence[tuple[str, bytes | None]]
 _REQUEST_BYTES: Final = 256 << 10
 """A request of that size is well worth the trouble."""
+_OPEN: Final = State.IN_TRANSACTION  # asked for with every record, and slow to find in its class
 _made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
@@ -153,7 +154,8 @@ class RecordProducer:
             self._running()
         if accumulator.used >= self._buffer_memory:
             await self._wait_for_room()
-        if self._machine is not None:
+        machine = self._machine
+        if machine is not None and machine.state is not _OPEN:
             self._check_transaction()
         if timestamp_ms is None:
             timestamp_ms = self._wall_ms()
@@ -283,7 +285,7 @@ class RecordProducer:
 
     def _check_transaction(self) -> None:
         machine = self._machine
-        if machine is not None and machine.state is not State.IN_TRANSACTION:
+        if machine is not None and machine.state is not _OPEN:
             if machine.error is not None:
                 raise machine.error
             raise WrongState(f"send: the producer {machine.state.value}")

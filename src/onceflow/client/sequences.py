@@ -6,7 +6,8 @@ Four promises, for a broker that remembers its producers:
   gives others, and then no request with the old ones is waited for;
 - a batch that may be in the log under an old number is never sent under a new one;
 - until a pair's first batch in a partition is acknowledged nothing else is sent there: a broker
-  that does not know a producer takes any number, and would take the second for the first;
+  that does not know a producer takes any number, and would take the second for the first. Only
+  where every transaction has its own epoch brokers insist on 0, and nothing has to wait;
 - a gap, left by a batch that was given up, stops new batches until it is closed: by an answer to
   a later one, or by a new pair. With a transaction it is for the transaction to end.
 """
@@ -144,6 +145,8 @@ class Sequences:
         self.idempotent = idempotent
         self.transactional = transactional
         self.producer: ProducerIdAndEpoch | None = None
+        self._first_is_zero = False
+        """Brokers take no other number from a pair that they do not know."""
         self._max_in_flight = max_in_flight
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
 
@@ -179,13 +182,17 @@ class Sequences:
         self,
         producer: ProducerIdAndEpoch,
         next_sequences: Mapping[TopicPartition, int] | None = None,
+        *,
+        has_own_epoch: bool = False,
     ) -> None:
         """The pair that a broker gave. Each partition starts at 0 under a new one, as soon as what
         is in flight there is done; under the same one it goes on.
 
-        `next_sequences` is where another process has left off under this very pair.
+        `next_sequences` is where another process has left off under this very pair;
+        `has_own_epoch` says that it is for one transaction only.
         """
         self.producer = producer
+        self._first_is_zero = has_own_epoch
         for partition, first in (next_sequences or {}).items():
             self.of(partition).begin(producer, first)
 
@@ -216,7 +223,7 @@ class Sequences:
         # they would drive it out of what the broker remembers, and its repeat would be refused.
         return (
             state.producer == self.producer
-            and state.last_acked_sequence != NO_SEQUENCE
+            and (self._first_is_zero or state.last_acked_sequence != NO_SEQUENCE)
             and state.next_ordinal - in_flight[0].ordinal < self._max_in_flight
         )
 

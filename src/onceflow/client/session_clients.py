@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from onceflow.client.batches import Batch
@@ -57,6 +58,8 @@ class SessionProducer(Producer):
         sender = self._running()
         settling = sender.settling
         if settling.is_needed and settling.is_first and offsets:
+            # As soon as the offsets are on their way, and while nothing else can go.
+            asyncio.get_running_loop().call_soon(self._accumulator.write_ahead)
             with settling.offsets_first():
                 await self.send_offsets_to_transaction(offsets, member)
         elif settling.is_needed:

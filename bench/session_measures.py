@@ -14,7 +14,9 @@ from bench.turn import Measure, Values, create_topic, python_load
 from bench.turn import Turn as AnyTurn
 
 RECORD_BYTES: Final = 100
-WARM_UP: Final = 5
+WARM_UP: Final = 50
+"""Transactions before the clock runs: meanwhile each client learns what the broker makes it wait
+for, and Python collects once what loading modules has left, some 60 ms with compiled kernels."""
 BATCHES: Final = (1, 100, 1000)
 TABLES: Final = 1000
 """Records of a batch that our session sends on as a table, as one would that are many."""
@@ -27,7 +29,7 @@ class Scale(NamedTuple):
     aiokafka: dict[int, int]
 
 
-FULL: Final = Scale({1: 600, 100: 300, 1000: 100}, {1: 100, 100: 60, 1000: 30})
+FULL: Final = Scale({1: 1000, 100: 600, 1000: 250}, {1: 150, 100: 120, 1000: 100})
 QUICK: Final = Scale({1: 30, 100: 20, 1000: 10}, {1: 10, 100: 5, 1000: 3})
 Turn: TypeAlias = AnyTurn[Scale]
 

@@ -79,6 +79,11 @@ def create_refusals(bootstrap: str, names: Names, transcript: Transcript) -> Non
         transcript.note("twice in one request", stable(answer, bootstrap))
 
 
+def _says(error: str, metadata: Any) -> bool:
+    """A broker that is told by a controller hears of a change a little later."""
+    return bool(metadata["topics"][0]["error_code"] == error)
+
+
 def deletion(bootstrap: str, names: Names, transcript: Transcript) -> None:
     topic = names("topic")
     with RawConnection(bootstrap) as connection:
@@ -97,9 +102,15 @@ def deletion(bootstrap: str, names: Names, transcript: Transcript) -> None:
         create_topic(connection, topic)
         new_id = topic_id(connection, topic)
         assert new_id != old_id
-        for label, identity in (("old id", old_id), ("new id", new_id), ("again", new_id)):
+        for label, identity, error in (
+            ("old id", old_id, "UNKNOWN_TOPIC_ID"),
+            ("new id", new_id, "NONE"),
+            ("again", new_id, "UNKNOWN_TOPIC_ID"),
+        ):
             asked = {"topics": [{"name": None, "topic_id": identity}]}
-            answer = connection.ask(ApiKey.METADATA, 12, asked)
+            answer = eventually(
+                partial(connection.ask, ApiKey.METADATA, 12, asked), partial(_says, error)
+            )
             transcript.note(f"metadata by {label}", stable(answer["topics"], bootstrap))
             row = {"name": None, "topic_id": identity}
             answer = connection.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [row], "timeout": 10_000})

@@ -24,6 +24,7 @@ from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.spark.left_open import LeftOpenGuard
 from onceflow.spark.sink_errors import EndUnknown
 from tests.interop.conftest import EAGER, SETTINGS
+from tests.interop.harness import eventually
 from tests.unit.test_spark_sink import IDENTITY, OUT, SKIPPED, settings_of, settled, visible
 from tools.apache_kafka import ApacheKafka
 
@@ -88,6 +89,12 @@ def fail() -> None:
     raise RuntimeError("the job fails")
 
 
+def shows(bootstrap: str, values: list[str]) -> None:
+    """In the end: this broker writes markers after it has answered. What is to be seen comes in
+    order, so that other values do not look like these on the way."""
+    eventually(lambda: visible(bootstrap), lambda seen: seen == values)
+
+
 def one_failure(bootstrap: str) -> None:
     """An attempt that is aborted, one that is committed, and a batch behind them."""
     with settled(bootstrap) as driver:
@@ -100,13 +107,13 @@ def one_failure(bootstrap: str) -> None:
 
 def test_what_was_aborted_stays_aborted(bootstrap: str) -> None:
     one_failure(bootstrap)
-    assert visible(bootstrap) == ["a", "b"]
+    shows(bootstrap, ["a", "b"])
 
 
 def test_if_nobody_looked_it_would_be_committed(bootstrap: str) -> None:
     with careless():
         one_failure(bootstrap)
-    assert visible(bootstrap) == ["a", "a", "b"]
+    shows(bootstrap, ["a", "a", "b"])
 
 
 def two_drivers(bootstrap: str) -> None:
@@ -121,13 +128,13 @@ def two_drivers(bootstrap: str) -> None:
 
 def test_what_was_committed_stays_committed(bootstrap: str) -> None:
     two_drivers(bootstrap)
-    assert visible(bootstrap) == ["a", "b"]
+    shows(bootstrap, ["a", "b"])
 
 
 def test_if_nobody_looked_it_would_be_aborted(bootstrap: str) -> None:
     with careless():
         two_drivers(bootstrap)
-    assert visible(bootstrap) == ["b"]
+    shows(bootstrap, ["b"])
 
 
 def test_the_ledger_waits_for_a_marker_itself(bootstrap: str) -> None:
@@ -137,7 +144,7 @@ def test_the_ledger_waits_for_a_marker_itself(bootstrap: str) -> None:
     with settled(bootstrap) as driver:
         assert driver.write(0, "a") == SKIPPED
         assert driver.write(1, "b") == 1
-    assert visible(bootstrap) == ["a", "b"]
+    shows(bootstrap, ["a", "b"])
 
 
 def test_nobody_can_tell(bootstrap: str) -> None:

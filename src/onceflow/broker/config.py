@@ -78,7 +78,7 @@ class BrokerConfig:
     journal_files: int = 4
     journal_gathered_bytes: int = 64 << 20
     reserve_bytes: int = 16 << 20
-    os_checkpoint_bytes: int = 256 << 20
+    os_checkpoint_bytes: int = 1 << 30
     log_level: str = "info"
     log_format: str = "text"
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

@@ -57,7 +57,7 @@ class StoreConfig:
     journal: JournalConfig = field(default_factory=JournalConfig)
     reserve_bytes: int = 16 << 20
     """Appends are refused when less is free: room for what must never be refused."""
-    os_checkpoint_bytes: int = 256 << 20
+    os_checkpoint_bytes: int = 1 << 30
     """With `durability="os"`: how much is appended between two checkpoints."""
 
 

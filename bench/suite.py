@@ -34,7 +34,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.broker_targets import TARGETS, BenchError, java_command, make_target
 from bench.chart import draw
 from bench.report import Catalogue, Finding, find, show_findings, show_numbers
-from bench.turn import Measure, S, Turn
+from bench.turn import Measure, S, Turn, have_memory
 from onceflow import __version__
 from tools.kafka_jars import KAFKA_VERSION, ROOT, ensure_kafka_jars
 
@@ -155,6 +155,8 @@ def run(
 
 
 def take(outcome: Outcome, measure: Measure[S], turn: Turn[S]) -> None:
+    os.sync()
+    have_memory(turn.scratch)
     load_average, begin = os.getloadavg()[0], time.perf_counter()
     try:
         outcome.add(turn, measure.run(turn))

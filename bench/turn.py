@@ -1,8 +1,9 @@
 """One broker's turn: what a measure is given, and how it puts load on the broker.
 
 Before each load the disk is synced, so that one broker's unwritten pages are not written in
-another's turn. Before each turn there are pages of memory to write to. What a broker costs is read from /proc around the load, when the disk has been
-synced again. Loads run in processes of their own and are ended when they take too long.
+another's turn; before each turn there are pages of memory to write to. What a broker costs is read
+from /proc around the load, when the disk has been synced again. Loads run in processes of their own
+and are ended when they take too long.
 """
 
 from __future__ import annotations

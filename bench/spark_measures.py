@@ -22,7 +22,16 @@ from confluent_kafka.admin import AdminClient
 from bench.broker_targets import BenchError, Target
 from bench.load_spark_topics import KEY_BYTES
 from bench.spark_sessions import Session, fresh_session, warm_session
-from bench.turn import LOAD_SECONDS_MAX, Measure, S, Values, create_topic, python_load, spending
+from bench.turn import (
+    LOAD_SECONDS_MAX,
+    Measure,
+    S,
+    Values,
+    create_topic,
+    have_memory,
+    python_load,
+    spending,
+)
 from bench.turn import Turn as AnyTurn
 
 PARTITIONS: Final = {"warm": 4, "wide": 20, "fresh": 4}
@@ -140,6 +149,7 @@ def passing_topic(turn: AnyTurn[S], partitions: int) -> Iterator[str]:
     """There while the block runs: gigabytes that nobody needs any more would fill the disk."""
     topic = f"out-{uuid4().hex}"
     create_topic(turn.target, topic, partitions)
+    have_memory(turn.scratch)
     yield topic
     admin = _admin(turn.target)
     for deleted in admin.delete_topics([topic]).values():

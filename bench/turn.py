@@ -24,8 +24,8 @@ from confluent_kafka.cimpl import NewTopic
 from bench.broker_targets import BenchError, Target, usage
 
 LOAD_SECONDS_MAX: Final = 120.0
-_TURN_BYTES: Final = 512 << 20
-"""More than a turn writes."""
+_TURN_BYTES: Final = 1 << 30
+"""More than a turn writes, or a query on Spark."""
 _BLOCK: Final = bytes(1 << 20)
 
 Values = dict[str, float]

@@ -68,6 +68,12 @@ GOALS: Final[dict[str, Goal | None]] = {
     **dict.fromkeys(f"{name}-cpu" for name in WORK),
     "one-cpu": None,
 }
+ON_OURS: Final[dict[str, Goal | None]] = {
+    **GOALS,
+    # The 40 to 50 a second of aiokafka, of which four times as many are wanted, are what Apache
+    # Kafka makes it wait for; on our broker it waits for nothing, and makes 500.
+    "one": None,
+}
 IMPORT_GOALS: Final[dict[str, Goal | None]] = {
     "import": None,
     **{f"import-{name}": Goal(150) for name in ("producer", "fetcher", "admin")},
@@ -77,7 +83,7 @@ CATALOGUE: Final = Catalogue(
     "The client: times better, on the same broker",
     METRICS,
     (
-        *compare("ours-os", "", {**GOALS, **IMPORT_GOALS}),
+        *compare("ours-os", "", {**ON_OURS, **IMPORT_GOALS}),
         *compare("kafka", "", GOALS),
     ),
     {

@@ -97,24 +97,6 @@ def test_numbers_are_given_when_a_batch_is_first_sent() -> None:
     assert producer.state().last_acked_offset == 101
 
 
-def test_with_an_epoch_of_its_own_the_first_batch_is_not_waited_for() -> None:
-    """Brokers insist on 0 then: whatever comes before it is refused, and has its turn again."""
-    producer = Producer(transactional=True)
-    producer.sequences.adopt(NEWER, has_own_epoch=True)
-    first, second, third = producer.put(3)
-    assert producer.send() == [first, second, third]
-    assert numbers([first, second, third]) == [(4, 0), (4, 2), (4, 4)]
-    too_soon = Answer(E.CONCURRENT_TRANSACTIONS)
-    assert producer.answer(first, too_soon) is Verdict.RETRY
-    assert producer.answer(second, GAP) is Verdict.RETRY
-    assert producer.send() == [first]
-    assert producer.answer(third, GAP) is Verdict.RETRY
-    for batch, following in ((first, [second]), (second, [third]), (third, [])):
-        producer.ack(batch)
-        assert producer.send() == following
-    assert not producer.has_gap()
-
-
 def test_nothing_is_sent_without_a_producer_id() -> None:
     producer = Producer()
     producer.sequences.producer = None

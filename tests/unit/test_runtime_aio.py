@@ -11,7 +11,7 @@ import pytest
 from onceflow.errors import DiskFailed, InvariantViolated
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.aio import Aio
-from onceflow.runtime.background import Threads
+from onceflow.runtime.background import Lane, Threads
 from onceflow.runtime.disk import BLOCK_SIZE, Access, DurableWrite, RealDisk, RealFile
 from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
@@ -131,6 +131,44 @@ def test_completions_arrive_on_the_loop(aio: Aio, tmp_path: Path) -> None:
     assert store.report.clean
     store.close()
     again.close()
+
+
+def test_a_write_of_one_who_is_alone_is_waited_for(aio: Aio, tmp_path: Path) -> None:
+    file = direct_file(tmp_path)
+    background = Threads(aio=aio)
+    outcomes: list[Exception | None] = []
+    write = DurableWrite(file, 0, block(b"x"), is_alone=True)
+    background.submit(Lane.JOURNAL, write, outcomes.append)
+    assert outcomes == [None]
+    assert (tmp_path / PATH).read_bytes() == b"x" * BLOCK_SIZE + bytes(3 * BLOCK_SIZE)
+    file.close()
+    again = DurableWrite(file, 0, block(b"y"), is_alone=True)
+    background.submit(Lane.JOURNAL, again, outcomes.append)
+    assert isinstance(outcomes[-1], DiskFailed)
+    background.close()
+
+
+def test_a_disk_that_was_slow_is_not_waited_for(
+    aio: Aio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = direct_file(tmp_path)
+    background = Threads(aio=aio)
+
+    def is_waited_for(*clock: float) -> bool:
+        outcomes: list[Exception | None] = []
+        with monkeypatch.context() as patch:
+            patch.setattr("onceflow.runtime.background.perf_counter", iter(clock).__next__)
+            write = DurableWrite(file, 0, block(b"x"), is_alone=True)
+            background.submit(Lane.JOURNAL, write, outcomes.append)
+        waited_for = bool(outcomes)
+        background.wait(lambda: bool(outcomes))
+        return waited_for
+
+    assert is_waited_for(0.0, 0.0009)
+    assert is_waited_for(0.0, 0.0025)  # too slow, by two of the times that are allowed
+    after = [is_waited_for(0.0, 0.0) for _ in range(33)]
+    assert after == [False] * 31 + [True] * 2
+    background.close()
 
 
 def test_no_descriptor_is_left_over(tmp_path: Path) -> None:

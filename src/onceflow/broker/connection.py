@@ -241,11 +241,15 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, slot: _Slot, value: object) -> None:
         slot.parts = _framed(slot.correlation_id, slot.way, value)
         slots = self._slots
-        if self._outbox is None or not slots or slots[0] is not slot:
+        outbox = self._outbox
+        if outbox is None or not slots or slots[0] is not slot:
             return  # its turn has not come, or nobody is there any more
         while slots and (ready := slots[0].parts) is not None:
             slots.popleft()
-            self._outbox.send(ready)
+            if slots or slot.promise is None:
+                outbox.send(ready)
+            else:
+                outbox.send_now(ready)  # awaited, and there is nothing to gather it with
         if not self._is_reading:
             self._look_again()
 

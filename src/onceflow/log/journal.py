@@ -27,6 +27,10 @@ from onceflow.runtime.background import Lane
 from onceflow.runtime.disk import Disk, DurableWrite
 
 _FIRST_ARENA = 1 << 16
+_ALONE_AFTER = 8
+"""Groups during whose write nothing came: then one client at a time is taken to be at work."""
+_LOOK_EVERY = 32
+"""Groups of one who is alone, of which one is written as others are, to see if it still is."""
 
 
 class JournalStart(NamedTuple):
@@ -135,6 +139,7 @@ class Journal:
         self._gathering = _Group(_Arena(_FIRST_ARENA))
         self._in_flight: _Group | None = None
         self._written_bytes = 0
+        self._alone_for = 0
         self._kick_due = False
         self.failure: Exception | None = None
         self.lacks_room = False
@@ -255,10 +260,12 @@ class Journal:
         )
         file.last_sequence = self._sequence
         self._sequence += 1
-        data = group.arena.view[: padded(group.length)]
-        self._jobs.submit(Lane.JOURNAL, DurableWrite(file.file, position, data), self._written)
         if self._ring.current is not before:
             self._on_file_full()
+        data = group.arena.view[: padded(group.length)]
+        is_alone = self._alone_for >= _ALONE_AFTER and self._alone_for % _LOOK_EVERY != 0
+        write = DurableWrite(file.file, position, data, is_alone=is_alone)
+        self._jobs.submit(Lane.JOURNAL, write, self._written)
 
     def _written(self, error: Exception | None) -> None:
         group = self._in_flight
@@ -268,6 +275,7 @@ class Journal:
             self.fail(error)
             return
         self._in_flight = None
+        self._alone_for = 0 if self._gathering.entry_count else self._alone_for + 1
         self._written_bytes += padded(group.length)
         self._spare = group.arena
         for effect in group.effects:

@@ -114,14 +114,17 @@ def _named_errors(what: str, path: str) -> Iterator[None]:
 
 class DurableWrite:
     """A job for a background: one `pwrite_durable`. A background that knows a better way than a
-    thread may take it apart."""
+    thread may take it apart. `is_alone` says that its owner has nothing else to do meanwhile."""
 
-    __slots__ = ("_is_done", "data", "file", "position")
+    __slots__ = ("_is_done", "data", "file", "is_alone", "position")
 
-    def __init__(self, file: File, position: int, data: memoryview) -> None:
+    def __init__(
+        self, file: File, position: int, data: memoryview, *, is_alone: bool = False
+    ) -> None:
         self.file = file
         self.position = position
         self.data = data
+        self.is_alone = is_alone
         self._is_done = False
 
     def __iter__(self) -> DurableWrite:

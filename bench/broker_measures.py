@@ -97,11 +97,14 @@ def stream(turn: Turn, size: str) -> Values:
             passes=passes,
         )
     gigabytes = records * record_bytes / GB
+    to_produce = producing.seconds / gigabytes
+    to_consume = consuming.seconds / (gigabytes * passes)
     return {
         f"produce-{size}": records / produced["seconds"],
         f"consume-{size}": records * passes / consumed["seconds"],
-        f"cpu-produce-{size}": producing.seconds / gigabytes,
-        f"cpu-consume-{size}": consuming.seconds / (gigabytes * passes),
+        f"cpu-{size}": to_produce + to_consume,
+        f"cpu-produce-{size}": to_produce,
+        f"cpu-consume-{size}": to_consume,
     }
 
 

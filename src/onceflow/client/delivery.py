@@ -1,7 +1,8 @@
 """From the queue of a fetcher to its reader: chunks become columns, and rows leave in order.
 
 A position moves when its rows leave, not before. What is decoded and not yet delivered is dropped
-when the reader seeks, and kept while its partition is paused.
+when the reader seeks, and kept while its partition is paused. A table may be made before it leaves:
+if by then other rows would leave, it is forgotten.
 """
 
 from __future__ import annotations
@@ -30,6 +31,16 @@ class _Held(NamedTuple):
     next_offset: int
 
 
+class _Departure(NamedTuple):
+    """Which rows leave next, of all that are held: `most` of them at most."""
+
+    most: int | None
+    held: list[_Held]
+    leaving: list[_Held]
+    kept: list[_Held]
+    table: pa.Table
+
+
 class Delivery:
     """What has been decoded and not been delivered."""
 
@@ -37,6 +48,7 @@ class Delivery:
         self._core = core
         self._measured = measured
         self._held: list[_Held] = []
+        self._next: _Departure | None = None
 
     def fill(self, most_bytes: int) -> bool:
         """Decodes what is queued unless there are rows already; whether there are any. Raises an
@@ -86,38 +98,72 @@ class Delivery:
         return sum(held) + sum(map(_record_count, core.queued(partition)))
 
     def table(self, max_rows: int | None) -> pa.Table:
-        """The rows that are there, `max_rows` at most."""
-        import pyarrow as pa
+        """The rows that are there, `max_rows` at most; the prepared table if it has the same."""
+        found, self._next = self._next, None
+        if found is not None and found.most == max_rows and self._is_still_next(found):
+            self._depart(found.leaving, found.kept)
+            return found.table
+        leaving, kept = self._next_rows(max_rows)
+        self._depart(leaving, kept)
+        return _table_of(leaving)
 
-        from onceflow.client.fetched import FETCHED_SCHEMA
+    def prepare(self, max_rows: int | None, most_bytes: int) -> pa.Table | None:
+        """Decodes as `fill`, and makes the table that leaves next, as far as it is known now. None
+        when there are no rows, or an error is queued: whoever waits for rows is to be told."""
+        self._next = None
+        if not (self._has_rows() or (not self._core.has_error and self.fill(most_bytes))):
+            return None
+        leaving, kept = self._next_rows(max_rows)
+        self._next = _Departure(max_rows, self._held, leaving, kept, _table_of(leaving))
+        return self._next.table
 
-        return pa.Table.from_batches(self._leave(max_rows), schema=FETCHED_SCHEMA)
+    def _is_still_next(self, found: _Departure) -> bool:
+        """Nothing came, was dropped, or paused, since it was prepared."""
+        return len(found.held) == len(self._held) and all(
+            one is other and not self._core.reading(one.partition).is_paused
+            for one, other in zip(found.held, self._held, strict=True)
+        )
 
     def records(self, max_records: int) -> list[Record]:
         """The same, by record."""
         from onceflow.client.fetched import records_of
 
-        return records_of(self._leave(max_records))
+        leaving, kept = self._next_rows(max_records)
+        self._depart(leaving, kept)
+        return records_of(each.rows for each in leaving)
 
-    def _leave(self, most: int | None) -> list[pa.RecordBatch]:
+    def _next_rows(self, most: int | None) -> tuple[list[_Held], list[_Held]]:
+        """What leaves, and what is kept."""
         from onceflow.client.fetched import offset_at
 
         leaving, kept = [], []
         for held in self._held:
-            partition, turn, rows, next_offset = held
-            if self._core.reading(partition).is_paused or most == 0:
+            rows = held.rows
+            if self._core.reading(held.partition).is_paused or most == 0:
                 kept.append(held)
                 continue
             if most is not None and rows.num_rows > most:
                 rest = rows.slice(most)
                 kept.append(held._replace(rows=rest))
-                rows, next_offset = rows.slice(0, most), offset_at(rest, 0)
+                rows = rows.slice(0, most)
+                held = held._replace(rows=rows, next_offset=offset_at(rest, 0))
             if most is not None:
                 most -= rows.num_rows
-            leaving.append(rows)
+            leaving.append(held)
+        return leaving, kept
+
+    def _depart(self, leaving: list[_Held], kept: list[_Held]) -> None:
+        for partition, turn, _, next_offset in leaving:
             self._core.delivered(partition, turn, next_offset)
         self._held = kept
-        return leaving
+
+
+def _table_of(leaving: list[_Held]) -> pa.Table:
+    import pyarrow as pa
+
+    from onceflow.client.fetched import FETCHED_SCHEMA
+
+    return pa.Table.from_batches([each.rows for each in leaving], schema=FETCHED_SCHEMA)
 
 
 def _record_count(chunk: Chunk) -> int:

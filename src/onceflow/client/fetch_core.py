@@ -284,6 +284,11 @@ class FetchCore:
         mine = (chunk for chunk in tuple(self._queue) if chunk.partition == partition)
         return [chunk for chunk in mine if self.is_current(partition, chunk.turn)]
 
+    @property
+    def has_error(self) -> bool:
+        """Whether an error waits for its turn."""
+        return any(chunk.error is not None for chunk in self._queue)
+
     # --- what is delivered ----------------------------------------------------------------------
 
     def take(self, most_bytes: int) -> list[Chunk]:

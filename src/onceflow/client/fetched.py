@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+Columns: TypeAlias = tuple[Iterable[Any], ...]
 _made_record: Final = partial(tuple.__new__, Record)
 """Without the constructor of a named tuple, which is Python and slow."""
 
@@ -103,7 +104,7 @@ def offset_at(batch: pa.RecordBatch, row: int) -> int:
 
 def records_of(batches: Iterable[pa.RecordBatch]) -> list[Record]:
     """The rows of columns of `FETCHED_SCHEMA`."""
-    rows = [_rows_of(batch) for batch in batches]
+    rows = [records_in(values_of(batch)) for batch in batches]
     with _no_collection():
         return list(chain.from_iterable(rows))
 
@@ -122,24 +123,27 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _rows_of(batch: pa.RecordBatch) -> Iterable[Record]:
+def values_of(batch: pa.RecordBatch) -> Columns:
+    """The columns of one partition as values of Python, in the order of a record's fields."""
     if not batch.num_rows:
-        return ()
+        return ((),)
     column = batch.column
-    return map(
-        _made_record,
-        zip(
-            repeat(column(2)[0].as_py()),
-            repeat(column(3)[0].as_py()),
-            column(_OFFSET).to_numpy().tolist(),
-            column(5).view(pa.int64()).to_numpy().tolist(),
-            column(6).to_numpy().tolist(),
-            _bytes(column(0)),
-            _bytes(column(1)),
-            _headers(column(7)),
-            strict=False,  # some of them have no end
-        ),
+    return (
+        repeat(column(2)[0].as_py()),
+        repeat(column(3)[0].as_py()),
+        column(_OFFSET).to_numpy().tolist(),
+        column(5).view(pa.int64()).to_numpy().tolist(),
+        column(6).to_numpy().tolist(),
+        _bytes(column(0)),
+        _bytes(column(1)),
+        _headers(column(7)),
     )
+
+
+def records_in(columns: Columns) -> Iterator[Record]:
+    """Each is made when it is asked for. Who goes through many and keeps none so never has many,
+    and no garbage collection looks at them, again and again."""
+    return map(_made_record, zip(*columns, strict=False))  # some of them have no end
 
 
 def _bytes(column: Any) -> Iterable[bytes | None]:

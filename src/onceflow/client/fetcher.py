@@ -69,7 +69,7 @@ class Fetcher:
             rand=rand or RealRand(),
         )
         self._measured = measured
-        self._delivery = Delivery(self._core, measured)
+        self.delivery = Delivery(self._core, measured)
         self._conductor: asyncio.Task[None] | None = None
         self._errands: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -154,7 +154,7 @@ class Fetcher:
     def ahead(self, partition: TopicPartition) -> tuple[int, int]:
         """How many records were fetched and not delivered, and the offset behind all that was
         fetched."""
-        return self._delivery.ahead(partition), self._core.reading(partition).filter.position
+        return self.delivery.ahead(partition), self._core.reading(partition).filter.position
 
     @property
     def queued_bytes(self) -> int:
@@ -171,13 +171,13 @@ class Fetcher:
         """
         if not await self._ready(timeout_s):
             return None
-        return self._delivery.table(max_rows)
+        return self.delivery.table(max_rows)
 
     async def next_records(self, timeout_s: float, *, max_records: int = RECORDS) -> list[Record]:
         """As `next_table`, by record; empty when nothing has come."""
         if not await self._ready(timeout_s):
             return []
-        return self._delivery.records(max_records)
+        return self.delivery.records(max_records)
 
     def interrupt(self) -> None:
         """Whoever waits for rows, now or next, gets none if none are there."""
@@ -192,7 +192,7 @@ class Fetcher:
             self._arrived.clear()
             self._raise_crash()
             try:
-                has_rows = self._delivery.fill(TABLE_BYTES)
+                has_rows = self.delivery.fill(TABLE_BYTES)
             finally:
                 self._wake.set()
             if has_rows or self._is_interrupted:

@@ -149,23 +149,44 @@ class RecordProducer:
         """Gathers a record; the receipt says where it is. Records that one task sends to a
         partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
         and in a transaction that has failed why it has."""
-        sender, accumulator = self._sender, self._accumulator
-        if sender is None or sender.failure is not None:
-            self._running()
-        if accumulator.used >= self._buffer_memory:
+        found = self.gather(topic, value, key, partition, timestamp_ms, headers)
+        if found is not None:
+            return found
+        self._running()
+        if self._accumulator.is_full:
             await self._wait_for_room()
-        machine = self._machine
-        if machine is not None and machine.state is not _OPEN:
-            self._check_transaction()
+        self._check_transaction()
+        if timestamp_ms is None:
+            timestamp_ms = self._wall_ms()
+        return await self._begin(topic, value, key, partition, timestamp_ms, headers)
+
+    def gather(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> Receipt | None:
+        """The short way of nearly all records: into a batch that is being gathered, so that its
+        partition is there. None when there is none with room, or anything has to be waited for or
+        to be said: that is for `send`."""
+        sender, machine, accumulator = self._sender, self._machine, self._accumulator
+        if (
+            sender is None
+            or sender.failure is not None
+            or accumulator.used >= self._buffer_memory
+            or (machine is not None and machine.state is not _OPEN)
+        ):
+            return None
         if timestamp_ms is None:
             timestamp_ms = self._wall_ms()
         number = self._places.likely(topic, key) if partition is None else partition
-        if number is not None:
-            # Nearly all records: to a partition that is being gathered for, so it is there.
-            found = accumulator.add(topic, number, key, value, timestamp_ms, headers)
-            if found is not None:
-                return _made(Receipt, found)
-        return await self._begin(topic, value, key, partition, timestamp_ms, headers)
+        if number is None:
+            return None
+        found = accumulator.add(topic, number, key, value, timestamp_ms, headers)
+        return None if found is None else _made(Receipt, found)
 
     async def _begin(
         self,

@@ -5,16 +5,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from onceflow.client.batches import Batch
 from onceflow.client.consumer import Consumer
 from onceflow.client.errors import BrokerError, ClientError
+from onceflow.client.fetcher import TABLE_BYTES
 from onceflow.client.group_member import Membership
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
 from onceflow.client.receipts import Receipt
 from onceflow.client.txn_requests import GroupMember
 from onceflow.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SessionConsumer(Consumer):
@@ -30,6 +35,11 @@ class SessionConsumer(Consumer):
         """What was aborted is read again, as far as it is still this member's."""
         for partition in self._positions.assigned & positions.keys():
             self._positions.seek(partition, positions[partition])
+
+    def prepare(self, max_rows: int) -> pa.Table | None:
+        """The table that `poll_table` gives next, unless something happens until then; None when
+        nothing has come. Its records stay where they are: only a poll hands them out."""
+        return self._work.fetcher.delivery.prepare(max_rows, TABLE_BYTES)
 
     def refused(self, error: BrokerError, member: GroupMember) -> None:
         """The broker did not take offsets of that membership in a transaction: what that means is

@@ -6,7 +6,7 @@ work is not disturbed: what it still sends is part of nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from onceflow.client.consumer_errors import WrongUse
@@ -34,6 +34,7 @@ class SessionTransaction(Transaction):
         super().__init__(producer)
         self._sends = producer
         self._dead_letter_topic = dead_letter_topic
+        self._gather: Callable[..., Receipt | None] = producer.gather
         self._failure: AbortableError | None = None
         self._is_over = False
 
@@ -48,6 +49,9 @@ class SessionTransaction(Transaction):
         headers: Headers = (),
     ) -> Receipt:
         """As `Producer.send`; the commit waits for it, there is no need to await the receipt."""
+        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
+        if found is not None:
+            return found
         if self._is_over or self._failure is not None:
             return self._too_late(topic)
         try:
@@ -60,7 +64,7 @@ class SessionTransaction(Transaction):
                 headers=headers,
             )
         except AbortableError as error:
-            self._failure = error
+            self._failed(error)
             return self._too_late(topic)
         except FatalProducerError as error:
             raise fatal(error, self._sends) from error
@@ -73,7 +77,7 @@ class SessionTransaction(Transaction):
             try:
                 return await self._sends.send_table(topic, table, partition=partition)
             except AbortableError as error:
-                self._failure = error
+                self._failed(error)
             except FatalProducerError as error:
                 raise fatal(error, self._sends) from error
         return TableReceipt([self._too_late(topic).batch])
@@ -87,7 +91,7 @@ class SessionTransaction(Transaction):
             try:
                 return await self._sends.send_offsets_to_transaction(offsets, group)
             except AbortableError as error:
-                self._failure = error
+                self._failed(error)
             except FatalProducerError as error:
                 raise fatal(error, self._sends) from error
         self._too_late("")
@@ -103,6 +107,10 @@ class SessionTransaction(Transaction):
         headers = (*record.headers, *dead_letter_headers(record, error))
         return await self.send(topic, record.value, key=record.key, headers=headers)
 
+    def _failed(self, error: AbortableError) -> None:
+        self._failure = error
+        self._gather = _not_gathered
+
     def _too_late(self, topic: str) -> Receipt:
         if self._is_over:
             raise WrongState(
@@ -115,6 +123,11 @@ class SessionTransaction(Transaction):
 def end(transaction: SessionTransaction) -> None:
     """Its batch is done, or was given up: nothing is sent in it any more."""
     transaction._is_over = True
+    transaction._gather = _not_gathered
+
+
+def _not_gathered(*_record: object) -> None:
+    """In the place of `RecordProducer.gather`, so that nobody has to ask first for every record."""
 
 
 def dead_letter_headers(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client.consumer_errors import CommitFailed, FencedMember
 from onceflow.client.errors import (
@@ -34,6 +34,9 @@ from onceflow.client.txn_states import State
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 _A_WHILE_S: Final = 0.5
@@ -72,6 +75,11 @@ class SessionWork(RebalanceListener):
         self._backoff = Backoff(consumer.settings.retry, rand)
         self._ending: asyncio.Task[bool] | None = None
         self._transaction: SessionTransaction | None = None
+        self._batch: Batch | None = None
+        self._ahead: Batch | None = None
+        """What is handed out next, if it is what the next poll brings."""
+        self._reads_records = False
+        """Whether the last batch was gone through record by record."""
         self._firsts: dict[TopicPartition, int] = {}
         """Where the open transaction began to read."""
         self._records = 0
@@ -116,10 +124,12 @@ class SessionWork(RebalanceListener):
                 await self._producer.init_transactions()
             table = await self._poll()
             if table is not None:
-                return await self._hand_out(Batch(table))
+                return await self._hand_out(self._batch_of(table))
 
     def _finished(self) -> None:
         self._happened(Step.ASKED)
+        if self._batch is not None:
+            self._reads_records, self._batch = self._batch.was_read, None
         if self._transaction is not None:
             end(self._transaction)
 
@@ -142,6 +152,18 @@ class SessionWork(RebalanceListener):
             _log.warning("group %r waits for a transaction of others: %s", self._group_id, error)
             return None
 
+    def _prepare(self) -> None:
+        """Makes the next batch while brokers are waited for. Nothing of it counts before the poll:
+        what is not this member's any more, or is read again, is not what that brings."""
+        table = self._consumer.prepare(self._settings.max_poll_records)
+        self._ahead = None if table is None else Batch(table)
+        if self._ahead is not None:
+            self._ahead.prepare(records=self._reads_records)
+
+    def _batch_of(self, table: pa.Table) -> Batch:
+        ahead, self._ahead = self._ahead, None
+        return ahead if ahead is not None and ahead.table() is table else Batch(table)
+
     async def _hand_out(self, batch: Batch) -> Given:
         """Nothing is waited for in here: who was given up on must not have taken records along."""
         if self.stage is Stage.IDLE:
@@ -151,7 +173,7 @@ class SessionWork(RebalanceListener):
         self._firsts = batch.firsts() | self._firsts
         self._records += len(batch)
         given = SessionTransaction(self._producer, self._settings.dead_letter_topic)
-        self._transaction = given
+        self._transaction, self._batch = given, batch
         self._happened(Step.GIVEN)
         return Given(batch, given)
 
@@ -215,6 +237,7 @@ class SessionWork(RebalanceListener):
                 if (refusal := refusal_in(error)) is not None:
                     consumer.refused(refusal, member)
                 raise
+            asyncio.get_running_loop().call_soon(self._prepare)
             await self._until_known()
         except FatalProducerError as error:
             raise fatal(error, producer) from error

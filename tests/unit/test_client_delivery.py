@@ -1,0 +1,67 @@
+"""A table that is prepared before somebody asks for it: it is what leaves next, or is forgotten."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from onceflow.client.cluster import Cluster
+from onceflow.client.fetcher import Fetcher
+from onceflow.runtime.sim_world import World
+from tests.unit.broker_helpers import RawClient, batch
+from tests.unit.client_reading import P0, P1, fetcher, read
+
+
+async def offsets(reader: Fetcher, most: int = 2) -> list[tuple[int, int]]:
+    """Partition and offset of what comes next."""
+    table = await reader.next_table(1, max_rows=most)
+    assert table is not None
+    return [(each["partition"], each["offset"]) for each in table.to_pylist()]
+
+
+def prepare(reader: Fetcher, most: int) -> pa.Table | None:
+    return reader.delivery.prepare(most, 1 << 20)
+
+
+def test_what_was_prepared_is_what_is_delivered_and_positions_move_only_then() -> None:
+    async def script(world: World, client: RawClient, cluster: Cluster) -> None:
+        await client.produce("orders", batch(b"a", b"b", b"c", b"d", b"e"))
+        async with fetcher(world, cluster, {P0: 0}) as reader:
+            assert prepare(reader, 2) is None, "nothing has come yet"
+            assert await offsets(reader) == [(0, 0), (0, 1)]
+            prepared = prepare(reader, 2)
+            assert prepared is not None
+            assert (prepared.column("value").to_pylist(), reader.position(P0)) == ([b"c", b"d"], 2)
+            assert await reader.next_table(1, max_rows=2) is prepared
+            assert reader.position(P0) == 4
+            assert await offsets(reader) == [(0, 4)]
+            assert prepare(reader, 2) is None, "all is delivered"
+
+    read(script)
+
+
+def test_what_was_prepared_is_forgotten_when_something_else_would_leave() -> None:
+    async def script(world: World, client: RawClient, cluster: Cluster) -> None:
+        for number in (0, 1):
+            await client.produce("orders", batch(b"a", b"b", b"c", b"d"), partition=number)
+        async with fetcher(world, cluster, {P0: 0, P1: 0}) as reader:
+            assert await offsets(reader, 1) == [(0, 0)]
+            assert prepare(reader, 2) is not None
+            assert await offsets(reader, 1) == [(0, 1)], "another number of rows"
+            assert prepare(reader, 1) is not None
+            reader.pause([P0])
+            assert await offsets(reader, 1) == [(1, 0)]
+            reader.resume([P0])
+            assert prepare(reader, 1) is not None
+            reader.seek(P0, 0)
+            assert await offsets(reader, 1) == [(1, 1)]
+            assert prepare(reader, 1) is not None
+            assert [each.offset for each in await reader.next_records(1, max_records=1)] == [2]
+            assert await offsets(reader, 1) == [(1, 3)]
+            reader.drop([P1])
+            assert await offsets(reader, 1) == [(0, 0)]
+            assert prepare(reader, 1) is not None
+            reader.drop([P0])
+            assert prepare(reader, 1) is None
+            assert await reader.next_table(0.1, max_rows=1) is None
+
+    read(script, partitions=2)

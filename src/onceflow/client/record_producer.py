@@ -149,7 +149,7 @@ class RecordProducer:
         """Gathers a record; the receipt says where it is. Records that one task sends to a
         partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
         and in a transaction that has failed why it has."""
-        found = self.gather(topic, value, key, partition, timestamp_ms, headers)
+        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
         if found is not None:
             return found
         self._running()
@@ -160,7 +160,7 @@ class RecordProducer:
             timestamp_ms = self._wall_ms()
         return await self._begin(topic, value, key, partition, timestamp_ms, headers)
 
-    def gather(
+    def _gather(
         self,
         topic: str,
         value: bytes | None,

@@ -53,6 +53,9 @@ class SessionConsumer(Consumer):
 class SessionProducer(Producer):
     """Says why a transaction can only be aborted."""
 
+    gather = Producer._gather
+    """For transactions of a session, which so have no second coroutine for each record."""
+
     @property
     def reason(self) -> ClientError | None:
         """The first one."""

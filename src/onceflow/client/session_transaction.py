@@ -127,7 +127,7 @@ def end(transaction: SessionTransaction) -> None:
 
 
 def _not_gathered(*_record: object) -> None:
-    """In the place of `RecordProducer.gather`, so that nobody has to ask first for every record."""
+    """In the place of `SessionProducer.gather`, so that nobody asks first for every record."""
 
 
 def dead_letter_headers(

@@ -111,7 +111,12 @@ class Delivery:
         """Decodes as `fill`, and makes the table that leaves next, as far as it is known now. None
         when there are no rows, or an error is queued: whoever waits for rows is to be told."""
         self._next = None
-        if not (self._has_rows() or (not self._core.has_error and self.fill(most_bytes))):
+        if not self._has_rows() and self._core.has_error:
+            return None
+        try:
+            if not self.fill(most_bytes):
+                return None
+        except RecordsUnreadable:  # they are fetched again, and who waits for them is told
             return None
         leaving, kept = self._next_rows(max_rows)
         self._next = _Departure(max_rows, self._held, leaving, kept, _table_of(leaving))

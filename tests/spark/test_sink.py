@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
 from onceflow.spark.sink_errors import BatchFailed, SinkRefused
+from tests.spark.sink_hooks import Attempts, at_points
 from tests.spark.sink_world import committed, fresh, make_topic, put, values
 
 if TYPE_CHECKING:
@@ -218,6 +220,52 @@ def test_topic_to_topic(
     start = starting_offsets(bootstrap=bootstrap, group=name)
     run(reader(start), str(tmp_path / "third"), **given, continue_from_group=True)
     assert values(bootstrap, written) == sorted(map(str, range(160)))
+
+
+@pytest.mark.parametrize(("most", "writers"), [("1", 1), ("2", 2)])
+def test_rows_of_one_task_are_not_shuffled(
+    most: str,
+    writers: int,
+    spark: SparkSession,
+    broker: onceflow.Broker,
+    checkpoint: str,
+    tmp_path: Path,
+) -> None:
+    """They are where their keys belong all the same, or where they name, or dead letters."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    bootstrap = broker.bootstrap
+    read, written = make_topic(bootstrap, "in", 2), make_topic(bootstrap, "out", 5)
+    bad = make_topic(bootstrap, "bad", 3)
+    text = "cast(id as string)"
+    numbers = spark.range(90).selectExpr(f"{text} as key", f"{text} as value")
+    write(numbers, topic=read, bootstrap=bootstrap)
+    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": read, "maxPartitions": most}
+    source = (
+        spark.readStream.format("onceflow")
+        .options(**options, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+        .load()
+    )
+    is_bad = F.expr("cast(cast(value as string) as int) % 9 = 0")
+    frame = dead_letters(source, F.when(is_bad, "nine")).selectExpr(
+        "key", "value", "if(cast(key as string) = '7', 4, null) as partition", "dead_letter"
+    )
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    hook = Attempts(lambda point: None, notes)
+    with at_points(hook):
+        given = {"topic": written, "dead_letter_topic": bad, "bootstrap": bootstrap}
+        run(frame, checkpoint, **given, name=fresh("query"))
+    found = committed(bootstrap, written)
+    assert sorted(int(each.value()) for each in found) == [n for n in range(90) if n % 9]
+    for each in found:
+        home = 4 if each.key() == b"7" else partition_for_key(each.key(), 5)
+        assert each.partition() == home
+    letters = committed(bootstrap, bad)
+    assert sorted(int(each.value()) for each in letters) == list(range(0, 90, 9))
+    tasks = Counter(stage for stage, *_ in hook.noted())
+    assert len(tasks) >= 3
+    assert set(tasks.values()) == {writers}
 
 
 def test_a_stateful_stream(

@@ -53,6 +53,11 @@ def plan(tmp_path: Path) -> dict[str, Any]:
     }
 
 
+def always_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the rows of one file, which one task reads."""
+    monkeypatch.setattr(sink_job, "in_one_task", lambda frame: False)
+
+
 def everything() -> list[str]:
     return sorted(map(str, range(FILES * ROWS)))
 
@@ -76,9 +81,18 @@ def test_a_driver_ends_there(
     [*zip(TASK_POINTS, ("kafka", "broker", "kafka"), strict=True)],
     indirect=["bootstrap"],
 )
+@pytest.mark.parametrize("is_shuffled", [False, True], ids=["one task", "shuffled"])
 def test_a_worker_is_killed_there(
-    point: str, spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
+    point: str,
+    is_shuffled: bool,
+    spark: SparkSession,
+    bootstrap: str,
+    plan: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if is_shuffled:
+        always_shuffle(monkeypatch)
     plan |= {"bootstrap": bootstrap, "topic": make_topic(bootstrap, "out", 2)}
     hook = Once(point, tmp_path / "mark", Signal())
     with at_points(hook):
@@ -129,6 +143,7 @@ def test_a_stage_runs_again(
 ) -> None:
     """Rows are lost between two stages: Spark runs both again, and counts attempts from 0. Now and
     then the sink is quicker, and begins a new epoch before Spark has; then once more."""
+    always_shuffle(monkeypatch)
     # More tasks than cores: those that start late find their rows gone.
     monkeypatch.setattr(sink_job, "_tasks", lambda frame, layout: 6)
     plan |= {"bootstrap": broker.bootstrap}

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.claims import Door
 from onceflow.spark.routing import Layout, split
-from onceflow.spark.routing_packets import PACKED_NAMES, PART_BYTES, PacketsBroken, pack, unpack
+from onceflow.spark.routing_packets import (
+    PACKED_NAMES,
+    PART_BYTES,
+    PacketsBroken,
+    as_packet,
+    pack,
+    unpack,
+    unpack_rows,
+)
 from onceflow.spark.sink_job_crossing import MOST_ROWS, PIECE_BYTES, crossing, rows_of_piece
 from onceflow.spark.writing import ALL_ROWS, Report
 
@@ -73,6 +81,15 @@ def test_parts_that_are_missing_or_out_of_order_are_refused(kept: slice) -> None
     parts = of_way(packed([b"a"] * 50, 1, b"x" * PART_BYTES), 0, 1)
     with pytest.raises(PacketsBroken):
         list(unpack(parts[kept]))
+
+
+@pytest.mark.parametrize("rows", [1, 2 * PART_BYTES])
+def test_a_batch_is_the_same_when_it_was_collected(rows: int) -> None:
+    batch = pa.record_batch({"value": pa.array([b"x"] * rows)})
+    parts = as_packet(batch).to_pylist()
+    collected = [(each["way"], each["left"], bytearray(each["part"])) for each in parts]
+    assert pa.Table.from_batches(unpack_rows(collected)) == pa.Table.from_batches([batch])
+    assert list(unpack_rows([])) == []
 
 
 # --- how rows cross to Python -------------------------------------------------------------------

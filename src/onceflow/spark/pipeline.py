@@ -168,15 +168,15 @@ class Pipeline:
         self, session: SparkSession, bootstrap: str
     ) -> tuple[DataStreamWriter, PipelineSink]:
         from onceflow.spark.pipeline_frames import output_frame
-        from onceflow.spark.pipeline_sink import make_sink
+        from onceflow.spark.pipeline_sink import start_sink
 
         if self.plan.transform.kind is TransformKind.ARROW:
             from onceflow.spark.arrow_pipeline import start_arrow
 
             frame, sink = start_arrow(session, self.plan, bootstrap)
         else:
-            frame = output_frame(session, self.plan, bootstrap)
-            sink = make_sink(frame, self.plan, bootstrap)
+            output = output_frame(session, self.plan, bootstrap)
+            frame, sink = start_sink(output, self.plan, bootstrap)
         return frame.writeStream.foreachBatch(sink), sink
 
     def _configured(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:

@@ -21,7 +21,7 @@ from onceflow.spark.pipeline_explain import RAISED, find_cause
 from onceflow.spark.pipeline_plan import PipelinePlan
 from onceflow.spark.routing import Layout
 from onceflow.spark.sink_errors import SinkRefused
-from onceflow.spark.sink_job import run_job
+from onceflow.spark.sink_job import run_job, writing_in_plan
 from onceflow.spark.sink_options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
@@ -54,8 +54,11 @@ class Written:
     """When the last batch was committed, in seconds since 1970."""
 
 
-def make_sink(frame: DataFrame, plan: PipelinePlan, bootstrap: str) -> PipelineSink:
-    """Raises `SinkRefused` with all that is wrong."""
+def start_sink(
+    frame: DataFrame, plan: PipelinePlan, bootstrap: str
+) -> tuple[DataFrame, PipelineSink]:
+    """The frame that is written, and the sink in whose transactions its tasks write. Raises
+    `SinkRefused` with all that is wrong."""
     settings, timeout_ms = sink_settings(plan)
     options = checked_options(
         frame,
@@ -70,13 +73,14 @@ def make_sink(frame: DataFrame, plan: PipelinePlan, bootstrap: str) -> PipelineS
         settings=settings,
     )
     says = ask_cluster(options)
-    return PipelineSink(
+    sink = PipelineSink(
         frame.sparkSession,
         options,
         run_job,
         base=plan.base,
         forgets_after_ms=says.forgets_after_ms,
     )
+    return writing_in_plan(frame, options), sink
 
 
 def sink_settings(plan: PipelinePlan) -> tuple[dict[str, str], int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-from onceflow.spark.routing_packets import PACKED, WAY
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_OF_STREAM: Final = "LogicalRDD"
+"""What Spark calls the plan of a batch, which stands for one that is made already."""
 Columns: TypeAlias = Mapping[str, str]
 """What is written or says where, by name: expressions of SQL over a frame."""
 
@@ -30,26 +30,34 @@ def literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def routed(
-    frame: DataFrame, names: Sequence[str], pack: Callable[..., Any], tasks: int
-) -> DataFrame:
-    """All rows as packets, each in the task that writes it."""
-    return map_in_arrow(frame, names, pack, PACKED).repartitionById(tasks, WAY)
+def in_one_task(frame: DataFrame) -> bool:
+    """Whether a batch of a stream is computed by one task, or by none. Of other frames that is not
+    known without a plan, and making one may run jobs."""
+    internal: Any = frame
+    plan = internal._jdf.queryExecution().logical()
+    if plan.nodeName() != _OF_STREAM:
+        return False
+    partitions: int = plan.rdd().getNumPartitions()
+    return partitions <= 1
 
 
-def map_in_arrow(
-    frame: DataFrame, names: Sequence[str], function: Callable[..., Any], schema: str
-) -> DataFrame:
-    """`DataFrame.mapInArrow`, which asks for pandas and does not use it; `names` are those of all
-    columns."""
-    from pyspark.sql import DataFrame
+def arrow_function(names: Sequence[str], function: Callable[..., Any], schema: str) -> Any:
+    """A function over batches of frames with these columns, as the JVM knows it."""
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
     kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     udf: Any = UserDefinedFunction(function, _struct(schema), evalType=kind)
+    return udf(*names)._jc
+
+
+def map_in_arrow(frame: DataFrame, function: Any) -> DataFrame:
+    """`DataFrame.mapInArrow` of an `arrow_function`; Spark's own asks for pandas and does not use
+    it."""
+    from pyspark.sql import DataFrame
+
     internal: Any = frame
-    return DataFrame(internal._jdf.mapInArrow(udf(*names)._jc, False, None), frame.sparkSession)
+    return DataFrame(internal._jdf.mapInArrow(function, False, None), frame.sparkSession)
 
 
 @cache

@@ -51,6 +51,11 @@ def pack(
         yield from _packed(placed_by_row(known, batch), tasks)
 
 
+def as_packet(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch as the only packet of its task."""
+    return _parts(0, _packet(batch))
+
+
 def _packed(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
     import numpy as np
 
@@ -107,6 +112,19 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 begun = []
     if missing:
         raise PacketsBroken("rows have come only in part out of the shuffle")
+
+
+def unpack_rows(rows: Iterable[tuple[int, int, bytearray]]) -> Iterator[pa.RecordBatch]:
+    """The same of parts that were collected."""
+    import pyarrow as pa
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _, left, part in rows:
+            yield pa.record_batch(
+                {_LEFT: pa.array([left], pa.int32()), _PART: pa.array([bytes(part)])}
+            )
+
+    return unpack(batches())
 
 
 def _values(column: Any) -> tuple[memoryview, Any]:

@@ -30,7 +30,7 @@ from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.ledger import Planned
 from onceflow.spark.offsets import by_topic
 from onceflow.spark.sink_errors import CommitUnclear, SinkRefused
-from onceflow.spark.sink_job import claim_service, reporting_in_plan, run_job
+from onceflow.spark.sink_job import claim_service, run_job, writing_in_plan
 from onceflow.spark.sink_options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
@@ -81,7 +81,7 @@ def write_stream(
     )
     says = _checked_cluster(options, reads=True)
     sink = StreamSink(df.sparkSession, options, forgets_after_ms=says.forgets_after_ms)
-    return reporting_in_plan(df, options).writeStream.foreachBatch(sink)
+    return writing_in_plan(df, options).writeStream.foreachBatch(sink)
 
 
 def write(
@@ -151,7 +151,9 @@ def _write_once(df: DataFrame, options: SinkOptions, says: BrokerSays, run_id: s
     ):
 
         def run(transaction: OpenTransaction) -> list[Report]:
-            return run_job(df, options, topics.layout, transaction, service)
+            # Anew for each try: a plan that has failed may keep its failed parts.
+            frame = writing_in_plan(df, options)
+            return run_job(frame, options, topics.layout, transaction, service)
 
         job = BatchJob(planned=planned, source_offsets={}, run=run, is_wanted=lambda: True)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -12,8 +14,15 @@ from onceflow.spark import batch_run_points as points
 from onceflow.spark.claims import ClaimBook, ClaimService, Epoch, Failure
 from onceflow.spark.dead_letters import DEAD_LETTER, with_dead_letters
 from onceflow.spark.routing import Layout
-from onceflow.spark.routing_frame import Columns, literal, map_in_arrow, routed, selected
-from onceflow.spark.routing_packets import PACKED_NAMES, unpack
+from onceflow.spark.routing_frame import (
+    Columns,
+    arrow_function,
+    in_one_task,
+    literal,
+    map_in_arrow,
+    selected,
+)
+from onceflow.spark.routing_packets import PACKED, PACKED_NAMES, WAY, unpack, unpack_rows
 from onceflow.spark.sink_job_crossing import prepare_next
 from onceflow.spark.sink_job_failures import first_cause
 from onceflow.spark.sink_options import SinkOptions
@@ -52,67 +61,77 @@ def run_job(
     transaction: OpenTransaction,
     service: ClaimService,
 ) -> list[Report]:
-    """What the tasks of a batch report, when all have written. `frame` may be one of reports
-    already, of `reporting_in_plan`."""
+    """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or
+    of reports already."""
     known = None if options.asks_rows else layout
-    if frame.columns == list(Report._fields):
-        reports = frame
-    elif options.narrow:
-        reports = _narrow_reports(frame, options)
-    else:
-        reports = _routed_reports(frame, options, _tasks(frame, known))
-    return collect_reports(reports, known, transaction, service)
+    note = Note(
+        transaction=transaction,
+        layout=known,
+        host=service.door.host,
+        port=service.door.port,
+        tasks=None,
+        is_shuffled=False,
+        reached=points.reached,
+    )
+    reports: list[Report] = []
+    try:
+        reports = _reports(frame, options, note, service.book)
+    finally:
+        prepare_next(frame.sparkSession, reports)
+    return reports
 
 
-def reporting_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
-    """In narrow mode, a stream that writes its rows as a part of its own plan, and has their
-    reports as its rows; others as they are: they are written by a plan of each batch, whose shuffle
-    is never that of an earlier try."""
-    return _narrow_reports(frame, options) if options.narrow else frame
+def _reports(frame: DataFrame, options: SinkOptions, note: Note, book: ClaimBook) -> list[Report]:
+    if tuple(frame.columns) != PACKED_NAMES:
+        return [Report(*row) for row in _collected(frame, note, book)]
+    if note.layout is not None and in_one_task(frame):
+        # It has all rows, so it may write them wherever they belong.
+        found = _collected(frame, replace(note, tasks=1), book)
+        return [Report(**each) for batch in unpack_rows(found) for each in batch.to_pylist()]
+    tasks = _tasks(frame, note.layout)
+    written = _behind_shuffle(frame, options, tasks)
+    note = replace(note, tasks=tasks, is_shuffled=True)
+    return [Report(*row) for row in _collected(written, note, book)]
 
 
-def _narrow_reports(frame: DataFrame, options: SinkOptions) -> DataFrame:
-    keys_decide = "partition" not in frame.columns
-    work = Work(settings=options.settings, token=TOKEN, tasks=None, keys_decide=keys_decide)
+def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
+    """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
+    rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
+    try of a batch, so that no shuffle is that of an earlier one."""
+    keys_decide = options.narrow and "partition" not in frame.columns
+    work = Work(settings=options.settings, token=TOKEN, keys_decide=keys_decide)
     rows, columns = written_frame(frame, options)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work.write(batches)
 
-    return map_in_arrow(selected(rows, columns), list(columns), write, REPORT)
-
-
-def _routed_reports(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
-    work = Work(settings=options.settings, token=TOKEN, tasks=tasks, keys_decide=False)
-    rows, columns = written_frame(frame, options)
-
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work.pack(batches)
+
+    function, schema = (write, REPORT) if options.narrow else (pack, PACKED)
+    return map_in_arrow(selected(rows, columns), arrow_function(list(columns), function, schema))
+
+
+def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
+    work = Work(settings=options.settings, token=TOKEN, keys_decide=False)
+    function = _writing_packets(frame.sparkSession.sparkContext, work)
+    return map_in_arrow(frame.repartitionById(tasks, WAY), function)
+
+
+@lru_cache(maxsize=8)
+def _writing_packets(_context: SparkContext, work: Work) -> Any:
+    """Making the function takes milliseconds, and it is the same for all batches of a query."""
 
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work.write(unpack(packets))
 
-    packets = routed(selected(rows, columns), list(columns), pack, tasks)
-    return map_in_arrow(packets, PACKED_NAMES, write, REPORT)
+    return arrow_function(PACKED_NAMES, write, REPORT)
 
 
-def collect_reports(
-    frame: DataFrame,
-    layout: Layout | None,
-    transaction: OpenTransaction,
-    service: ClaimService,
-) -> list[Report]:
-    """The rows of a frame of reports, whose tasks are told of the transaction. Its job is cancelled
-    as soon as one of its tasks has failed: Spark would try it again, and each time it would be
-    refused."""
-    context, book, door = frame.sparkSession.sparkContext, service.book, service.door
-    note = Note(
-        transaction=transaction,
-        layout=layout,
-        host=door.host,
-        port=door.port,
-        reached=points.reached,
-    )
+def _collected(frame: DataFrame, note: Note, book: ClaimBook) -> list[Any]:
+    """The rows of a frame whose tasks are told the note. Its job is cancelled as soon as one of its
+    tasks has failed: Spark would try it again, and each time it would be refused."""
+    context = frame.sparkSession.sparkContext
     epoch = note.epoch
     tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
 
@@ -125,15 +144,12 @@ def collect_reports(
     try:
         with noted(context, note):
             found: list[Any] = frame.collect()
+            return found
     except Exception:
         _note_first_cause(context, tag, book, epoch)
-        prepare_next(frame.sparkSession, ())
         raise
     finally:
         context.removeJobTag(tag)
-    reports = [Report(*row) for row in found]
-    prepare_next(frame.sparkSession, reports)
-    return reports
 
 
 def _note_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:

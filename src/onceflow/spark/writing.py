@@ -19,8 +19,8 @@ from onceflow.client.settings import ProducerSettings
 from onceflow.client.transfer import Claim, OpenTransaction
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.spark.claims import Door, Epoch, Failure, Owner
-from onceflow.spark.routing import TARGET, Layout, placed_by_task, portions, split
-from onceflow.spark.routing_packets import pack
+from onceflow.spark.routing import TARGET, Layout, placed_by_row, placed_by_task, portions, split
+from onceflow.spark.routing_packets import as_packet, pack
 from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 from onceflow.spark.writing_note import Note, Reached, note_of_task
 from onceflow.wire.error_code import ErrorCode
@@ -116,7 +116,6 @@ class Work:
     settings: ProducerSettings
     token: str
     """Of the claims."""
-    tasks: int | None
     keys_decide: bool
 
     def plan(self, note: Note) -> TaskPlan:
@@ -125,19 +124,21 @@ class Work:
             settings=self.settings,
             layout=note.layout,
             door=note.door(self.token),
-            tasks=self.tasks,
+            tasks=note.tasks,
             keys_decide=self.keys_decide,
             reached=note.reached,
         )
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What goes through the shuffle, so that the tasks behind it have their rows."""
+        """What goes through the shuffle, so that the tasks behind it have their rows. Where there
+        is none, this task has them all: it writes them, and its reports are what it gives."""
         note = note_of_task()
-        if note is None or self.tasks is None:
+        if note is None or note.tasks is None or not note.is_shuffled:
+            yield from map(as_packet, self.write(batches))
             return
         door, told = note.door(self.token), Told(note.epoch)
         with told(door):
-            yield from pack(note.layout, door, note.epoch, self.tasks, batches)
+            yield from pack(note.layout, door, note.epoch, note.tasks, batches)
 
     def write_made(self, make: MakeRows) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes the rows that it makes itself."""
@@ -204,7 +205,7 @@ def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list
         for batch in portions(batches):
             received += batch.num_rows
             size += batch.nbytes
-            for target, rows in split(_placed(batch, layout, me)):
+            for target, rows in split(_placed(plan, batch, layout, me)):
                 rows_of.check(target, rows)
                 writer.write(*places[target], rows)
             plan.reached("mid-write")
@@ -220,10 +221,12 @@ def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list
     ]
 
 
-def _placed(batch: pa.RecordBatch, layout: Layout, me: Owner) -> pa.RecordBatch:
-    """In narrow mode nobody has said yet where rows go."""
-    is_placed = TARGET in batch.schema.names
-    return batch if is_placed else placed_by_task(layout, batch, me.task)
+def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout, me: Owner) -> pa.RecordBatch:
+    """Where rows were not shuffled nobody has said yet where they go."""
+    if TARGET in batch.schema.names:
+        return batch
+    is_narrow = plan.tasks is None
+    return placed_by_task(layout, batch, me.task) if is_narrow else placed_by_row(layout, batch)
 
 
 class _Rows:

@@ -36,6 +36,10 @@ class Note:
     host: str
     port: int
     """Where the driver answers claims."""
+    tasks: int | None
+    """How many tasks share the output partitions; None: each writes those that its rows name."""
+    is_shuffled: bool
+    """Rows are brought to the tasks that write them, else tasks write what they have."""
     reached: Reached
 
     @property

@@ -50,6 +50,8 @@ ON_ONE_MACHINE: Final[Mapping[str, str]] = {
     "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
     _SOCKETS: "true",
     "spark.shuffle.compress": "false",
+    # Where there are few partitions Spark would write a file for each, and copy them into one.
+    "spark.shuffle.sort.bypassMergeThreshold": "1",
     "spark.ui.enabled": "false",
 }
 

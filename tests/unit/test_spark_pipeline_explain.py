@@ -44,6 +44,8 @@ def test_an_exception_of_a_function_with_the_line_of_the_users_file() -> None:
     assert find_cause(FUNCTION, BASE) == Cause(
         "ZeroDivisionError", "division by zero", "/pipelines/totals/mine.py, line 12, in clean"
     )
+    with_state = FUNCTION.partition("\n\n\tat ")[0] + "\n SQLSTATE: 38000"
+    assert find_cause(with_state, BASE) == find_cause(FUNCTION, BASE)
     told = explain(RuntimeError(FUNCTION), BASE)
     assert isinstance(told, PipelineFailed)
     assert str(told) == (

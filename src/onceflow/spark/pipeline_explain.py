@@ -17,6 +17,8 @@ from onceflow.errors import OnceflowError
 from onceflow.spark.pipeline_errors import PipelineFailed
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
+_SQL_STATE: Final = " SQLSTATE: "
+"""Begins a line that Spark adds."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
 _RAISED: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$", re.DOTALL)
 _CONDITION: Final = re.compile(
@@ -97,7 +99,7 @@ def _python_cause(text: str, base: Path) -> Cause | None:
             if not raised and Path(frame["file"]).is_relative_to(base):
                 where = f"{frame['file']}, line {frame['line']}, in {frame['function']}"
         elif raised or (line and not line[0].isspace()):
-            if not line.strip() or line.startswith("\tat "):
+            if not line.strip() or line.startswith(("\tat ", _SQL_STATE)):
                 break
             raised.append(line)
     match = _RAISED.match("\n".join(raised))

@@ -231,8 +231,11 @@ class PipelineRun(StreamRun):
         try:
             reports = self._job(frame, self._options, layout, transaction, self._service)
         except Exception as error:
-            cause = find_cause(str(error), self._base)
-            if cause is not None and cause.kind == RAISED:
+            # What the job raises may be that a later attempt of the task was refused.
+            told_before = (each.message for each in self._service.book.failures)
+            causes = (find_cause(text, self._base) for text in (str(error), *told_before))
+            cause = next((each for each in causes if each and each.kind == RAISED), None)
+            if cause is not None:
                 # The same row would raise it again.
                 epoch = (transaction.producer_id, transaction.producer_epoch)
                 told = Failure(f"[{cause.kind}] {cause.text}", is_final=True)

@@ -275,6 +275,8 @@ class Journal:
             self.fail(error)
             return
         self._in_flight = None
+        # What waits is not alone: so no write that is waited for begins below, before this group's
+        # ticket is completed.
         self._alone_for = 0 if self._gathering.entry_count else self._alone_for + 1
         self._written_bytes += padded(group.length)
         self._spare = group.arena

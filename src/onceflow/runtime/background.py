@@ -28,8 +28,9 @@ Post = Callable[[Callable[[], None]], object]
 
 _QUICK_S = 0.001
 _QUICK_BYTES = 64 << 10
+"""What is larger, or was slower last time, is not waited for: nobody else is served meanwhile."""
 _WARY_WRITES = 16
-"""For each such time that a write took in vain: so many are not waited for, whoever is alone."""
+"""So many are not, for each `_QUICK_S` that one has taken."""
 
 
 class Lane(Enum):
@@ -163,8 +164,8 @@ class Threads:
         return self._wary > 0
 
     def _write_now(self, write: DurableWrite, done: Done) -> None:
-        """For an owner that would only wait. Being woken up twice, by a thread of the kernel that
-        was woken up before, takes as long as half of the write."""
+        """For an owner that would only wait. To be woken up by threads of the kernel, which have
+        to be woken up first, takes a good part of what the write itself does."""
         began = perf_counter()
         error = _outcome(write)
         self._wary = _WARY_WRITES * int((perf_counter() - began) / _QUICK_S)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import onceflow
-from onceflow.spark.reading import close_idle
+from onceflow.spark.reading import READERS
 from tests.interop.conftest import apache_kafka as apache_kafka
 from tests.interop.conftest import cannot_test
 from tests.interop.conftest import kafka_jars as kafka_jars
@@ -58,7 +58,7 @@ def kafka(apache_kafka: str) -> str:
 def connections() -> Iterator[None]:
     """A test that reads in this process leaves no connection behind."""
     yield
-    close_idle()
+    READERS.close()
 
 
 @pytest.fixture(params=["broker", "kafka"])

@@ -14,7 +14,12 @@ from onceflow.errors import BatchMalformed, ColumnsMalformed, RecordMalformed
 from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal
 from onceflow.records.columns import decode, encode
 from onceflow.records.control import Marker, MarkerType, marker, parse_marker
-from onceflow.records.murmur2 import murmur2, partition_for_key, partitions_for_keys
+from onceflow.records.murmur2 import (
+    murmur2,
+    partition_for_key,
+    partitions_for_keys,
+    stray_partition,
+)
 from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
 from onceflow.records.validate import validate_records
 
@@ -116,3 +121,14 @@ def test_murmur2_of_kafkas_own_test_vectors() -> None:
 def test_no_partitions_is_an_error() -> None:
     with pytest.raises(ColumnsMalformed):
         partitions_for_keys(pa.array([b"k"]), 0)
+
+
+def test_a_key_that_belongs_elsewhere_is_found() -> None:
+    keys = [b"%d" % number for number in range(50)]
+    home = partition_for_key(keys[0], 3)
+    at_home = [key for key in keys if partition_for_key(key, 3) == home]
+    stray = next(key for key in keys if partition_for_key(key, 3) != home)
+    assert stray_partition(pa.array([], pa.binary()), 3, home) is None
+    assert stray_partition(pa.array([*at_home, None]), 3, home) is None
+    found = stray_partition(pa.array([None, *at_home, stray, *keys]), 3, home)
+    assert found == partition_for_key(stray, 3)

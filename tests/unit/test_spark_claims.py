@@ -17,7 +17,7 @@ from onceflow.spark.sink_errors import (
     ReportsWrong,
     RowRefused,
 )
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.writing_report import ALL_ROWS, Report
 
 EPOCH, NEXT = (7, 1), (7, 2)
 FIRST, RETRY, OTHER_TASK = Owner(10, 0), Owner(20, 0), Owner(11, 1)

@@ -14,15 +14,21 @@ from onceflow.spark.claims import Door
 from onceflow.spark.routing import Layout, split
 from onceflow.spark.routing_packets import (
     PACKED_NAMES,
+    PART,
     PART_BYTES,
     PacketsBroken,
-    as_packet,
     pack,
+    report_as_packet,
     unpack,
-    unpack_rows,
 )
 from onceflow.spark.sink_job_crossing import MOST_ROWS, PIECE_BYTES, crossing, rows_of_piece
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.writing_report import (
+    ALL_ROWS,
+    REPORT,
+    Report,
+    reports_from_bytes,
+    reports_to_bytes,
+)
 
 DOOR = Door("nowhere", 1, "")
 EPOCH = (1, 0)
@@ -83,13 +89,11 @@ def test_parts_that_are_missing_or_out_of_order_are_refused(kept: slice) -> None
         list(unpack(parts[kept]))
 
 
-@pytest.mark.parametrize("rows", [1, 2 * PART_BYTES])
-def test_a_batch_is_the_same_when_it_was_collected(rows: int) -> None:
-    batch = pa.record_batch({"value": pa.array([b"x"] * rows)})
-    parts = as_packet(batch).to_pylist()
-    collected = [(each["way"], each["left"], bytearray(each["part"])) for each in parts]
-    assert pa.Table.from_batches(unpack_rows(collected)) == pa.Table.from_batches([batch])
-    assert list(unpack_rows([])) == []
+def test_reports_are_the_same_when_they_are_collected() -> None:
+    reports = [report(3, 30), Report(0, 1, 7, 3, 2)]
+    batch = pa.record_batch({REPORT: pa.array([reports_to_bytes(reports)])})
+    (row,) = report_as_packet(batch).to_pylist()
+    assert reports_from_bytes(row[PART]) == reports
 
 
 # --- how rows cross to Python -------------------------------------------------------------------

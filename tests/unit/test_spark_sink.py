@@ -36,7 +36,7 @@ from onceflow.spark.sink_errors import (
     SinkRefused,
 )
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.writing_report import ALL_ROWS, Report
 from onceflow.wire.api import ApiKey
 from tests.interop.harness import eventually
 

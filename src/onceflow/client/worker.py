@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 from onceflow.client.errors import (
     LOST,
-    AbortableError,
     Action,
     BrokerError,
     ClientError,
@@ -37,6 +36,8 @@ from onceflow.client.transfer import Claim, OpenTransaction
 from onceflow.client.txn_asking import is_worth_it
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Versions
 from onceflow.client.worker_cluster import BlockingCluster, understood
+from onceflow.client.worker_errors import AttemptEnded as AttemptEnded
+from onceflow.client.worker_errors import for_good, graver, worth_trying
 from onceflow.client.worker_lane import Lane, Pending, Written
 from onceflow.client.worker_socket import BlockingConnection
 from onceflow.errors import MessageMalformed
@@ -59,23 +60,6 @@ _WORTH_PUSHING: Final = 1 << 20
 _PUSHED: Final = 4
 """Requests under way while rows are still being made: with more one would wait for the broker."""
 _ALL_REPLICAS: Final = -1
-_ENDS: Final = frozenset(
-    {
-        E.OUT_OF_ORDER_SEQUENCE_NUMBER,
-        E.INVALID_PRODUCER_EPOCH,
-        E.INVALID_TXN_STATE,
-        E.INVALID_PRODUCER_ID_MAPPING,
-        E.PRODUCER_FENCED,
-        E.TRANSACTION_ABORTABLE,
-    }
-)
-
-
-class AttemptEnded(AbortableError):
-    """The transaction is not this attempt's any more: it timed out, was taken over, or another
-    attempt has written to the same partition. Nothing is written again within this epoch."""
-
-    advice = "let the one who began the transaction abort it; then do all of its work in a new one"
 
 
 class _Flight(NamedTuple):
@@ -109,14 +93,17 @@ class Writer:
         max_batch_bytes: int = MAX_BATCH_BYTES,
         clock: Clock | None = None,
         rand: Rand | None = None,
+        cluster: BlockingCluster | None = None,
     ) -> None:
+        """`cluster` is lent: its connections stay open for the next writer."""
         self._transaction = transaction
         self._settings = settings or ProducerSettings.of()
         self._max_batch_bytes = max_batch_bytes
         self._codec = Codec(CODECS.index(self._settings.compression_type))
         self._clock = clock or RealClock()
         self._rand = rand or RealRand()
-        self._cluster = BlockingCluster(
+        self._is_lent = cluster is not None
+        self._cluster = cluster or BlockingCluster(
             transaction.bootstrap, self._settings, self._clock, self._rand, are_brokers=True
         )
         self._lanes: dict[TopicPartition, Lane] = {}
@@ -138,9 +125,11 @@ class Writer:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; what was not flushed is not written."""
+        """Closes the connections, those that were lent only if answers are still to come; what was
+        not flushed is not written."""
+        if self._flights or not self._is_lent:
+            self._cluster.close()
         self._flights.clear()
-        self._cluster.close()
 
     @property
     def transaction(self) -> OpenTransaction:
@@ -257,7 +246,7 @@ class Writer:
                 trouble = self._send_ready(deadline)
             if not self._flights:
                 return trouble
-            trouble = _graver(trouble, self._settle(self._flights.popleft(), deadline))
+            trouble = graver(trouble, self._settle(self._flights.popleft(), deadline))
 
     def _settle(self, flight: _Flight, deadline: float) -> ClientError | None:
         """Receives what became of a request; an error that is worth another try is returned."""
@@ -269,7 +258,7 @@ class Writer:
             return error
         trouble: ClientError | None = None
         for answer in answers:
-            trouble = _graver(trouble, self._take(flight, answer))
+            trouble = graver(trouble, self._take(flight, answer))
         return trouble
 
     def _send_ready(self, deadline: float) -> ClientError | None:
@@ -279,7 +268,7 @@ class Writer:
             while self._send_next(deadline):
                 continue
         except ClientError as error:
-            return _worth_trying(error)
+            return worth_trying(error)
         return None
 
     def _send_next(self, deadline: float) -> bool:
@@ -356,14 +345,14 @@ class Writer:
         is_behind = lane.is_behind(pending)
         if is_worth_it(error) or (error.code == E.OUT_OF_ORDER_SEQUENCE_NUMBER and is_behind):
             return error
-        raise _for_good(error, self._transaction) from error
+        raise for_good(error, self._transaction) from error
 
     def _forget_leaders(self, deadline: float) -> None:
         topics = {place.topic for place, lane in self._lanes.items() if lane.size}
         try:
             self._cluster.refresh(topics, deadline)
         except ClientError as error:
-            _worth_trying(error)
+            worth_trying(error)
 
     def _check(self) -> None:
         if self._pid != os.getpid():
@@ -379,22 +368,3 @@ def _each(data: Columns | Iterable[Columns]) -> Iterable[Columns]:
     import pyarrow as pa
 
     return (data,) if isinstance(data, pa.Table | pa.RecordBatch) else data
-
-
-def _graver(one: ClientError | None, other: ClientError | None) -> ClientError | None:
-    """Of two, the one that asks for new leaders counts."""
-    is_worse = other is not None and (one is None or action_for(other) is Action.REFRESH)
-    return other if is_worse else one
-
-
-def _worth_trying(error: ClientError) -> ClientError:
-    if not is_worth_it(error):
-        raise error
-    return error
-
-
-def _for_good(error: BrokerError, transaction: OpenTransaction) -> ClientError:
-    """What a refusal means that no other try would change."""
-    if error.code in _ENDS:
-        return AttemptEnded(f"{error}, in the transaction of {transaction.identity}")
-    return AbortableError(str(error), outcome=error.outcome)

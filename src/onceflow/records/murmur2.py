@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import ColumnsMalformed
 
@@ -68,4 +68,18 @@ def partitions_for_keys(keys: pa.BinaryArray, partitions: int) -> pa.Int32Array:
     result = np.empty(len(column), dtype=np.int32)
     if len(column):
         partition_column(np.array(binary_source(column), dtype=np.int64), partitions, result)
+    if not column.null_count:
+        return pa.array(result, pa.int32())
     return pa.array(result, pa.int32(), mask=column.is_null().to_numpy(zero_copy_only=False))
+
+
+def stray_partition(keys: pa.BinaryArray, partitions: int, home: int) -> int | None:
+    """The partition of the first key that does not belong to `home`; None when all do. Records
+    without a key belong everywhere."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: Any = partitions_for_keys(keys, partitions)
+    strays: Any = pc.not_equal(found, pa.scalar(home, pa.int32()))
+    at: int = pc.index(strays, True).as_py()
+    return None if at < 0 else found[at].as_py()

@@ -7,7 +7,7 @@ returns a table, or two: `(good, bad)`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from onceflow.spark.arrow_pipeline_source import TARGETS, TASKS, SpansSource, spans_source
 from onceflow.spark.arrow_pipeline_task import ArrowTask
@@ -17,7 +17,7 @@ from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.pipeline_errors import InvalidPipeline, Problem
 from onceflow.spark.pipeline_frames import carry_by_value
-from onceflow.spark.pipeline_plan import PipelinePlan
+from onceflow.spark.pipeline_plan import PipelinePlan, SourcePlan
 from onceflow.spark.pipeline_sink import PipelineSink, ask_cluster, sink_settings
 from onceflow.spark.sink_errors import SinkRefused
 from onceflow.spark.sink_job import TOKEN, run_job
@@ -27,6 +27,11 @@ from onceflow.spark.writing import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_PIECE: Final = "max.partition.fetch.bytes"
+PIECE_BYTES: Final = 4 << 20
+"""What a function is given at a time, unless it is set: each piece has a price of its own."""
 
 
 def start_arrow(
@@ -60,6 +65,7 @@ def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
         ),
         topic=plan.sink.topic,
         dead_letter_topic=plan.dead_letters,
+        narrow=True,
     )
 
 
@@ -94,22 +100,27 @@ def _reports(
     session.dataSource.register(spans_source(work, task))
     (source,) = plan.sources
     chosen = {
-        **plan.reader_settings,
-        **source.options,
-        "kafka.bootstrap.servers": bootstrap,
+        **_source_options(plan, source, bootstrap),
         TARGETS: str(task.partitions),
         TASKS: str(session.sparkContext.defaultParallelism),
     }
     return session.readStream.format(SpansSource.name()).options(**chosen).load()
 
 
+def _source_options(plan: PipelinePlan, source: SourcePlan, bootstrap: str) -> dict[str, str]:
+    given = {**plan.reader_settings, **source.options, "kafka.bootstrap.servers": bootstrap}
+    if not any(key.lower().removeprefix("kafka.") == _PIECE for key in given):
+        given[_PIECE] = str(PIECE_BYTES)
+    return given
+
+
 def _task(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
     (source,) = plan.sources
-    options = SourceOptions.of({**source.options, "bootstrap.servers": bootstrap})
+    options = SourceOptions.of(_source_options(plan, source, bootstrap))
     if plan.transform.function is None:
         raise InvalidPipeline([Problem(("transform", "arrow"), "there is no function")])
     return ArrowTask(
-        settings=plan.readers(bootstrap),
+        settings=options.settings,
         fail_on_data_loss=options.fail_on_data_loss,
         parser=Parser(source.format, source.schema, source.format_options),
         function=plan.transform.function,

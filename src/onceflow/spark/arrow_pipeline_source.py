@@ -8,27 +8,22 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from onceflow.spark.arrow_pipeline_task import ArrowTask, shared_out
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.source import OnceflowSource, Spans, StreamReader
 from onceflow.spark.source_errors import InvalidOptions
-from onceflow.spark.writing import REPORT, Work
+from onceflow.spark.writing import Made, Work
 from onceflow.spark.writing_note import pickled, unpickled
+from onceflow.spark.writing_report import REPORT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGETS: Final = "targets"
 TASKS: Final = "tasks"
-
-
-_TYPES: Final = {"int": IntegerType(), "bigint": LongType()}
-SCHEMA: Final = StructType(
-    [StructField(name, _TYPES[kind]) for name, kind in map(str.split, REPORT.split(","))]
-)
-"""That of the reports; no Spark that could read its text is in the process that asks for it."""
+SCHEMA: Final = StructType([StructField(REPORT, BinaryType())])
 
 
 class SpansSource(OnceflowSource):
@@ -76,7 +71,8 @@ class SpansReader(StreamReader):
         work: Work
         task: ArrowTask
         work, task = unpickled(self._work)
-        return work.write_made(lambda layout: task.rows(partition.value or (), layout))
+        spans = partition.value or ()
+        return work.write_made(lambda at: Made(task.rows(spans, at), task.targets(spans, at)))
 
 
 def spans_source(work: Work, task: ArrowTask) -> type[SpansSource]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from onceflow.client.settings import ReaderSettings
 from onceflow.records.arrow import HEADERS, one_array
-from onceflow.records.murmur2 import partitions_for_keys
+from onceflow.records.murmur2 import stray_partition
 from onceflow.spark.formats_arrow import Parser
 from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values, to_bytes
 from onceflow.spark.offsets import OffsetSpan, worth_tasks
@@ -55,8 +55,13 @@ class ArrowTask:
         """What is to be written, with the number of its output partition in each row."""
         read = ReadTask(self.settings, READ, self.fail_on_data_loss)
         for span in spans:
-            for records in read.read([span]):
+            for records in read.read_fetched(span):
                 yield from self._tried(records, span, layout)
+
+    def targets(self, spans: Iterable[OffsetSpan], layout: Layout) -> list[int]:
+        """The output partitions of these spans, but for dead letters."""
+        base = layout.bases()[self.sink.topic or ""]
+        return sorted({base + span.partition % self.partitions for span in spans})
 
     def _tried(
         self, records: pa.RecordBatch, span: OffsetSpan, layout: Layout
@@ -126,12 +131,11 @@ class ArrowTask:
         return _batch(columns, layout.bases()[sink.topic or ""] + number)
 
     def _check_keys(self, keys: Any, number: int, span: OffsetSpan) -> None:
-        homes: Any = partitions_for_keys(keys.cast(pa.binary()), self.partitions)
-        elsewhere = [home for home in homes.unique().drop_null().to_pylist() if home != number]
-        if elsewhere:
+        stray = stray_partition(keys, self.partitions, number)
+        if stray is not None:
             raise RowRefused(
                 f"a row of {span.topic}-{span.partition} has a key that belongs to partition "
-                f"{elsewhere[0]} of {self.sink.topic}, and rows of an Arrow pipeline stay in "
+                f"{stray} of {self.sink.topic}, and rows of an Arrow pipeline stay in "
                 f'partition {number}. Set sink.partition = "source" if that is right; to place '
                 "rows by another key use sql or python"
             )

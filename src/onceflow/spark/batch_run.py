@@ -41,7 +41,7 @@ from onceflow.spark.sink_errors import (
     SinkFenced,
 )
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import Report
+from onceflow.spark.writing_report import Report
 from onceflow.wire.error_code import ErrorCode
 
 TRIES: Final = 3

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from onceflow.spark.claims import Owner
 from onceflow.spark.sink_errors import ReportsWrong
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.writing_report import ALL_ROWS, Report
 
 
 def check_reports(reports: Iterable[Report], owners: Mapping[int, Owner]) -> int:

@@ -20,6 +20,7 @@ from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.pipeline_explain import RAISED, find_cause
 from onceflow.spark.pipeline_plan import PipelinePlan
 from onceflow.spark.routing import Layout
+from onceflow.spark.routing_frame import QUERY_ID
 from onceflow.spark.sink_errors import SinkRefused
 from onceflow.spark.sink_job import run_job, writing_in_plan
 from onceflow.spark.sink_options import (
@@ -29,7 +30,7 @@ from onceflow.spark.sink_options import (
     checked_options,
 )
 from onceflow.spark.sink_run import QueryStopped, StreamRun
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.writing_report import ALL_ROWS, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 Job = Callable[["DataFrame", SinkOptions, Layout, OpenTransaction, ClaimService], list[Report]]
 """Lets the tasks of a batch write; `run_job` is one."""
 _TIMEOUT: Final = "transaction.timeout.ms"
-_QUERY_ID: Final = "sql.streaming.queryId"
 _POLL_S: Final = 0.02
 
 
@@ -171,7 +171,7 @@ class PipelineSink:
         raise QueryStopped
 
     def _query(self) -> StreamingQuery:
-        query_id = self._session.sparkContext.getLocalProperty(_QUERY_ID)
+        query_id = self._session.sparkContext.getLocalProperty(QUERY_ID)
         query = None if query_id is None else self._session.streams.get(query_id)
         if query is None:
             raise SinkRefused(["the query that this batch belongs to is not known to its session"])

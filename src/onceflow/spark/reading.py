@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onceflow.client.fetch_errors import OffsetOutOfRange
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.worker_reader import Reader
+from onceflow.spark.kept import Kept
 from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.source_loss import LossRule, deleted
 from onceflow.spark.source_option_values import HEADERS
@@ -37,12 +37,17 @@ class ReadTask:
 
     def read(self, spans: Sequence[OffsetSpan]) -> Iterator[pa.RecordBatch]:
         """The records of some spans, in order, by Spark's types."""
-        loss = LossRule(self.fail_on_data_loss)
         for span in spans:
-            with _borrowed(self.settings) as reader:
-                for records in _records(reader, span, loss):
-                    yield from _pieces(spark_columns(records, self.columns))
-                    _settle(os.getpid())
+            for records in self.read_fetched(span):
+                yield from _pieces(records)
+
+    def read_fetched(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+        """The records of a span in the pieces in which they come."""
+        loss = LossRule(self.fail_on_data_loss)
+        with READERS.borrowed(self.settings) as reader:
+            for records in _records(reader, span, loss):
+                yield spark_columns(records, self.columns)
+                _settle(os.getpid())
 
 
 def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
@@ -69,31 +74,7 @@ def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.Re
 
 # --- connections --------------------------------------------------------------------------------
 
-_MOST_IDLE: Final = 4
-_idle: dict[tuple[int, ReaderSettings], Reader] = {}
-"""Readers that nobody uses now, by process: who is forked off leaves them alone."""
-
-
-@contextmanager
-def _borrowed(settings: ReaderSettings) -> Iterator[Reader]:
-    """A reader for the caller alone, also when somebody before has not read to the end."""
-    key = os.getpid(), settings
-    reader = _idle.pop(key, None) or Reader(settings)
-    try:
-        yield reader
-    except BaseException:
-        reader.close()
-        raise
-    _idle[key] = reader
-    while len(_idle) > _MOST_IDLE:
-        oldest = next(iter(_idle))
-        _idle.pop(oldest).close()
-
-
-def close_idle() -> None:
-    """Ends the connections that are kept for later; the next read opens others."""
-    while _idle:
-        _idle.popitem()[1].close()
+READERS: Final = Kept(Reader)
 
 
 @cache

@@ -190,6 +190,8 @@ def split(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     import numpy as np
 
     numbers: Any = batch.column(TARGET).to_numpy(zero_copy_only=False)
+    if len(numbers) and (numbers == numbers[0]).all():
+        return iter(((int(numbers[0]), batch),))
     if (numbers[1:] >= numbers[:-1]).all():
         return runs(batch, numbers)
     # Small numbers are sorted several times as fast.

@@ -22,6 +22,7 @@ from onceflow.spark.routing import (
     unknown_topics,
 )
 from onceflow.spark.sink_errors import RowRefused, SinkError
+from onceflow.spark.writing_report import REPORT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,9 +31,9 @@ WAY: Final = "way"
 """The number of the task that writes the rows."""
 _LEFT: Final = "left"
 """How many bytes of the packet there are from this part on."""
-_PART: Final = "part"
-PACKED: Final = f"{WAY} int, {_LEFT} int, {_PART} binary"
-PACKED_NAMES: Final = (WAY, _LEFT, _PART)
+PART: Final = "part"
+PACKED: Final = f"{WAY} int, {_LEFT} int, {PART} binary"
+PACKED_NAMES: Final = (WAY, _LEFT, PART)
 PACKET_BYTES: Final = 4 << 20
 """Of so many bytes of rows the packets are made, one for each way."""
 PART_BYTES: Final = 4 << 10
@@ -51,9 +52,12 @@ def pack(
         yield from _packed(placed_by_row(known, batch), tasks)
 
 
-def as_packet(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch as the only packet of its task."""
-    return _parts(0, _packet(batch))
+def report_as_packet(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What a task reports, in a frame of packets: where nothing is shuffled, the parts are that."""
+    import pyarrow as pa
+
+    zero = pa.array([0], pa.int32())
+    return pa.record_batch({WAY: zero, _LEFT: zero, PART: batch.column(REPORT)})
 
 
 def _packed(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
@@ -86,7 +90,7 @@ def _parts(way: int, packet: Any) -> pa.RecordBatch:
     columns: dict[str, Any] = {
         WAY: np.full(len(starts), way, np.int32),
         _LEFT: np.int32(packet.size) - starts,
-        _PART: pa.Array.from_buffers(
+        PART: pa.Array.from_buffers(
             pa.binary(), len(starts), [None, pa.py_buffer(borders), packet]
         ),
     }
@@ -99,7 +103,7 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     missing = 0
     for batch in batches:
         left: Any = batch.column(_LEFT).to_numpy()
-        data, borders = _values(batch.column(_PART))
+        data, borders = _values(batch.column(PART))
         at = 0
         while at < len(left):
             expected = missing or int(left[at])
@@ -112,19 +116,6 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 begun = []
     if missing:
         raise PacketsBroken("rows have come only in part out of the shuffle")
-
-
-def unpack_rows(rows: Iterable[tuple[int, int, bytearray]]) -> Iterator[pa.RecordBatch]:
-    """The same of parts that were collected."""
-    import pyarrow as pa
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for _, left, part in rows:
-            yield pa.record_batch(
-                {_LEFT: pa.array([left], pa.int32()), _PART: pa.array([bytes(part)])}
-            )
-
-    return unpack(batches())
 
 
 def _values(column: Any) -> tuple[memoryview, Any]:

@@ -39,7 +39,7 @@ from onceflow.spark.sink_options import (
 )
 from onceflow.spark.sink_run import StreamSink
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import Report
+from onceflow.spark.writing_report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,18 +17,20 @@ from onceflow.spark.routing import Layout
 from onceflow.spark.routing_frame import (
     Columns,
     arrow_function,
+    collected,
     in_one_task,
     literal,
     map_in_arrow,
     selected,
 )
-from onceflow.spark.routing_packets import PACKED, PACKED_NAMES, WAY, unpack, unpack_rows
+from onceflow.spark.routing_packets import PACKED, PACKED_NAMES, PART, WAY, unpack
 from onceflow.spark.sink_job_crossing import prepare_next
 from onceflow.spark.sink_job_failures import first_cause
 from onceflow.spark.sink_options import SinkOptions
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import REPORT, Report, Work
+from onceflow.spark.writing import Work
 from onceflow.spark.writing_note import Note, noted
+from onceflow.spark.writing_report import REPORT_SCHEMA, Report, reports_from_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
 TOKEN: Final = secrets.token_hex(16)
 """Of the claims of this program: it is inside the function of tasks, and that is made before there
 is a service that they could ask."""
+_REPORT_AT: Final = 0
+_PART_AT: Final = PACKED_NAMES.index(PART)
 
 
 def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> ClaimService:
@@ -61,8 +65,8 @@ def run_job(
     transaction: OpenTransaction,
     service: ClaimService,
 ) -> list[Report]:
-    """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or
-    of reports already."""
+    """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or,
+    in narrow mode, any whose tasks write."""
     known = None if options.asks_rows else layout
     note = Note(
         transaction=transaction,
@@ -82,16 +86,15 @@ def run_job(
 
 
 def _reports(frame: DataFrame, options: SinkOptions, note: Note, book: ClaimBook) -> list[Report]:
-    if tuple(frame.columns) != PACKED_NAMES:
-        return [Report(*row) for row in _collected(frame, note, book)]
+    if options.narrow:
+        return _collected(frame, _REPORT_AT, note, book)
     if note.layout is not None and in_one_task(frame):
         # It has all rows, so it may write them wherever they belong.
-        found = _collected(frame, replace(note, tasks=1), book)
-        return [Report(**each) for batch in unpack_rows(found) for each in batch.to_pylist()]
+        return _collected(frame, _PART_AT, replace(note, tasks=1), book)
     tasks = _tasks(frame, note.layout)
     written = _behind_shuffle(frame, options, tasks)
     note = replace(note, tasks=tasks, is_shuffled=True)
-    return [Report(*row) for row in _collected(written, note, book)]
+    return _collected(written, _REPORT_AT, note, book)
 
 
 def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
@@ -108,7 +111,7 @@ def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work.pack(batches)
 
-    function, schema = (write, REPORT) if options.narrow else (pack, PACKED)
+    function, schema = (write, REPORT_SCHEMA) if options.narrow else (pack, PACKED)
     return map_in_arrow(selected(rows, columns), arrow_function(list(columns), function, schema))
 
 
@@ -125,12 +128,13 @@ def _writing_packets(_context: SparkContext, work: Work) -> Any:
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return work.write(unpack(packets))
 
-    return arrow_function(PACKED_NAMES, write, REPORT)
+    return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
 
 
-def _collected(frame: DataFrame, note: Note, book: ClaimBook) -> list[Any]:
-    """The rows of a frame whose tasks are told the note. Its job is cancelled as soon as one of its
-    tasks has failed: Spark would try it again, and each time it would be refused."""
+def _collected(frame: DataFrame, at: int, note: Note, book: ClaimBook) -> list[Report]:
+    """What the tasks of a frame report in one of its columns; they are told the note. Their job is
+    cancelled as soon as one of them has failed: Spark would try it again, and each time it would be
+    refused."""
     context = frame.sparkSession.sparkContext
     epoch = note.epoch
     tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
@@ -143,8 +147,8 @@ def _collected(frame: DataFrame, note: Note, book: ClaimBook) -> list[Any]:
     context.addJobTag(tag)
     try:
         with noted(context, note):
-            found: list[Any] = frame.collect()
-            return found
+            told = collected(frame, at)
+            return [each for task in told for each in reports_from_bytes(task)]
     except Exception:
         _note_first_cause(context, tag, book, epoch)
         raise

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.writing import ALL_ROWS, Report
+from onceflow.spark.routing_frame import QUERY_ID
+from onceflow.spark.writing_report import ALL_ROWS, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ _UNLIMITED: Final = 2**31 - 1
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
-_QUERY_ID: Final = "sql.streaming.queryId"
 
 
 def rows_of_piece(reports: Iterable[Report]) -> int | None:
@@ -43,6 +43,6 @@ def crossing(rows: int | None) -> dict[str, str]:
 def prepare_next(session: SparkSession, reports: Iterable[Report]) -> None:
     """Sets the session that Spark has made for a stream up for its next batch, by the reports of
     this one, if there are any; any other session is its user's, and left alone."""
-    if session.sparkContext.getLocalProperty(_QUERY_ID) is not None:
+    if session.sparkContext.getLocalProperty(QUERY_ID) is not None:
         for name, value in crossing(rows_of_piece(reports)).items():
             session.conf.set(name, value)

@@ -15,18 +15,18 @@ from onceflow.spark.identity import Files, check_identity, keep_identity
 from onceflow.spark.identity_files import CheckpointFiles
 from onceflow.spark.ledger import Finding, Planned, Verdict, refusal
 from onceflow.spark.ledger_offsets import LoggedBatch, read_offset_log
+from onceflow.spark.routing_frame import QUERY_ID
 from onceflow.spark.sink_continue import check_continues
 from onceflow.spark.sink_errors import SinkError, SinkRefused
 from onceflow.spark.sink_job import claim_service, run_job
 from onceflow.spark.sink_options import SinkOptions
 from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing import Report
+from onceflow.spark.writing_report import Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
 
 _running: dict[str, StreamRun] = {}
@@ -61,7 +61,7 @@ class StreamSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         context = self._session.sparkContext
-        query_id = context.getLocalProperty(_QUERY_ID)
+        query_id = context.getLocalProperty(QUERY_ID)
         run_id = context.getLocalProperty(_RUN_ID)
         query = None if query_id is None else self._session.streams.get(query_id)
         if query is None:

@@ -2,7 +2,7 @@
 
 It writes at most once. An attempt that is not the first, or that does not own what it wants to
 write, ends with an error; the driver then begins a new epoch and all tasks run again. Connections
-are opened in the process that uses them and closed with the task.
+are opened in the process that uses them, and stay for the next task unless something failed.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from onceflow.client.address import Address
 from onceflow.client.errors import BrokerError
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.transfer import Claim, OpenTransaction
+from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.errors import OnceflowError, RecordError
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
 from onceflow.spark.claims import Door, Epoch, Failure, Owner
+from onceflow.spark.kept import Kept
 from onceflow.spark.routing import TARGET, Layout, placed_by_row, placed_by_task, portions, split
-from onceflow.spark.routing_packets import as_packet, pack
+from onceflow.spark.routing_packets import pack, report_as_packet
 from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 from onceflow.spark.writing_note import Note, Reached, note_of_task
+from onceflow.spark.writing_report import ALL_ROWS, REPORT, Report, reports_to_bytes
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REPORT: Final = (
-    "task int, attempt bigint, target int, rows bigint, last_sequence bigint, size bigint"
-)
-ALL_ROWS: Final = -1
-"""As a target: how many rows the task was given."""
 _HOPELESS: Final = frozenset(
     {
         ErrorCode.MESSAGE_TOO_LARGE,
@@ -47,16 +48,12 @@ _HOPELESS: Final = frozenset(
 """What a broker would say about the same rows again."""
 
 
-class Report(NamedTuple):
-    """What a task attempt wrote to one output partition."""
+def _cluster(key: tuple[tuple[Address, ...], ProducerSettings]) -> BlockingCluster:
+    bootstrap, settings = key
+    return BlockingCluster(bootstrap, settings, RealClock(), RealRand(), are_brokers=True)
 
-    task: int
-    attempt: int
-    target: int
-    rows: int
-    last_sequence: int
-    size: int = 0
-    """Of all rows, in bytes, where the target is `ALL_ROWS`."""
+
+CLUSTERS: Final = Kept(_cluster)
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,12 @@ class TaskPlan:
         return Told((self.transaction.producer_id, self.transaction.producer_epoch))
 
 
-MakeRows = Callable[[Layout], Iterator["pa.RecordBatch"]]
+class Made(NamedTuple):
+    """Rows that a task makes itself."""
+
+    rows: Iterator[pa.RecordBatch]
+    targets: Sequence[int]
+    """Where they go, as far as that is known before: it is claimed at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +136,18 @@ class Work:
         is none, this task has them all: it writes them, and its reports are what it gives."""
         note = note_of_task()
         if note is None or note.tasks is None or not note.is_shuffled:
-            yield from map(as_packet, self.write(batches))
+            yield from map(report_as_packet, self.write(batches))
             return
         door, told = note.door(self.token), Told(note.epoch)
         with told(door):
             yield from pack(note.layout, door, note.epoch, note.tasks, batches)
 
-    def write_made(self, make: MakeRows) -> Iterator[pa.RecordBatch]:
+    def write_made(self, made: Callable[[Layout], Made]) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes the rows that it makes itself."""
         note = note_of_task()
         if note is None or note.layout is None:
             return iter(())
-        return write_rows(self.plan(note), make(note.layout))
+        return write_rows(self.plan(note), *made(note.layout))
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes these rows. Where there is nothing to be written, they
@@ -173,8 +175,10 @@ def _warm() -> None:
     gc.freeze()
 
 
-def write_rows(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The function of `mapInArrow`."""
+def write_rows(
+    plan: TaskPlan, batches: Iterator[pa.RecordBatch], targets: Sequence[int] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The function of `mapInArrow`. `targets` are claimed before there are any rows."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -188,20 +192,25 @@ def write_rows(plan: TaskPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
             )
         _warm()
         me = Owner(context.taskAttemptId(), context.partitionId())
-        reports = _write(plan, me, batches)
+        reports = _write(plan, me, batches, targets)
     yield _as_batch(reports)
 
 
-def _write(plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch]) -> list[Report]:
+def _write(
+    plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch], targets: Sequence[int]
+) -> list[Report]:
     from onceflow.client.worker import Writer
 
     layout = plan.layout or Layout(tuple(plan.door.layout(())))
     places = layout.places()
     plan.reached("before claim")
-    rows_of = _Rows(plan, layout, me)
+    rows_of = _Rows(plan, layout, me, targets)
     received = size = 0
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
-    with Writer(transaction, plan.settings) as writer:
+    with (
+        CLUSTERS.borrowed((transaction.bootstrap, plan.settings)) as cluster,
+        Writer(transaction, plan.settings, cluster=cluster) as writer,
+    ):
         for batch in portions(batches):
             received += batch.num_rows
             size += batch.nbytes
@@ -232,13 +241,14 @@ def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout, me: Owner) ->
 class _Rows:
     """Which rows this task may write where."""
 
-    def __init__(self, plan: TaskPlan, layout: Layout, me: Owner) -> None:
+    def __init__(self, plan: TaskPlan, layout: Layout, me: Owner, targets: Sequence[int]) -> None:
         self._plan = plan
         self._layout = layout
         self._me = me
         self._claimed: set[int] = set()
-        if plan.tasks is not None:
-            self._claim(layout.of_task(me.task, plan.tasks))
+        own = targets if plan.tasks is None else layout.of_task(me.task, plan.tasks)
+        if own:
+            self._claim(own)
 
     def check(self, target: int, rows: pa.RecordBatch) -> None:
         """Raises `RowRefused`, or `AttemptRefused`, when they are not this task's."""
@@ -278,17 +288,16 @@ class _Rows:
             ) from error
 
     def _check_keys(self, rows: pa.RecordBatch) -> None:
-        from onceflow.records.murmur2 import partitions_for_keys
+        from onceflow.records.murmur2 import stray_partition
 
         if "key" not in rows.schema.names:
             return
         keys: Any = rows.column("key")
-        homes: Any = partitions_for_keys(keys, self._layout.topics[0][1]).unique().drop_null()
-        elsewhere = [home for home in homes.to_pylist() if home != self._me.task]
-        if elsewhere:
+        stray = stray_partition(keys, self._layout.topics[0][1], self._me.task)
+        if stray is not None:
             raise RowRefused(
                 f"a row in task {self._me.task} has a key that belongs to partition "
-                f"{elsewhere[0]}. Narrow mode is for rows that are where their keys belong: leave "
+                f"{stray}. Narrow mode is for rows that are where their keys belong: leave "
                 "narrow out"
             )
 
@@ -296,7 +305,4 @@ class _Rows:
 def _as_batch(reports: list[Report]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    types = (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.int64(), pa.int64())
-    columns = zip(*reports, strict=True)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(Report._fields))
+    return pa.record_batch({REPORT: pa.array([reports_to_bytes(reports)])})

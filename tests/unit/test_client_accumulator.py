@@ -303,3 +303,26 @@ def test_without_idempotence_a_retried_batch_goes_first_and_carries_no_numbers()
     assert sent(accumulator) == [gone[0]]
     acked(accumulator, gone[3])
     assert sent(accumulator) == [batches[5]]
+
+
+def test_a_batch_can_be_found_as_long_as_it_takes_records() -> None:
+    accumulator = core()
+    first = put(accumulator)
+    assert accumulator.open_batches == {"t": {0: first}}
+    second = put(accumulator, count=3)
+    other = put(accumulator, P1)
+    assert accumulator.open_batches == {"t": {0: second, 1: other}}
+    assert sent(accumulator) == [first, other]
+    accumulator.fail(second, Invalid("it is given up"))
+    assert accumulator.open_batches == {"t": {}}
+
+
+def test_only_what_is_closed_is_written_ahead() -> None:
+    accumulator = core()
+    first, second = put(accumulator, count=3), put(accumulator)
+    accumulator.write_ahead()
+    assert [each.sealed is not None for each in (first, second)] == [True, False]
+    accumulator.close_all()
+    accumulator.write_ahead()
+    assert [each.sealed is not None for each in (first, second)] == [True, True]
+    assert put(accumulator) is not second

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -72,6 +73,16 @@ def test_the_kernels_would_write_the_same_bytes() -> None:
     assert bytes(batch.buffer) == bytes(expected.buffer)
 
 
+def test_so_they_would_without_keys() -> None:
+    batch = Batch(PLACE, 0.0)
+    for number in range(2000):
+        value = None if number % 5 == 4 else b"v" * (number % 300)
+        batch.add(None, value, 1000 + number // 100, None, 30)
+    expected = by_kernels(batch)
+    batch.seal(WHO, 0)
+    assert bytes(batch.buffer) == bytes(expected.buffer)
+
+
 def test_times_that_go_back_and_far_apart_are_kept() -> None:
     batch = Batch(PLACE, 0.0)
     stamps = [10**12, 0, 10**12 + 15, 10**12 + 16, 10**12, 2**62, 1]
@@ -84,9 +95,9 @@ def test_times_that_go_back_and_far_apart_are_kept() -> None:
 
 def by_kernels(batch: Batch, *, transactional: bool = False) -> NewBatch:
     columns = {
-        "key": pa.array(batch.keys, pa.binary()),
+        "key": pa.array(map(batch.keys.get, range(batch.count)), pa.binary()),
         "value": pa.array(batch.values, pa.binary()),
-        "timestamp": pa.array(batch.timestamps, pa.int64()),
+        "timestamp": pa.array(times_of(batch), pa.int64()),
     }
     return encode(
         pa.record_batch(columns),
@@ -95,6 +106,11 @@ def by_kernels(batch: Batch, *, transactional: bool = False) -> NewBatch:
         base_sequence=0,
         transactional=transactional,
     )
+
+
+def times_of(batch: Batch) -> list[int]:
+    firsts = dict(batch.times)
+    return list(accumulate(range(batch.count), lambda last, n: firsts.get(n, last), initial=-1))[1:]
 
 
 @pytest.mark.parametrize("count", [2, 200])

@@ -16,8 +16,7 @@ from onceflow.client.batches import (
     Batch,
     Delivered,
     Headers,
-    checked_bytes,
-    checked_headers,
+    checked,
     checked_timestamp,
     split,
 )
@@ -33,7 +32,6 @@ from onceflow.client.sequences import (
 from onceflow.records.batch import NewBatch
 
 _NEVER: Final = float("inf")
-_LATEST: Final = 2**63 - 1
 
 
 class Accumulator:
@@ -43,13 +41,14 @@ class Accumulator:
         self.limits = limits
         self.sequences = sequences
         self._batch_size = limits.batch_size
-        self._room = limits.batch_size - RECORD_OVERHEAD
         self.used = 0
         """Bytes that count against `buffer_memory`."""
         self.flushing = 0
         """How many wait for everything to be sent: nothing lingers then."""
         self.closing = False
-        self._queues: dict[tuple[str, int], Queue] = {}
+        self.open_batches: dict[str, dict[int, Batch]] = {}
+        """Those that records may be added to, by topic and partition, for whoever has many."""
+        self._queues: dict[TopicPartition, Queue] = {}
         self._waiting: dict[TopicPartition, Queue] = {}
         self._incomplete: dict[Batch, None] = {}
         self._first_expiry = _NEVER
@@ -67,48 +66,6 @@ class Accumulator:
         """Whether `append` has to wait; the core itself never refuses a record."""
         return self.used >= self.limits.buffer_memory
 
-    def add(
-        self,
-        topic: str,
-        number: int,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp: int,
-        headers: Headers,
-    ) -> tuple[Batch, int] | None:
-        """As `append`, to the open batch of a partition; None unless there is one that has room for
-        this record and another: then it is `append` that has to be called."""
-        queue = self._queues.get((topic, number))
-        if queue is None or (batch := queue.open) is None:
-            return None
-        if value.__class__ is not bytes and value is not None:
-            value = checked_bytes("value", value)
-        if timestamp.__class__ is not int or not 0 <= timestamp <= _LATEST:
-            timestamp = checked_timestamp(timestamp)
-        size = RECORD_OVERHEAD if value is None else RECORD_OVERHEAD + len(value)
-        if key is not None:
-            if key.__class__ is not bytes:
-                key = checked_bytes("key", key)
-            size += len(key or b"")
-        section = None
-        if headers:
-            section = checked_headers(headers)
-            size += len(section)
-        filled = batch.size + size
-        if filled > self._room:
-            return None
-        # What `Batch.add` does, without a call: this is done for every record.
-        index = batch.count
-        batch.keys.append(key)
-        batch.values.append(value)
-        batch.timestamps.append(timestamp)
-        if section is not None:
-            batch.headers[index] = section
-        batch.count = index + 1
-        batch.size = filled
-        self.used += size
-        return batch, index
-
     def append(
         self,
         partition: TopicPartition,
@@ -122,10 +79,8 @@ class Accumulator:
 
         The timestamp is milliseconds since 1970. Raises `RecordInvalid`, and then nothing changed.
         """
-        value, key = checked_bytes("value", value), checked_bytes("key", key)
+        key, value, section, size = checked(key, value, headers)
         timestamp = checked_timestamp(timestamp)
-        section = checked_headers(headers) if headers else None
-        size = RECORD_OVERHEAD + sum(map(len, (value or b"", key or b"", section or b"")))
         queue = self._queues.get(partition)
         batch = None if queue is None else queue.open
         if batch is None or batch.size + size > self._batch_size:
@@ -136,18 +91,15 @@ class Accumulator:
     def shut(self, partition: TopicPartition, size: int) -> bool:
         """Closes the open batch of a partition, for it to be sent, unless it has room for a record
         with so many bytes of key and value; whether there was one to close."""
-        queue = self._queues.get(partition)
-        if queue is None or queue.open is None:
+        batch = self.open_batches.get(partition.topic, {}).get(partition.partition)
+        if batch is None or batch.size + RECORD_OVERHEAD + size <= self._batch_size:
             return False
-        if queue.open.size + RECORD_OVERHEAD + size <= self._batch_size:
-            return False
-        queue.close()
+        self._queues[partition].close()
         return True
 
     def _open(self, partition: TopicPartition, now: float) -> Batch:
         batch = Batch(partition, now)
-        queue = self._enqueue(batch)
-        queue.open = batch
+        self._enqueue(batch)
         return batch
 
     def add_encoded(
@@ -159,17 +111,16 @@ class Accumulator:
             self._enqueue(batch)
         return batches
 
-    def _enqueue(self, batch: Batch) -> Queue:
+    def _enqueue(self, batch: Batch) -> None:
         partition = batch.partition
         queue = self._queues.get(partition)
         if queue is None:
-            queue = Queue(partition, self.sequences.of(partition))
+            opened = self.open_batches.setdefault(partition.topic, {})
+            queue = Queue(partition, self.sequences.of(partition), opened)
             self._queues[partition] = queue
-        queue.close()
-        queue.waiting.append(batch)
+        queue.append(batch)
         self._waiting[partition] = queue
         self._track(batch)
-        return queue
 
     def _track(self, batch: Batch) -> None:
         self._incomplete[batch] = None
@@ -220,12 +171,18 @@ class Accumulator:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def write_ahead(self) -> None:
-        """Makes bytes of all that waits, for those who have time now and none later."""
+    def close_all(self) -> None:
+        """To what waits nothing is added any more."""
         for queue in self._waiting.values():
             queue.close()
+
+    def write_ahead(self) -> None:
+        """Makes bytes of all that waits and is closed, for those who have time now and none
+        later."""
+        for queue in self._waiting.values():
             for batch in queue.waiting:
-                batch.write_ahead(self.limits.codec, self.limits.level)
+                if not batch.is_open:
+                    batch.write_ahead(self.limits.codec, self.limits.level)
 
     def drain(
         self, partitions: Sequence[TopicPartition], max_request_bytes: int, now: float

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import RECORD_OVERHEAD
+from onceflow.client.batches import RECORD_OVERHEAD, checked, checked_timestamp
 from onceflow.client.cluster import Cluster
 from onceflow.client.errors import BufferFull
 from onceflow.client.limits import CODECS, Limits
@@ -77,7 +77,10 @@ class RecordProducer:
         """What was counted, one by one; `metrics` is all at once."""
         self._room = asyncio.Event()
         self._buffer_memory = self.settings.buffer_memory
+        # At hand, because they are asked for with every record.
         self._wall_ms = self._clock.wall_ms
+        self._open_batches = self._accumulator.open_batches
+        self._room_of_batch = self.settings.batch_size - RECORD_OVERHEAD
         self._full_batches = 0
         self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
 
@@ -170,8 +173,8 @@ class RecordProducer:
         headers: Headers,
     ) -> Receipt | None:
         """The short way of nearly all records: into a batch that is being gathered, so that its
-        partition is there. None when there is none with room, or anything has to be waited for or
-        to be said: that is for `send`."""
+        partition is there. None when there is none with room for it and another, or anything has
+        to be waited for or to be said: that is for `send`."""
         sender, machine, accumulator = self._sender, self._machine, self._accumulator
         if (
             sender is None
@@ -180,13 +183,35 @@ class RecordProducer:
             or (machine is not None and machine.state is not _OPEN)
         ):
             return None
-        if timestamp_ms is None:
-            timestamp_ms = self._wall_ms()
         number = self._places.likely(topic, key) if partition is None else partition
         if number is None:
             return None
-        found = accumulator.add(topic, number, key, value, timestamp_ms, headers)
-        return None if found is None else _made(Receipt, found)
+        try:
+            batch = self._open_batches[topic][number]
+        except KeyError:
+            return None
+        time = self._wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
+        if value.__class__ is bytes and (key is None or key.__class__ is bytes) and not headers:
+            section, size = None, RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
+        else:
+            key, value, section, size = checked(key, value, headers)
+        filled = batch.size + size
+        if filled > self._room_of_batch:
+            return None
+        # What `Accumulator.append` does, without a call: this is done for every record.
+        index = batch.count
+        batch.values.append(value)
+        if time != batch.last_time:
+            batch.last_time = time
+            batch.times.append((index, time))
+        if key is not None:
+            batch.keys[index] = key
+        if section is not None:
+            batch.headers[index] = section
+        batch.count = index + 1
+        batch.size = filled
+        accumulator.used += size
+        return _made(Receipt, (batch, index))
 
     async def _begin(
         self,

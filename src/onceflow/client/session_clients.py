@@ -71,6 +71,7 @@ class SessionProducer(Producer):
         sender = self._running()
         settling = sender.settling
         if settling.is_needed and settling.is_first and offsets:
+            self._accumulator.close_all()
             # As soon as the offsets are on their way, and while nothing else can go.
             asyncio.get_running_loop().call_soon(self._accumulator.write_ahead)
             with settling.offsets_first():

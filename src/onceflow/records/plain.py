@@ -6,9 +6,9 @@ Bulk work is for `columns`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from onceflow.records.batch import (
     HEADER_SIZE,
@@ -23,6 +23,8 @@ from onceflow.records.batch import (
 from onceflow.records.compression import decompress
 from onceflow.records.scalar import parse_record
 from onceflow.records.sequence import NO_SEQUENCE
+
+_NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 
 
 class PlainRecord(NamedTuple):
@@ -45,9 +47,9 @@ def write_records(
     count = len(records)
     return seal(
         write_section(
-            [record.key for record in records],
             [record.value for record in records],
-            [timestamp_ms] * count,
+            [(0, timestamp_ms)],
+            {number: each.key for number, each in enumerate(records) if each.key is not None},
         ),
         attributes=Codec.NONE | (TRANSACTIONAL_BIT if transactional else 0),
         last_offset_delta=count - 1,
@@ -61,32 +63,63 @@ def write_records(
 
 
 def write_section(
-    keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
-    timestamps: Sequence[int],
-    headers: Mapping[int, bytes] = MappingProxyType({}),
+    times: Sequence[tuple[int, int]],
+    keys: Mapping[int, bytes] = _NOTHING,
+    headers: Mapping[int, bytes] = _NOTHING,
 ) -> bytearray:
     """Room for a batch's header, then the records; times count from the first one's.
 
-    `headers` has what `write_headers` made, by the number of the record.
+    `times` has each time with the number of the first record that has it, in the order of these:
+    most records come in the same millisecond as the one before. Of those that have any, `keys` has
+    the key and `headers` what `write_headers` made, by the number of the record.
     """
-    base_timestamp = timestamps[0] if timestamps else 0
-    varint, last = _VARINTS, base_timestamp
-    fronts = _FRONTS[0]
-    parts = [_ROOM]
-    for number, (key, value, timestamp) in enumerate(zip(keys, values, timestamps, strict=True)):
-        if timestamp != last:  # most records come in the same millisecond as the one before
-            last, fronts = timestamp, _FRONTS[timestamp - base_timestamp]
-        front = fronts[number]
-        name = _NULL if key is None else varint[len(key)] + key
-        if value is None:
-            length, value = _NULL, b""
-        else:
-            length = varint[len(value)]
-        tail = headers.get(number, _NO_HEADERS) if headers else _NO_HEADERS
-        size = len(front) + len(name) + len(length) + len(value) + len(tail)
-        parts += (varint[size], front, name, length, value, tail)
-    return bytearray().join(parts)
+    runs = _runs(values, times)
+    parts = _all_parts(runs, keys, headers) if keys or headers else _lone_parts(runs)
+    return bytearray().join((_ROOM, *parts))
+
+
+_Run: TypeAlias = tuple["_Fronts", Iterable[tuple[int, bytes | None]]]
+"""The values of records that have the same time, with their numbers."""
+
+
+def _runs(values: Sequence[bytes | None], times: Sequence[tuple[int, int]]) -> Iterator[_Run]:
+    ends = [first for first, _ in times[1:]]
+    for (first, time), end in zip(times, [*ends, len(values)], strict=False):
+        yield _FRONTS[time - times[0][1]], enumerate(values[first:end], first)
+
+
+def _lone_parts(runs: Iterable[_Run]) -> list[bytes]:
+    """Of records that have neither key nor headers: a fifth of a microsecond for each."""
+    parts: list[bytes] = []
+    varint, leads, tail = _VARINTS, _LEADS, _NO_HEADERS
+    for fronts, values in runs:
+        for number, value in values:
+            front = fronts[number]
+            if value is None:
+                value, lead, size = b"", _NULL + _NULL, len(_NULL + _NULL + tail)
+            else:
+                lead, size = leads[len(value)]
+            parts += (varint[len(front) + size], front, lead, value, tail)
+    return parts
+
+
+def _all_parts(
+    runs: Iterable[_Run], keys: Mapping[int, bytes], headers: Mapping[int, bytes]
+) -> list[bytes]:
+    parts: list[bytes] = []
+    varint = _VARINTS
+    for fronts, values in runs:
+        for number, value in values:
+            front, key, tail = fronts[number], keys.get(number), headers.get(number, _NO_HEADERS)
+            name = _NULL if key is None else varint[len(key)] + key
+            if value is None:
+                length, value = _NULL, b""
+            else:
+                length = varint[len(value)]
+            size = len(front) + len(name) + len(length) + len(value) + len(tail)
+            parts += (varint[size], front, name, length, value, tail)
+    return parts
 
 
 def write_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
@@ -135,6 +168,18 @@ class _Varints(dict[int, bytes]):
         return encoded
 
 
+class _Leads(dict[int, tuple[bytes, int]]):
+    """What stands between the front and the value of a record that has no key, by the length of the
+    value; and how many bytes that is, with the value and no headers."""
+
+    def __missing__(self, length: int) -> tuple[bytes, int]:
+        lead = _NULL + _VARINTS[length]
+        found = lead, len(lead) + length + len(_NO_HEADERS)
+        if length < _KEPT:
+            self[length] = found
+        return found
+
+
 class _Fronts(dict[int, bytes]):
     """What stands in front of the key of a record with a given time, by its number in the batch:
     attributes, time and number."""
@@ -163,6 +208,7 @@ _KEPT = 1 << 14
 _KEPT_NUMBERS = 1024
 _KEPT_MILLISECONDS = 16
 _VARINTS = _Varints()
+_LEADS = _Leads()
 _FRONTS = _FrontsByTime()
 _NULL = b"\x01"
 _NO_HEADERS = b"\0"

@@ -12,6 +12,7 @@ import pytest
 from onceflow.client.fetched import FETCHED_SCHEMA
 from onceflow.client.worker_reader import Reader
 from onceflow.spark import reading
+from onceflow.spark.kept import Kept
 from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.reading import BATCH_BYTES, ReadTask, spark_columns, spark_schema
@@ -129,7 +130,8 @@ def test_connections_are_kept_for_the_next_task_of_the_same_process(
             super().__init__(*given)
             made.append(self)
 
-    monkeypatch.setattr(reading, "Reader", Counted)
+    kept = Kept(Counted)
+    monkeypatch.setattr(reading, "READERS", kept)
     topic = world.topic()
     world.send(topic, *"abc")
     task, span = task_for(world), OffsetSpan(topic, 0, 0, 3)
@@ -139,6 +141,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_process(
     monkeypatch.setattr(os, "getpid", lambda: -1)  # a process that was forked off
     assert sum(batch.num_rows for batch in task.read([span])) == 3
     assert len(made) == 2
+    kept.close()
 
 
 def test_who_stops_in_the_middle_does_not_hinder_the_next(world: SourceWorld) -> None:

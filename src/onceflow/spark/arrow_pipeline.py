@@ -48,7 +48,7 @@ def start_arrow(
     sink = PipelineSink(
         session, options, run_job, base=plan.base, forgets_after_ms=says.forgets_after_ms
     )
-    task = _task(plan, bootstrap, partitions)
+    task = task_of(plan, bootstrap, partitions)
     return _reports(session, plan, bootstrap, options, task), sink
 
 
@@ -114,7 +114,8 @@ def _source_options(plan: PipelinePlan, source: SourcePlan, bootstrap: str) -> d
     return given
 
 
-def _task(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
+def task_of(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
+    """What tasks do with the records of a pipeline, for a sink of so many partitions."""
     (source,) = plan.sources
     options = SourceOptions.of(_source_options(plan, source, bootstrap))
     if plan.transform.function is None:

@@ -121,7 +121,9 @@ class ScriptedBroker:
         self.asked.append(key)
         if key is not ApiKey.PRODUCE:
             return self._reply(to, key, header.version, header.correlation_id, self._known(key))
-        self.held.append((to, header.version, header.correlation_id, body))
+        with self._came:
+            self.held.append((to, header.version, header.correlation_id, body))
+            self._came.notify_all()
         if self._hold and len(self.held) < self._hold[0]:
             return True
         if self._hold:
@@ -177,6 +179,11 @@ class ScriptedBroker:
                 self.offsets[place] += read_header(batch).record_count
             answer.append((place.topic, [ProduceResult(place.partition, code, offset)]))
         return self._reply(to, ApiKey.PRODUCE, version, number, write_response(answer, version))
+
+    def until_held(self, times: int) -> None:
+        """Waits until so many requests of Produce have come that are not answered yet."""
+        with self._came:
+            assert self._came.wait_for(lambda: len(self.held) >= times, 10)
 
     def until_produced(self, times: int) -> None:
         """Waits until so many requests of Produce have come."""

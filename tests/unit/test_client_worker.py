@@ -18,7 +18,10 @@ from onceflow.client.errors import (
 from onceflow.client.transfer import Claim, NotClaimed
 from onceflow.client.versions import SPOKEN, Versions
 from onceflow.client.worker import AttemptEnded, Writer
+from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.client.worker_lane import Written
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_worker_helpers import (
@@ -263,3 +266,19 @@ def test_a_writer_does_not_cross_a_fork() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert writer.flush()[0].records == 1
         assert len(broker.produced) == 1
+
+
+def test_lent_connections_stay_open_unless_answers_are_still_to_come() -> None:
+    with ScriptedBroker(hold=(1, 1, 2)) as broker:
+        settings, transaction = patience(), opened(broker)
+        cluster = BlockingCluster(transaction.bootstrap, settings, RealClock(), RealRand())
+        for _ in range(2):
+            with Writer(transaction, settings, cluster=cluster) as writer:
+                writer.write(*ORDERS, rows(1))
+                writer.flush()
+        leader = cluster.leader(ORDERS, time.monotonic() + 5)
+        assert broker.asked.count(ApiKey.API_VERSIONS) == 1
+        with Writer(transaction, settings, max_batch_bytes=BATCH, cluster=cluster) as writer:
+            writer.write(*ORDERS, MUCH)
+            broker.until_held(1)
+        assert not leader.is_open

@@ -246,9 +246,10 @@ class _Rows:
         self._layout = layout
         self._me = me
         self._claimed: set[int] = set()
-        own = targets if plan.tasks is None else layout.of_task(me.task, plan.tasks)
-        if own:
-            self._claim(own)
+        if plan.tasks is not None:
+            self._claim(layout.of_task(me.task, plan.tasks))
+        elif targets:
+            self._claim(targets)
 
     def check(self, target: int, rows: pa.RecordBatch) -> None:
         """Raises `RowRefused`, or `AttemptRefused`, when they are not this task's."""

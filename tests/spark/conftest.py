@@ -13,6 +13,7 @@ import pytest
 
 import onceflow
 from onceflow.spark.reading import READERS
+from onceflow.spark.writing import CLUSTERS
 from tests.interop.conftest import apache_kafka as apache_kafka
 from tests.interop.conftest import cannot_test
 from tests.interop.conftest import kafka_jars as kafka_jars
@@ -56,9 +57,10 @@ def kafka(apache_kafka: str) -> str:
 
 @pytest.fixture(autouse=True)
 def connections() -> Iterator[None]:
-    """A test that reads in this process leaves no connection behind."""
+    """A test that reads or writes in this process leaves no connection behind."""
     yield
     READERS.close()
+    CLUSTERS.close()
 
 
 @pytest.fixture(params=["broker", "kafka"])

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from onceflow.client.errors import (
     BrokerError,
     BrokerUnreachable,
     ClientError,
+    ConnectionClosed,
     CrossedFork,
     NotKafka,
     RequestTimedOut,
@@ -176,3 +178,35 @@ def test_a_partition_without_a_leader_or_a_name_is_an_error_of_the_cluster() -> 
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             cluster.leader(TopicPartition("orders", 9), time.monotonic() + 20)
         cluster.close()
+
+
+def test_a_closed_cluster_opens_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may close it at any time, also in the midst of opening a connection."""
+    with ScriptedBroker() as broker:
+        cluster = BlockingCluster((broker.address,), ClientSettings.of(), RealClock(), RealRand())
+        opened: list[BlockingConnection] = []
+        open_one = BlockingConnection.open
+
+        def closed_meanwhile(*given: Any, **named: Any) -> BlockingConnection:
+            opened.append(open_one(*given, **named))
+            cluster.close()
+            return opened[-1]
+
+        monkeypatch.setattr(BlockingConnection, "open", closed_meanwhile)
+        for _ in range(2):
+            with pytest.raises(ConnectionClosed, match="closed meanwhile"):
+                cluster.leader(ORDERS, time.monotonic() + 20)
+        assert [each.is_open for each in opened] == [False]
+
+
+def test_a_spare_connection_that_waits_is_ended_when_there_is_another() -> None:
+    with ScriptedBroker(hold=[9]) as broker:
+        cluster = BlockingCluster((broker.address,), ClientSettings.of(), RealClock(), RealRand())
+        deadline = time.monotonic() + 20
+        found = []
+        for _ in range(3):
+            found.append(cluster.any_broker(deadline))
+            found[-1].send(ApiKey.PRODUCE, 12, (b"\x00" * 9,), deadline)
+        assert [each.is_open for each in found] == [True, False, True]
+        cluster.close()
+        assert not any(each.is_open for each in found)

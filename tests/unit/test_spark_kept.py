@@ -34,6 +34,9 @@ def test_two_never_have_the_same() -> None:
     kept = Kept(Door)
     with kept.borrowed("a") as one, kept.borrowed("a") as other:
         assert one is not other
+    kept.close()
+    assert not one.is_open
+    assert not other.is_open
 
 
 def test_with_what_something_failed_is_closed_and_not_kept() -> None:

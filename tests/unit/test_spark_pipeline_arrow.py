@@ -27,6 +27,7 @@ from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values
 from onceflow.spark.formats_schema import parse_schema
 from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.pipeline_plan import Format, SinkPlan
+from onceflow.spark.reading import READERS
 from onceflow.spark.routing import Layout
 from onceflow.spark.sink_errors import RowRefused
 
@@ -242,6 +243,7 @@ def spans() -> Iterator[tuple[str, list[OffsetSpan]]]:
                 for number, (first, last) in enumerate(ends)
             ],
         )
+        READERS.close()
 
 
 async def _fill(bootstrap: str) -> None:

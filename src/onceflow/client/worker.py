@@ -127,8 +127,10 @@ class Writer:
     def close(self) -> None:
         """Closes the connections, those that were lent only if answers are still to come; what was
         not flushed is not written."""
-        if self._flights or not self._is_lent:
+        if not self._is_lent:
             self._cluster.close()
+        elif self._flights:
+            self._cluster.disconnect()
         self._flights.clear()
 
     @property

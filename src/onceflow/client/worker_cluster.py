@@ -18,6 +18,7 @@ from onceflow.client.errors import (
     BrokerError,
     BrokerUnreachable,
     ClientError,
+    ConnectionClosed,
     ConnectionLost,
     NotKafka,
     action_for,
@@ -75,8 +76,16 @@ class BlockingCluster:
         self._brokers = set(bootstrap if are_brokers else ())
         """Where brokers were met: one that hangs up there is going down, or coming up."""
         self._pid = os.getpid()
+        self._is_closed = False
 
     def close(self) -> None:
+        """For good: who still works with it on another thread gets `ConnectionClosed`, and leaves
+        no connection behind that nobody would end."""
+        self._is_closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Ends all connections; what is needed is opened again."""
         for connection in (*self._connections.values(), *self._spare.values()):
             connection.close()
         self._connections.clear()
@@ -99,8 +108,7 @@ class BlockingCluster:
             try:
                 if busy is None or not busy.is_open:
                     return self._connect(address, deadline)
-                spare = self._spare[address] = self._open(address, deadline)
-                return spare
+                return self._opened(self._spare, address, deadline)
             except (BrokerUnreachable, ConnectionLost, NotKafka) as error:
                 errors.append(error)
         if len(errors) == 1:
@@ -198,9 +206,25 @@ class BlockingCluster:
         self._leave_fork_behind()
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
-            connection = self._connections[address] = self._open(address, deadline)
+            connection = self._opened(self._connections, address, deadline)
             self._brokers.add(address)
         return connection
+
+    def _opened(
+        self, kept: dict[Address, BlockingConnection], address: Address, deadline: float
+    ) -> BlockingConnection:
+        """A new connection, in the place of another one."""
+        if (before := kept.pop(address, None)) is not None:
+            before.close()
+        self._check_not_closed()
+        connection = kept[address] = self._open(address, deadline)
+        self._check_not_closed()  # once it is kept: somebody may have closed all before that
+        return connection
+
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            self.disconnect()
+            raise ConnectionClosed("the client was closed meanwhile", outcome="not applied")
 
     def _open(self, address: Address, deadline: float) -> BlockingConnection:
         limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
@@ -221,7 +245,7 @@ class BlockingCluster:
 
     def _leave_fork_behind(self) -> None:
         if self._pid != os.getpid():
-            self.close()
+            self.disconnect()
             self._pid = os.getpid()
 
 

@@ -41,6 +41,8 @@ class Kept(Generic[K, T]):
         except BaseException:
             found.close()
             raise
+        if (other := self._idle.pop(mine, None)) is not None:  # of somebody who was faster
+            other.close()
         self._idle[mine] = found
         while len(self._idle) > _MOST:
             self._close_oldest()

@@ -43,6 +43,9 @@ class FakeClock:
     def wall_ms(self) -> int:
         return int(self.now * 1000)
 
+    def wall_ns(self) -> int:
+        return self.wall_ms() * 1_000_000
+
 
 class Bench:
     """A machine, its clock, and what it has asked."""

@@ -55,6 +55,9 @@ class BenchClock:
     def wall_ms(self) -> int:
         return self.wall_offset_ms + round(self.now * 1000)
 
+    def wall_ns(self) -> int:
+        return self.wall_ms() * 1_000_000
+
     def monotonic(self) -> float:
         return self.now
 

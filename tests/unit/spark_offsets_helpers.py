@@ -77,6 +77,8 @@ class PlayedCluster:
     def wall_ms(self) -> int:
         raise AssertionError("nobody needs the time of day here")
 
+    wall_ns = wall_ms
+
 
 def options(**more: str) -> SourceOptions:
     return SourceOptions.of({"bootstrap.servers": "x:1", "subscribe": "a", **more})

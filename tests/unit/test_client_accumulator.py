@@ -55,6 +55,17 @@ def test_records_are_numbered_in_their_batch() -> None:
     assert other is not first[0][0]
 
 
+def test_what_waits_is_known_by_its_partitions() -> None:
+    accumulator = core()
+    assert accumulator.waits_only_for(set())
+    put(accumulator, P0)
+    put(accumulator, P1)
+    assert not accumulator.waits_only_for({P0})
+    assert accumulator.waits_only_for({P0, P1, P2})
+    sent(accumulator)
+    assert accumulator.waits_only_for(set())
+
+
 def test_a_batch_takes_what_fits_and_a_large_record_gets_its_own() -> None:
     accumulator = core()
     first = put(accumulator, count=3)

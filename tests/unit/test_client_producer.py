@@ -19,6 +19,8 @@ from onceflow.client.errors import (
 from onceflow.client.producer import Producer
 from onceflow.client.txn_states import WrongState
 from onceflow.errors import InvalidSetting
+from onceflow.records.batch import iter_stored
+from onceflow.records.columns import decode
 from onceflow.runtime.sim_world import World
 from tests.unit import broker_helpers
 from tests.unit.broker_helpers import RawClient, Running, Script, values_in
@@ -69,6 +71,30 @@ def test_records_keep_their_order() -> None:
             await ours.flush()
             assert [(await each).offset for each in receipts] == list(range(200))
         assert await values(client, "t") == [b"%d" % number for number in range(200)]
+
+    play(script)
+
+
+def test_records_have_the_time_at_which_they_were_sent_or_their_own() -> None:
+    """All in one batch, within one turn of the loop."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        expected = []
+        async with producer(world, linger_ms=1000) as ours:
+            await (await ours.send("t", b"to get to know the topic"))
+            began = world.clock.wall_ms()
+            for number in range(50):
+                own = None if number % 5 else 1000 * number
+                await ours.send("t", b"x", timestamp_ms=own)
+                expected.append(began + number // 7 if own is None else own)
+                if number % 7 == 6:
+                    world.clock.jump_wall(1)
+            assert world.clock.wall_ms() == began + 7
+        batches = list(iter_stored((await client.fetch("t"))["records"]))
+        assert len(batches) == 2
+        found = decode(batches[1:]).column("timestamp").cast(pa.int64()).to_pylist()
+        assert found == expected
 
     play(script)
 

@@ -21,6 +21,8 @@ class Later:
     def wall_ms(self) -> int:
         raise AssertionError("nothing that waits may look at the wall")
 
+    wall_ns = wall_ms
+
     def call_later(self, delay: float, callback: Callable[[], None]) -> Later.Handle:
         cancelled: list[bool] = []
         self.calls.append((self.now + delay, callback, cancelled))

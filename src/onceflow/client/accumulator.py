@@ -9,6 +9,7 @@ batch ends in exactly one outcome, or in two parts that do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from onceflow.client.batches import (
@@ -60,6 +61,10 @@ class Accumulator:
     def partitions_waiting(self) -> int:
         """How many partitions have a batch that is gathered or ready."""
         return len(self._waiting)
+
+    def waits_only_for(self, partitions: AbstractSet[TopicPartition]) -> bool:
+        """Whether all that is gathered or ready goes to these."""
+        return self._waiting.keys() <= partitions
 
     @property
     def is_full(self) -> bool:

@@ -33,6 +33,7 @@ Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 RECORD_OVERHEAD: Final = 16
 """What a record takes besides its key, value and headers, rounded up."""
 _LATEST: Final = 2**63 - 1
+_MILLISECOND_NS: Final = 1_000_000
 UNKNOWN_OFFSET: Final = -1
 
 
@@ -82,6 +83,7 @@ class Batch:
         "is_outstanding",
         "keys",
         "last_time",
+        "last_time_until_ns",
         "ordinal",
         "outcome",
         "partition",
@@ -124,6 +126,8 @@ class Batch:
         self.times: list[tuple[int, int]] = []
         """Each with the number of the first record that has it."""
         self.last_time = -1
+        self.last_time_until_ns = 0
+        """By the wall clock, if that is where it is from: before then it need not be made anew."""
 
     @classmethod
     def of_encoded(cls, partition: TopicPartition, encoded: NewBatch, now: float) -> Batch:
@@ -166,6 +170,7 @@ class Batch:
         self.values.append(value)
         if timestamp != self.last_time:
             self.last_time = timestamp
+            self.last_time_until_ns = 0
             self.times.append((index, timestamp))
         if key is not None:
             self.keys[index] = key
@@ -174,6 +179,15 @@ class Batch:
         self.count = index + 1
         self.size += size
         return index
+
+    def now_at(self, wall_ns: int) -> None:
+        """What is added next has this time, until the next millisecond; also if the clock is set
+        back meanwhile, which is soon over: batches are sent."""
+        time = wall_ns // _MILLISECOND_NS
+        self.last_time_until_ns = (time + 1) * _MILLISECOND_NS
+        if time != self.last_time:
+            self.last_time = time
+            self.times.append((self.count, time))
 
     def locate(self, index: int) -> tuple[Batch, int]:
         """Where record `index` is now: in this batch, or in a part of it after a split."""

@@ -5,10 +5,15 @@ What is known of the topic decides; it is asked for only when nothing is known.
 
 from __future__ import annotations
 
+from typing import Final
+
 from onceflow.client.cluster import Cluster
 from onceflow.client.errors import NoSuchPartition
 from onceflow.client.model import TopicPartition
 from onceflow.client.partitioner import StickyPartitioner, partition_for_key
+
+NOWHERE: Final = -1
+"""No partition has that number."""
 
 
 class Places:
@@ -20,13 +25,14 @@ class Places:
         self._cluster = cluster
         self.sticky = sticky
 
-    def likely(self, topic: str, key: bytes | None) -> int | None:
+    def likely(self, topic: str, key: bytes | None) -> int:
         """The partition of a record for which none was given, as long as `find` would not choose
-        another one; None when nobody knows yet."""
+        another one; `NOWHERE` when nobody knows yet."""
         if key is None:
-            return self.sticky.current(topic)
+            current = self.sticky.current(topic)
+            return NOWHERE if current is None else current
         partitions = self._cluster.known_partitions(topic)
-        return None if partitions is None else partition_for_key(key, partitions)
+        return NOWHERE if partitions is None else partition_for_key(key, partitions)
 
     async def find(
         self, topic: str, key: bytes | None, partition: int | None, size: int

@@ -78,7 +78,7 @@ class RecordProducer:
         self._room = asyncio.Event()
         self._buffer_memory = self.settings.buffer_memory
         # At hand, because they are asked for with every record.
-        self._wall_ms = self._clock.wall_ms
+        self._wall_ns = self._clock.wall_ns
         self._open_batches = self._accumulator.open_batches
         self._room_of_batch = self.settings.batch_size - RECORD_OVERHEAD
         self._full_batches = 0
@@ -160,7 +160,7 @@ class RecordProducer:
             await self._wait_for_room()
         self._check_transaction()
         if timestamp_ms is None:
-            timestamp_ms = self._wall_ms()
+            timestamp_ms = self._clock.wall_ms()
         return await self._begin(topic, value, key, partition, timestamp_ms, headers)
 
     def _gather(
@@ -184,13 +184,10 @@ class RecordProducer:
         ):
             return None
         number = self._places.likely(topic, key) if partition is None else partition
-        if number is None:
-            return None
         try:
             batch = self._open_batches[topic][number]
         except KeyError:
             return None
-        time = self._wall_ms() if timestamp_ms is None else checked_timestamp(timestamp_ms)
         if value.__class__ is bytes and (key is None or key.__class__ is bytes) and not headers:
             section, size = None, RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
         else:
@@ -200,10 +197,13 @@ class RecordProducer:
             return None
         # What `Accumulator.append` does, without a call: this is done for every record.
         index = batch.count
-        batch.values.append(value)
-        if time != batch.last_time:
-            batch.last_time = time
+        if timestamp_ms is None:
+            if (now := self._wall_ns()) >= batch.last_time_until_ns:
+                batch.now_at(now)
+        elif (time := checked_timestamp(timestamp_ms)) != batch.last_time:
+            batch.last_time, batch.last_time_until_ns = time, 0
             batch.times.append((index, time))
+        batch.values.append(value)
         if key is not None:
             batch.keys[index] = key
         if section is not None:
@@ -242,13 +242,15 @@ class RecordProducer:
 
     async def _give_way(self) -> None:
         """A batch is full. When one for each partition is, or enough for a request, it is the
-        sender's turn: else nothing would be sent to the broker, nor heard from it, as long as
-        somebody sends record after record."""
+        sender's turn, unless it has to hold everything back: else nothing would be sent to the
+        broker, nor heard from it, as long as somebody sends record after record."""
         self._full_batches += 1
         enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
-        if self._full_batches >= enough:
+        sender, now = self._running(), self._clock.monotonic()
+        is_held = sender.settling.held_until(now) > now
+        if self._full_batches >= enough and not is_held:
             self._full_batches = 0
-            self._running().wake()
+            sender.wake()
             await asyncio.sleep(0)
 
     async def send_table(

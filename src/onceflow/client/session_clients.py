@@ -82,7 +82,10 @@ class SessionProducer(Producer):
         else:
             self._accumulator.flushing += 1
             try:
-                sender.send_now()
+                if self._accumulator.waits_only_for(self._transactional().partitions):
+                    sender.wake()  # what is left is written while the offsets are on their way
+                else:
+                    sender.send_now()  # new partitions first: offsets can be refused, and are soon
                 await self.send_offsets_to_transaction(offsets, member)
             finally:
                 self._accumulator.flushing -= 1

@@ -31,6 +31,9 @@ _BY_SEVERITY: Final = (
     Action.DONE,
 )
 _SOON_S: Final = (0.0003, 0.001)
+_AT_ONCE: Final = 2
+"""Times that are asked again without a pause: the question takes as long as one, and timers of an
+event loop are no finer than a millisecond."""
 _SOON_STEPS: Final = 5
 _SOON_TRIES: Final = 20
 """The end of the transaction before takes a millisecond or some: asking so often for it is cheap,
@@ -96,7 +99,7 @@ class Asker:
             if not is_worth_it(error):
                 return Asked(answer, error, True, is_doubtful)
             soon = code_of(error) == ErrorCode.CONCURRENT_TRANSACTIONS and tries <= _SOON_TRIES
-            steps = min(tries, _SOON_STEPS)
+            steps = min(max(tries - _AT_ONCE, 0), _SOON_STEPS)
             pause_s = self._rand.uniform(*_SOON_S) * steps if soon else backoff.next_s()
             now = self._clock.monotonic()
             if now + pause_s >= deadline:

@@ -25,6 +25,9 @@ class SimClock(Clock):
     def wall_ms(self) -> int:
         return self._wall_offset_ms + int(self._loop.time() * 1000)
 
+    def wall_ns(self) -> int:
+        return self.wall_ms() * 1_000_000
+
     def monotonic(self) -> float:
         return self._loop.time()
 

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-interop test-spark long bench crash kill lock clean
+.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench crash kill lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -34,15 +34,20 @@ check: setup-spark
 	$(VENV)/lint-imports
 	$(VENV)/python -m pytest -q tests/tidy
 
-# Tests with programs that others wrote mostly wait for them, so they run beside the others.
+# Tests with programs that others wrote mostly wait for them, so three lots run at a time.
 test: check
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-interop test-spark test-ours
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target \
+	  test-client test-spark test-broker test-ours
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
 test-ours:
 	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop --ignore=tests/spark
-test-interop:
-	$(PYTEST) tests/interop
+# Our client with brokers of others, and our broker with clients of others.
+CLIENT_TESTS := $(addprefix tests/interop/test_, client_* consumer* session* two_phase*)
+test-client:
+	$(PYTEST) $(wildcard $(addsuffix .py, $(CLIENT_TESTS)))
+test-broker:
+	$(PYTEST) tests/interop $(addprefix --ignore-glob=*, $(addsuffix .py, $(CLIENT_TESTS)))
 # One process has one Spark, and tests/interop has one with other settings.
 test-spark:
 	$(PYTEST) tests/spark

@@ -144,13 +144,6 @@ def test_a_port_that_is_taken_is_told(process: bool) -> None:
     assert not own_threads()
 
 
-@BOTH
-def test_a_directory_in_use_is_told(process: bool, tmp_path: Path) -> None:
-    with Broker(data_dir=tmp_path), pytest.raises(BrokerNotStarted, match="is in use by another"):
-        Broker(process=process, data_dir=tmp_path).start()
-    assert not own_threads()
-
-
 def test_it_is_used_once() -> None:
     broker = Broker()
     with pytest.raises(BrokerMisused, match="bootstrap: this broker was not started"):

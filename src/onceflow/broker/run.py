@@ -10,7 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
@@ -18,7 +18,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
-from onceflow.errors import OnceflowError
+from onceflow.errors import OnceflowError, PathInUse
 from onceflow.records.validate import read_kernels
 from onceflow.runtime.aio import Aio
 from onceflow.runtime.background import Threads
@@ -34,6 +34,10 @@ _FIRST_ASKED_FOR = (
     (ApiKey.PRODUCE, 10),
     (ApiKey.FETCH, 16),
 )
+
+_IN_USE_SECONDS: Final = 5.0
+"""For so long a data directory that another broker has is waited for."""
+_LOOK_SECONDS: Final = 0.1
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +72,7 @@ async def serve(
     doors = Doors(RealClock(), RealRand(), RealNet(), RealDisk(config.data_dir), background)
     server = Server(config, doors)
     try:
-        on_ready(await server.start())
+        on_ready(await _started(server, stop))
         warm_up = _WarmUp()
         either: set[asyncio.Future[Any]] = {stop, server.failed}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -80,6 +84,24 @@ async def serve(
         await server.stop()
     if server.failed.done():
         raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")
+
+
+async def _started(server: Server, stop: asyncio.Future[object]) -> Address:
+    """A directory that is in use is waited for: the broker that has it may be about to stop, as one
+    whose parent was killed, and whoever comes to take its place is not to be sent away."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    is_told = False
+    while True:
+        try:
+            return await server.start()
+        except PathInUse as error:
+            if stop.done() or loop.time() >= began + _IN_USE_SECONDS:
+                raise
+            if not is_told:
+                _log.info("waiting for up to %.0f s: %s", _IN_USE_SECONDS, error)
+                is_told = True
+            await asyncio.wait({stop}, timeout=_LOOK_SECONDS)
 
 
 class _WarmUp:

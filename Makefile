@@ -34,9 +34,10 @@ check: setup-spark
 	$(VENV)/lint-imports
 	$(VENV)/python -m pytest -q tests/tidy
 
-# Tests with programs that others wrote mostly wait for them, so three lots run at a time.
+# Tests with programs that others wrote mostly wait for them, so two lots run at a time. Three are
+# no faster on two cores.
 test: check
-	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target \
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target \
 	  test-client test-spark test-broker test-ours
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider

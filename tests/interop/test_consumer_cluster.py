@@ -30,7 +30,9 @@ async def send_and_receive(group: Members, topic: str, total: int) -> None:
     )
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"]
+)
 def test_the_coordinator_of_a_group_is_killed(
     three_nodes: ApacheKafkaCluster, strategy: str
 ) -> None:

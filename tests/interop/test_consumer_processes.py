@@ -175,7 +175,9 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
     return found
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", ["range", pytest.param("cooperative-sticky", marks=pytest.mark.long)]
+)
 def test_a_member_that_is_killed_is_replaced(bootstrap: str, strategy: str) -> None:
     with a_world(bootstrap, **{"partition.assignment.strategy": strategy}) as world:
         values = world.write(40)
@@ -196,7 +198,9 @@ def test_a_member_that_is_killed_is_replaced(bootstrap: str, strategy: str) -> N
         assert sum(done.values()) - len(values) <= 40  # of one poll at most
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "strategy", [pytest.param("range", marks=pytest.mark.long), "cooperative-sticky"]
+)
 def test_a_member_that_stood_still_is_refused_and_comes_back(bootstrap: str, strategy: str) -> None:
     with a_world(bootstrap, **{"partition.assignment.strategy": strategy}) as world:
         values = world.write(8)

@@ -105,6 +105,7 @@ def test_drivers_are_killed_and_come_back(
     assert outcome.zombies == Counter({"SinkFenced": 1}), outcome.last_words
 
 
+@pytest.mark.long
 def test_counts_of_a_killed_driver(
     spark: SparkSession, brokers: Ours, drivers: Drivers, fate: FateServer, tmp_path: Path
 ) -> None:

@@ -56,7 +56,9 @@ ONE_RUN = {
 """Of each only the last one ends it."""
 
 
-@pytest.mark.parametrize("name", ONE_RUN)
+@pytest.mark.parametrize(
+    "name", [pytest.param("order_totals", marks=pytest.mark.long), "page_views", "sensor_readings"]
+)
 def test_what_a_killed_pipeline_has_left_is_gone_on_with(
     name: str, spark: SparkSession, brokers: Ours, fate: FateServer, tmp_path: Path
 ) -> None:

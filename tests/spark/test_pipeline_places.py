@@ -66,6 +66,6 @@ def test_executors_of_their_own(name: str, ours: str, tmp_path: Path) -> None:
     assert run_on_brokers(EXAMPLES[name], ours, tmp_path, *EXECUTORS) == []
 
 
-@each_example(always="order_totals")
+@each_example()
 def test_a_standalone_cluster(name: str, ours: str, master: str, tmp_path: Path) -> None:
     assert run_on_brokers(EXAMPLES[name], ours, tmp_path, "--master", master) == []

@@ -84,8 +84,8 @@ class SessionProducer(Producer):
             try:
                 if self._accumulator.waits_only_for(self._transactional().partitions):
                     sender.wake()  # what is left is written while the offsets are on their way
-                else:
-                    sender.send_now()  # new partitions first: offsets can be refused, and are soon
+                else:  # new partitions first: offsets that come too soon are only refused
+                    sender.send_now()
                 await self.send_offsets_to_transaction(offsets, member)
             finally:
                 self._accumulator.flushing -= 1

@@ -102,6 +102,8 @@ class StreamRun:
             options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
         )
         self._is_settled = False
+        self._at_work = threading.Lock()
+        """Held while a batch is written."""
         threading.Thread(target=self._close_at_end, daemon=True).start()
 
     @property
@@ -112,19 +114,23 @@ class StreamRun:
         with suppress(Exception):  # how it ended is told to whoever waits for the query
             self._query.awaitTermination()
         self._service.close()
-        self._writer.close()
-        self._topics.close()
+        # A JVM that dies ends the query in the midst of a batch, whose transaction is still to be
+        # aborted.
+        with self._at_work:
+            self._writer.close()
+            self._topics.close()
 
     def write_batch(self, frame: DataFrame, batch_id: int) -> None:
         """Raises whatever ends the query."""
-        logged = self._logged(batch_id)
-        planned = self._planned(batch_id, logged)
-        if not self._is_settled:
-            self._settle(planned, logged)
-        if self._writer.verdict(planned) is Verdict.SKIP:
-            _drain(frame)
-        else:
-            self._write(frame, planned, logged)
+        with self._at_work:
+            logged = self._logged(batch_id)
+            planned = self._planned(batch_id, logged)
+            if not self._is_settled:
+                self._settle(planned, logged)
+            if self._writer.verdict(planned) is Verdict.SKIP:
+                _drain(frame)
+            else:
+                self._write(frame, planned, logged)
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""

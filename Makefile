@@ -34,8 +34,8 @@ check: setup-spark
 	$(VENV)/lint-imports
 	$(VENV)/python -m pytest -q tests/tidy
 
-# Tests with programs that others wrote mostly wait for them, so two lots run at a time. Three are
-# no faster on two cores.
+# Tests with programs that others wrote mostly wait for them, so two lots run at a time. Three crowd
+# two cores: little is won, and what looks at the time begins to fail.
 test: check
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target \
 	  test-client test-spark test-broker test-ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,3 +35,4 @@ def test_it_is_waited_for_while_the_other_one_stops(process: bool, tmp_path: Pat
 def test_it_is_refused_when_the_other_one_goes_on(process: bool, tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path), pytest.raises(BrokerNotStarted, match="is in use by another"):
         Broker(process=process, data_dir=tmp_path).start()
+    assert not [each for each in threading.enumerate() if each.name.startswith("onceflow")]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
+import pyarrow as pa
 import pytest
 
-from onceflow.records.batch import NewBatch, StoredBatch
+from onceflow.records.batch import NewBatch, StoredBatch, seal
 from onceflow.records.columns import decode
-from onceflow.records.plain import PlainRecord, read_placed, read_records, write_records
+from onceflow.records.plain import (
+    PlainRecord,
+    read_placed,
+    read_records,
+    write_records,
+    write_section,
+)
 from onceflow.records.sequence import NO_SEQUENCE
 
 RECORDS = [PlainRecord(b"a", b"1"), PlainRecord(b"b", None), PlainRecord(None, b"")]
@@ -45,6 +54,33 @@ def test_the_compiled_reader_reads_the_same(transactional: bool) -> None:
     columns = decode([stored(new, 40)])
     assert columns["key"].to_pylist() == [each.key for each in RECORDS]
     assert columns["value"].to_pylist() == [each.value for each in RECORDS]
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 65, 8191, 8192, 8193])
+@pytest.mark.parametrize("has_null", [False, True])
+def test_values_alone_are_read_with_their_numbers_and_times(count: int, has_null: bool) -> None:
+    """Numbers, lengths and times become a byte longer at some places, each by itself."""
+    values: list[bytes | None] = [bytes(number % 131) for number in range(count)]
+    if has_null:
+        values[count // 2] = None
+    changes = {0: 5000, 1: 5001, 63: 5063, 64: 5064, 70: 4991, 8192: 10**9}
+    times = [(first, time) for first, time in changes.items() if first < count]
+    batch = seal(
+        write_section(values, times),
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=5000,
+        max_timestamp=max(time for _, time in times),
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=NO_SEQUENCE,
+        record_count=count,
+    )
+    rows = decode([stored(batch, 40)])
+    assert rows.column("value").to_pylist() == values
+    assert rows.column("offset").to_pylist() == list(range(40, 40 + count))
+    latest = accumulate(range(count), lambda last, number: changes.get(number, last), initial=0)
+    assert rows.column("timestamp").cast(pa.int64()).to_pylist() == list(latest)[1:]
 
 
 def test_each_record_has_its_offset() -> None:

@@ -137,6 +137,27 @@ def test_memory_is_held_until_there_is_an_outcome() -> None:
     assert accumulator.ready(100.0) == []
 
 
+def test_an_open_batch_holds_all_that_it_may_come_to() -> None:
+    """So that nobody has to ask for room with every record."""
+    accumulator = core()
+    small = put(accumulator)
+    assert accumulator.used == ROOM > small.size
+    put(accumulator, count=2)
+    assert accumulator.used == ROOM
+    large, _ = accumulator.append(P1, None, bytes(2 * ROOM), 1000, (), 0.0)
+    assert accumulator.used == ROOM + large.size
+    assert large.size > 2 * ROOM
+
+
+def test_a_batch_that_is_sent_holds_what_it_has() -> None:
+    accumulator = core()
+    batch = put(accumulator)
+    assert sent(accumulator) == [batch]
+    assert accumulator.used == batch.size < ROOM
+    acked(accumulator, batch)
+    assert accumulator.used == 0
+
+
 def test_one_batch_of_each_partition_goes_into_a_request() -> None:
     accumulator = core()
     batches = [put(accumulator, partition, count=3) for partition in (P0, P1) for _ in range(2)]

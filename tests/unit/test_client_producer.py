@@ -13,6 +13,7 @@ from onceflow.client.errors import (
     AbortableError,
     BufferFull,
     DeliveryFailed,
+    FatalProducerError,
     NoSuchPartition,
     TopicNotFound,
 )
@@ -252,6 +253,42 @@ def test_a_full_buffer_makes_the_sender_wait_and_then_refuses() -> None:
             with pytest.raises(BufferFull, match=r"buffer\.memory is 4000"):
                 await send_on(ours)
             ours._running().fail_waiting(DeliveryFailed("the test is over"))
+
+    play(script)
+
+
+def test_nothing_is_gathered_after_a_close_that_was_cut_short() -> None:
+    """A batch was open, and nobody would ever send it."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        ours = producer(world)
+        await ours.start()
+        await (await ours.send("t", b"there"))
+        await running.server.stop()
+        await asyncio.sleep(1)  # until there is no connection that could take a batch
+        lost = await ours.send("t", b"lost")
+        assert lost.batch.is_open
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await ours.close()
+        with pytest.raises(WrongState, match="is closed"):
+            await ours.send("t", b"too late")
+        assert not lost.is_done
+
+    play(script)
+
+
+def test_nothing_is_gathered_when_the_sender_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        ours = producer(world, linger_ms=1000)
+        await ours.start()
+        receipt = await ours.send("t", b"first")
+        monkeypatch.setattr(ours._accumulator, "ready", lambda now: 1 / 0)
+        for attempt in (receipt, ours.send("t", b"second"), ours.close()):
+            with pytest.raises(FatalProducerError, match="division by zero"):
+                await attempt
 
     play(script)
 

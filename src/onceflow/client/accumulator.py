@@ -43,7 +43,8 @@ class Accumulator:
         self.sequences = sequences
         self._batch_size = limits.batch_size
         self.used = 0
-        """Bytes that count against `buffer_memory`."""
+        """Bytes that count against `buffer_memory`. A batch takes its room when it is opened, as in
+        Apache Kafka's own producer: so nobody has to ask for every record."""
         self.flushing = 0
         """How many wait for everything to be sent: nothing lingers then."""
         self.closing = False
@@ -89,8 +90,7 @@ class Accumulator:
         queue = self._queues.get(partition)
         batch = None if queue is None else queue.open
         if batch is None or batch.size + size > self._batch_size:
-            batch = self._open(partition, now)
-        self.used += size
+            batch = self._open(partition, size, now)
         return batch, batch.add(key, value, timestamp, section, size)
 
     def shut(self, partition: TopicPartition, size: int) -> bool:
@@ -102,8 +102,10 @@ class Accumulator:
         self._queues[partition].close()
         return True
 
-    def _open(self, partition: TopicPartition, now: float) -> Batch:
+    def _open(self, partition: TopicPartition, size: int, now: float) -> Batch:
+        """A batch with room for a record of that size, and more of them if that is small."""
         batch = Batch(partition, now)
+        batch.held = max(self._batch_size, batch.size + size)
         self._enqueue(batch)
         return batch
 
@@ -129,7 +131,7 @@ class Accumulator:
 
     def _track(self, batch: Batch) -> None:
         self._incomplete[batch] = None
-        self.used += batch.size
+        self.used += batch.held
         self._first_expiry = min(self._first_expiry, batch.created + self.limits.delivery_timeout)
 
     def incomplete(self) -> list[Batch]:
@@ -240,6 +242,8 @@ class Accumulator:
             codec=self.limits.codec,
             level=self.limits.level,
         )
+        self.used -= batch.held - batch.size
+        batch.held = batch.size
 
     # --- what became of it --------------------------------------------------------------------
 
@@ -334,4 +338,4 @@ class Accumulator:
 
     def _forget(self, batch: Batch) -> None:
         del self._incomplete[batch]
-        self.used -= batch.size
+        self.used -= batch.held

@@ -75,9 +75,9 @@ class Batch:
     __slots__ = (
         "attempts",
         "base_sequence",
-        "count",
         "created",
         "headers",
+        "held",
         "in_doubt",
         "is_open",
         "is_outstanding",
@@ -95,14 +95,18 @@ class Batch:
         "times",
         "values",
         "waiters",
+        "written",
     )
 
     def __init__(self, partition: TopicPartition, now: float) -> None:
         self.partition = partition
         self.created = now
-        self.count = 0
+        self.written = 0
+        """How many records are in its bytes, once there are any."""
         self.size = HEADER_SIZE
-        """An estimate from above until it is sealed; what counts against `buffer.memory`."""
+        """An estimate from above until it is sealed."""
+        self.held = 0
+        """What counts of it against `buffer.memory`: while it is open all that it may come to."""
         self.is_open = True
         self.attempts = 0
         self.retry_at = 0.0
@@ -134,8 +138,8 @@ class Batch:
         """A batch that is written already, as `columns.encode_all` does, by nobody yet."""
         batch = cls(partition, now)
         batch.is_open = False
-        batch.count = encoded.header.record_count
-        batch.size = encoded.header.size
+        batch.written = encoded.header.record_count
+        batch.size = batch.held = encoded.header.size
         batch.sealed = encoded
         return batch
 
@@ -147,6 +151,11 @@ class Batch:
             state = "split"
         who = f"{self.producer.producer_id}/{self.producer.epoch}/{self.base_sequence}"
         return f"<Batch {self.partition} {self.count} records, {who}, {state}>"
+
+    @property
+    def count(self) -> int:
+        """How many records are in it."""
+        return self.written or len(self.values)
 
     @property
     def is_sequenced(self) -> bool:
@@ -166,7 +175,7 @@ class Batch:
         size: int,
     ) -> int:
         """The number of the record in the batch. Everything has been checked before."""
-        index = self.count
+        index = len(self.values)
         self.values.append(value)
         if timestamp != self.last_time:
             self.last_time = timestamp
@@ -176,7 +185,6 @@ class Batch:
             self.keys[index] = key
         if headers is not None:
             self.headers[index] = headers
-        self.count = index + 1
         self.size += size
         return index
 
@@ -187,7 +195,7 @@ class Batch:
         self.last_time_until_ns = (time + 1) * _MILLISECOND_NS
         if time != self.last_time:
             self.last_time = time
-            self.times.append((self.count, time))
+            self.times.append((len(self.values), time))
 
     def locate(self, index: int) -> tuple[Batch, int]:
         """Where record `index` is now: in this batch, or in a part of it after a split."""
@@ -241,6 +249,7 @@ class Batch:
             self._hold(self._encode(False, codec, level))
 
     def _hold(self, sealed: NewBatch) -> None:
+        self.written = sealed.header.record_count
         self.values, self.keys, self.headers, self.times = [], {}, {}, []
         self.sealed = sealed
 

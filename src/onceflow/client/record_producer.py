@@ -40,6 +40,12 @@ _OPEN: Final = State.IN_TRANSACTION  # asked for with every record, and slow to 
 _made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
+class _AlwaysOpen:
+    """In the place of a machine, where there are no transactions."""
+
+    state: Final = _OPEN
+
+
 class RecordProducer:
     """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores."""
 
@@ -76,8 +82,8 @@ class RecordProducer:
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
         self._room = asyncio.Event()
-        self._buffer_memory = self.settings.buffer_memory
         # At hand, because they are asked for with every record.
+        self._door: TransactionMachine | _AlwaysOpen = self._machine or _AlwaysOpen()
         self._wall_ns = self._clock.wall_ns
         self._open_batches = self._accumulator.open_batches
         self._room_of_batch = self.settings.batch_size - RECORD_OVERHEAD
@@ -122,6 +128,7 @@ class RecordProducer:
                 await self.flush()
         finally:
             await self._sender.stop()
+            self._accumulator.close_all()  # what is sent now has to be told that it is too late
             self._sender = None
             self._cluster.close()
 
@@ -175,13 +182,7 @@ class RecordProducer:
         """The short way of nearly all records: into a batch that is being gathered, so that its
         partition is there. None when there is none with room for it and another, or anything has
         to be waited for or to be said: that is for `send`."""
-        sender, machine, accumulator = self._sender, self._machine, self._accumulator
-        if (
-            sender is None
-            or sender.failure is not None
-            or accumulator.used >= self._buffer_memory
-            or (machine is not None and machine.state is not _OPEN)
-        ):
+        if self._door.state is not _OPEN:
             return None
         number = self._places.likely(topic, key) if partition is None else partition
         try:
@@ -196,21 +197,20 @@ class RecordProducer:
         if filled > self._room_of_batch:
             return None
         # What `Accumulator.append` does, without a call: this is done for every record.
-        index = batch.count
+        values = batch.values
+        index = len(values)
         if timestamp_ms is None:
             if (now := self._wall_ns()) >= batch.last_time_until_ns:
                 batch.now_at(now)
         elif (time := checked_timestamp(timestamp_ms)) != batch.last_time:
             batch.last_time, batch.last_time_until_ns = time, 0
             batch.times.append((index, time))
-        batch.values.append(value)
+        values.append(value)
         if key is not None:
             batch.keys[index] = key
         if section is not None:
             batch.headers[index] = section
-        batch.count = index + 1
         batch.size = filled
-        accumulator.used += size
         return _made(Receipt, (batch, index))
 
     async def _begin(

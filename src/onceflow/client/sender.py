@@ -84,14 +84,16 @@ class Sender:
         """Called when batches have come to an outcome: there may be room again."""
 
     def wake(self) -> None:
-        """Something has changed: look again, in the loop's next turn."""
-        if not self._will_look:
+        """Something has changed: look again, in the loop's next turn, if anything waits to be sent.
+        What passes with time has its alarm."""
+        if not self._will_look and self._accumulator.partitions_waiting:
             self._will_look = True
             self._loop.call_soon(self._look)
 
     def send_now(self) -> None:
         """As `wake`, for those who wait for it: without a turn of the loop in between."""
-        self._send_by(self._clock.monotonic())
+        if self._accumulator.partitions_waiting:
+            self._send_by(self._clock.monotonic())
 
     def _send_by(self, now: float) -> None:
         """By one look at the clock: what is not due now has to be due later, never in between."""

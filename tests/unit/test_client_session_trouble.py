@@ -218,6 +218,29 @@ def test_who_stops_waiting_for_a_commit_leaves_it_whole(wait_s: float) -> None:
     theatre(program)
 
 
+def test_all_who_wait_for_a_commit_are_told_and_who_stops_stops_nobody() -> None:
+    async def program(on: Theatre) -> None:
+        await on.produce(*numbers(2))
+        async with on.session(max_poll_records=1) as session:
+            batch, txn = await anext(session)
+            for record in batch:
+                await txn.send(OUT, record.value)
+            waiting = [asyncio.create_task(session._work.next()) for _ in range(2)]
+            on.cut()
+            await asyncio.sleep(0.1)
+            assert len(session._work._waiters) == 2, "both wait for the same commit"
+            waiting[0].cancel()
+            await asyncio.sleep(0.1)
+            on.mend()
+            given = await waiting[1]
+            assert given is not None
+            assert [record.value for record in given.batch] == numbers(1, 1)
+            assert waiting[0].cancelled()
+        assert await on.values() == numbers(1)
+
+    theatre(program)
+
+
 def cut_off_while_it_commits(after_s: float, monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
     """For longer than it waits for an answer; what is there in the end."""
     found: list[bytes | None] = []

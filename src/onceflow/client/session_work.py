@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client.consumer_errors import CommitFailed, FencedMember
@@ -74,6 +74,8 @@ class SessionWork(RebalanceListener):
         self._interval_s = settings.commit_interval_ms / 1000
         self._backoff = Backoff(consumer.settings.retry, rand)
         self._ending: asyncio.Task[bool] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        """Of those who wait for that."""
         self._transaction: SessionTransaction | None = None
         self._batch: Batch | None = None
         self._ahead: Batch | None = None
@@ -113,7 +115,7 @@ class SessionWork(RebalanceListener):
         while True:
             await self._settle()
             if self.stage is Stage.FINISHED and (self.is_stopping or self._is_due()):
-                await self._uncut(self._commit_or_abort())
+                await self._uncut(self._commit_or_abort)
                 continue
             if self.is_stopping:
                 return None
@@ -195,21 +197,34 @@ class SessionWork(RebalanceListener):
 
     # --- ends -----------------------------------------------------------------------------------
 
-    async def _uncut(self, work: Coroutine[Any, Any, bool]) -> bool:
+    async def _uncut(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         """To its end, also if whoever waits for it does not: then the next call waits."""
-        self._ending = asyncio.get_running_loop().create_task(work)
+        self._ending = asyncio.get_running_loop().create_task(self._told_of(work))
         return await self._settle()
+
+    async def _told_of(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+        """Tells those who wait at once, and not some turns of the loop later as a shield does."""
+        try:
+            return await work()
+        finally:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def _settle(self) -> bool:
         """Waits for what an earlier call has left; how that ended."""
         ending = self._ending
         if ending is None:
             return True
-        try:
-            return await asyncio.shield(ending)
-        finally:
-            if ending.done():
-                self._ending = None
+        if not ending.done():
+            # One for each who waits: who stops waiting must not stop the others.
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self._ending is ending:
+            self._ending = None
+        return ending.result()
 
     async def _commit_or_abort(self) -> bool:
         """Whether it was committed; else it was aborted, and is to be done again."""
@@ -237,6 +252,8 @@ class SessionWork(RebalanceListener):
                 if (refusal := refusal_in(error)) is not None:
                     consumer.refused(refusal, member)
                 raise
+            await producer.flush()
+            # As soon as the end is asked for: nothing else is to be done until the answer comes.
             asyncio.get_running_loop().call_soon(self._prepare)
             await self._until_known()
         except FatalProducerError as error:
@@ -308,7 +325,7 @@ class SessionWork(RebalanceListener):
         await self._settle()
         if self.stage is Stage.AT_WORK:
             self._finished()
-        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_or_abort()):
+        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_or_abort):
             raise BatchUndone(f"the last batch of group {self._group_id!r} was not committed")
 
     async def _give_up(self) -> None:

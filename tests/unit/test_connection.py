@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from onceflow.broker.router import SERVED
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     ALL_TOPICS,
@@ -119,9 +120,32 @@ def test_what_a_client_says_of_itself_is_taken_from_each_of_its_requests(
                     assert answer["error_code"] == "MEMBER_ID_REQUIRED"
                     assert answer["member_id"].startswith(f"{name}-")
                 (connection,) = running.server._connections
-                assert (connection._usual is None) == (len(name) > 512), "nobody fills our memory"
+                longest = max(len(each.said) for each in connection._usual.values())
+                assert longest <= 512, "nobody fills our memory"
                 client.send(ApiKey.API_VERSIONS, 0, {})  # shorter than a usual header may be
                 assert (await client.receive(ApiKey.API_VERSIONS, 0))["error_code"] == "NONE"
+
+    run(main, loops)
+
+
+def test_only_so_many_kinds_of_requests_are_kept_of_a_client(
+    tmp_path: Path, loops: LoopFactory
+) -> None:
+    asked = [
+        (key, version)
+        for key in (ApiKey.METADATA, ApiKey.LIST_GROUPS)
+        for version in range(SERVED[key].lowest, SERVED[key].highest + 1)
+    ]
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client = await running.client()
+            for key, version in asked * 2:
+                client.send(key, version, {})
+                await client.receive(key, version)
+                (connection,) = running.server._connections
+                assert 1 <= len(connection._usual) <= 16
+            assert len(asked) > 16
 
     run(main, loops)
 

@@ -34,19 +34,23 @@ MOST_IN_A_TURN = 64
 
 _ANSWER_START = struct.Struct(">ii")
 """The size of what follows, and the correlation id."""
-_CORRELATION_ID_AT, _CORRELATION_ID_END = 4, 8
+_ASKED = struct.Struct(">i")
+"""API and version of a request, taken for one number."""
+_CORRELATION_ID_END = 8
 _LONGEST_USUAL = 512
 """Headers that are longer, which a client may make as long as a frame, are not kept."""
+_MOST_USUAL = 16
+"""Kinds of requests that a client sends again and again."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Usual(NamedTuple):
-    """How the requests of a client begin: all of the last one's header but its correlation id.
-    A client says the same of itself in every request, so it is read once and then compared."""
+    """How the requests of a client begin that ask for the same: all of the last one's header but
+    its correlation id. A client says the same of itself in every request, so it is read once and
+    then compared."""
 
     start: struct.Struct
-    asked: bytes
     said: bytes
     way: Route
     client: Client
@@ -54,9 +58,9 @@ class _Usual(NamedTuple):
 
     @classmethod
     def of(cls, frame: memoryview, way: Route, client: Client, body_at: int) -> _Usual:
-        start = struct.Struct(f">{_CORRELATION_ID_AT}si{body_at - _CORRELATION_ID_END}s")
-        asked, _, said = start.unpack_from(frame)
-        return cls(start, asked, said, way, client, body_at)
+        start = struct.Struct(f">{_ASKED.size}xi{body_at - _CORRELATION_ID_END}s")
+        _, said = start.unpack_from(frame)
+        return cls(start, said, way, client, body_at)
 
 
 class _Slot:
@@ -96,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_resuming = False
         self._taken = 0
         self._was_large = False
-        self._usual: _Usual | None = None
+        self._usual: dict[int, _Usual] = {}
         self.peer = "?"
         self.last_heard = 0.0
         self.last_whole = 0.0
@@ -173,10 +177,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return True
         self.last_whole = self.last_heard
-        usual = self._usual
-        if usual is not None and len(frame) >= usual.body_at:
-            asked, correlation_id, said = usual.start.unpack_from(frame)
-            if asked == usual.asked and said == usual.said:
+        size = len(frame)
+        usual = self._usual.get(_ASKED.unpack_from(frame)[0]) if size >= _ASKED.size else None
+        if usual is not None and size >= usual.body_at:
+            correlation_id, said = usual.start.unpack_from(frame)
+            if said == usual.said:
                 self._serve(usual, correlation_id, frame)
             else:
                 self._serve_unusual(frame)
@@ -193,7 +198,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         client = Client(header.version, header.client_id, self._host)
         usual = _Usual.of(frame, way, client, header.body_at)
-        self._usual = usual if header.body_at <= _LONGEST_USUAL else None
+        if header.body_at <= _LONGEST_USUAL:
+            if len(self._usual) >= _MOST_USUAL:
+                self._usual.clear()
+            self._usual[_ASKED.unpack_from(frame)[0]] = usual
         self._serve(usual, header.correlation_id, frame)
 
     def _serve(self, usual: _Usual, correlation_id: int, frame: memoryview) -> None:

@@ -1,7 +1,8 @@
 """The measures of a session: the same loop by two clients, on one broker, inside one turn.
 
 Each turn goes there and back, as in `client_measures`. The input is there before the clock runs;
-what is measured is transactions of so many records, one after the other.
+what is measured is transactions of so many records, one after the other. On our own broker there
+are ready-made requests beside them: what is left when the client takes no time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from bench.broker_targets import Ours
 from bench.client_measures import PARTITIONS, Work, compared, confluent, there_and_back
 from bench.turn import Measure, Values, create_topic, python_load
 from bench.turn import Turn as AnyTurn
@@ -18,6 +20,7 @@ WARM_UP: Final = 50
 """Transactions before the clock runs: meanwhile each client learns what the broker makes it wait
 for, and Python collects once what loading modules has left, some 60 ms with compiled kernels."""
 BATCHES: Final = (1, 100, 1000)
+READY: Final = "ready"
 TABLES: Final = 1000
 """Records of a batch that our session sends on as a table, as one would that are many."""
 
@@ -27,10 +30,17 @@ class Scale(NamedTuple):
 
     onceflow: dict[int, int]
     aiokafka: dict[int, int]
+    ready: dict[int, int]
 
 
-FULL: Final = Scale({1: 1000, 100: 600, 1000: 250}, {1: 150, 100: 120, 1000: 100})
-QUICK: Final = Scale({1: 30, 100: 20, 1000: 10}, {1: 10, 100: 5, 1000: 3})
+FULL: Final = Scale(
+    {1: 1000, 100: 600, 1000: 250},
+    {1: 150, 100: 120, 1000: 100},
+    {1: 1000, 100: 1000, 1000: 500},
+)
+QUICK: Final = Scale(
+    {1: 30, 100: 20, 1000: 10}, {1: 10, 100: 5, 1000: 3}, {1: 30, 100: 30, 1000: 10}
+)
 Turn: TypeAlias = AnyTurn[Scale]
 
 
@@ -38,6 +48,7 @@ def loop(turn: Turn, batch: int, tables: bool = False) -> Values:
     """Transactions of `batch` records each."""
     source, out = f"source-{batch}", "out"
     counts = {"onceflow": turn.scale.onceflow[batch], "aiokafka": turn.scale.aiokafka[batch]}
+    name = "session-tables" if tables else f"session-{batch}"
     create_topic(turn.target, out, PARTITIONS)
     most = (max(counts.values()) + WARM_UP + 1) * batch
     fill(turn, source, max(most, 1000))
@@ -59,8 +70,31 @@ def loop(turn: Turn, batch: int, tables: bool = False) -> Values:
         )
         return Work(run, records)
 
-    costs = there_and_back({client: work(client) for client in counts})
-    return compared("session-tables" if tables else f"session-{batch}", costs, "aiokafka")
+    loads = {client: work(client) for client in counts}
+    if isinstance(turn.target, Ours) and not tables:
+        loads[READY] = ready(turn, source, out, batch)
+    costs = there_and_back(loads)
+    values = compared(name, costs, "aiokafka")
+    if READY in costs:
+        values[f"{name}-ceiling"] = costs["aiokafka"].seconds / costs[READY].seconds
+    return values
+
+
+def ready(turn: Turn, source: str, out: str, batch: int) -> Work:
+    """Not for Apache Kafka, which refuses who does not wait for the end of the one before."""
+    records = turn.scale.ready[batch] * batch
+    run = partial(
+        python_load,
+        turn,
+        module="load_ready",
+        load="loop",
+        topic=source,
+        out=out,
+        partitions=PARTITIONS,
+        records=records,
+        batch=batch,
+    )
+    return Work(run, records)
 
 
 def fill(turn: Any, topic: str, records: int) -> None:

@@ -43,8 +43,15 @@ async def shared(group: Members, theirs: ForeignMember | None) -> None:
     await until(shares, is_even, seconds=60)
 
 
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-@pytest.mark.parametrize("kind", [ConfluentMember, JavaMember])
+@pytest.mark.parametrize(
+    ("kind", "strategy"),
+    [
+        (ConfluentMember, "range"),
+        (ConfluentMember, "cooperative-sticky"),
+        pytest.param(JavaMember, "range", marks=pytest.mark.long),
+        (JavaMember, "cooperative-sticky"),
+    ],
+)
 def test_members_of_different_makes_share(
     bootstrap: str, kind: Any, strategy: str, kafka_jars: object
 ) -> None:

@@ -51,7 +51,7 @@ def check_all(workload: LogWorkload, *, subsets: int = SUBSETS, first: int = 0) 
     return count
 
 
-@pytest.mark.parametrize("seed", [1, 6])
+@pytest.mark.parametrize("seed", [1, pytest.param(6, marks=pytest.mark.long)])
 def test_no_promise_is_broken_by_a_power_cut_at_any_op(seed: int) -> None:
     workload = LogWorkload(seed, steps=60)
     assert {asked.kind for asked in workload.asked} >= {"append", "create", "start"}
@@ -72,7 +72,10 @@ def first_copy(disk: SimDisk) -> int:
     return next(links)
 
 
-@pytest.mark.parametrize(("seed", "durability"), [(10, Durability.FSYNC), (5, Durability.OS)])
+@pytest.mark.parametrize(
+    ("seed", "durability"),
+    [(10, Durability.FSYNC), pytest.param(5, Durability.OS, marks=pytest.mark.long)],
+)
 def test_compaction_loses_no_latest_record_whenever_the_power_goes(
     seed: int, durability: Durability
 ) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pyarrow as pa
+import pytest
 
 from onceflow.client.cluster import Cluster
+from onceflow.client.errors import ClientError
 from onceflow.client.fetcher import Fetcher
 from onceflow.runtime.sim_world import World
 from tests.unit.broker_helpers import RawClient, batch
@@ -19,7 +23,7 @@ async def offsets(reader: Fetcher, most: int = 2) -> list[tuple[int, int]]:
 
 
 def prepare(reader: Fetcher, most: int) -> pa.Table | None:
-    return reader.delivery.prepare(most, 1 << 20)
+    return reader.delivery.prepare(most)
 
 
 def test_what_was_prepared_is_what_is_delivered_and_positions_move_only_then() -> None:
@@ -65,3 +69,32 @@ def test_what_was_prepared_is_forgotten_when_something_else_would_leave() -> Non
             assert await reader.next_table(0.1, max_rows=1) is None
 
     read(script, partitions=2)
+
+
+def test_as_much_is_decoded_as_a_table_takes_and_it_is_full() -> None:
+    async def script(world: World, client: RawClient, cluster: Cluster) -> None:
+        for _ in range(4):
+            await client.produce("orders", batch(b"a", b"b"))
+        async with fetcher(world, cluster, {P0: 0}, max_partition_fetch_bytes=1) as reader:
+            assert await offsets(reader, 1) == [(0, 0)]
+            await asyncio.sleep(1)  # each batch came with an answer of its own
+            queued = reader.queued_bytes
+            assert await offsets(reader, 3) == [(0, 1), (0, 2), (0, 3)]
+            assert 0 < reader.queued_bytes < queued, "what nobody asked for is left as it came"
+            assert await offsets(reader, 9) == [(0, 4), (0, 5), (0, 6), (0, 7)]
+            assert reader.queued_bytes == 0
+
+    read(script)
+
+
+def test_an_error_waits_behind_a_table_that_is_not_full() -> None:
+    async def script(world: World, client: RawClient, cluster: Cluster) -> None:
+        await client.produce("orders", batch(b"a", b"b"))
+        async with fetcher(world, cluster, {P0: 0}) as reader:
+            assert await offsets(reader, 1) == [(0, 0)]
+            reader._core.fail(reader._core.reading(P0), ClientError("not readable"))
+            assert await offsets(reader, 9) == [(0, 1)]
+            with pytest.raises(ClientError, match="not readable"):
+                await offsets(reader, 9)
+
+    read(script)

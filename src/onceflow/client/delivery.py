@@ -8,7 +8,7 @@ if by then other rows would leave, it is forgotten.
 from __future__ import annotations
 
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceflow.client.fetch_core import Chunk, FetchCore
 from onceflow.client.fetch_errors import RecordsUnreadable
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceflow.client.fetched import Record
+
+
+TABLE_BYTES: Final = 16 << 20
+"""About how much, as it was sent, becomes one table."""
 
 
 class _Held(NamedTuple):
@@ -50,24 +54,32 @@ class Delivery:
         self._held: list[_Held] = []
         self._next: _Departure | None = None
 
-    def fill(self, most_bytes: int) -> bool:
-        """Decodes what is queued unless there are rows already; whether there are any. Raises an
-        error that is next in the queue."""
-        while not self._has_rows():
-            chunks = self._core.take(most_bytes)
+    def fill(self, max_rows: int | None) -> bool:
+        """Decodes what is queued until there are rows for a table; whether there are any. Raises an
+        error that is next in the queue, when nothing is left in front of it."""
+        rows = self._row_count()
+        while rows < (max_rows or 1):
+            if rows and self._core.has_error:
+                break
+            # Not much more than is asked for: memory that was just given back is used again.
+            chunks = self._core.take(TABLE_BYTES, max_rows and max_rows - rows)
             if not chunks:
-                return False
+                break
             if self._measured is not None:
                 self._measured.decoded(sum(chunk.size for chunk in chunks))
             ordered = sorted(chunks, key=lambda chunk: chunk.partition)
             for _, group in groupby(ordered, key=lambda chunk: chunk.partition):
                 self._decode(list(group))
-        return True
+            rows = self._row_count()
+        return rows > 0
 
-    def _has_rows(self) -> bool:
+    def _row_count(self) -> int:
+        """Of those that may leave; others are dropped, or kept while their partition is paused."""
         core = self._core
         self._held = [each for each in self._held if core.is_current(each.partition, each.turn)]
-        return any(not core.reading(each.partition).is_paused for each in self._held)
+        return sum(
+            each.rows.num_rows for each in self._held if not core.reading(each.partition).is_paused
+        )
 
     def _decode(self, chunks: list[Chunk]) -> None:
         """Chunks of one partition, one behind the other."""
@@ -107,14 +119,14 @@ class Delivery:
         self._depart(leaving, kept)
         return _table_of(leaving)
 
-    def prepare(self, max_rows: int | None, most_bytes: int) -> pa.Table | None:
+    def prepare(self, max_rows: int | None) -> pa.Table | None:
         """Decodes as `fill`, and makes the table that leaves next, as far as it is known now. None
         when there are no rows, or an error is queued: whoever waits for rows is to be told."""
         self._next = None
-        if not self._has_rows() and self._core.has_error:
+        if not self._row_count() and self._core.has_error:
             return None
         try:
-            if not self.fill(most_bytes):
+            if not self.fill(max_rows):
                 return None
         except RecordsUnreadable:  # they are fetched again, and who waits for them is told
             return None

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from onceflow.client.fetched import Record
 
-TABLE_BYTES: Final = 16 << 20
-"""About how much, as it was sent, becomes one table."""
 RECORDS: Final = 500
 
 
@@ -169,13 +167,13 @@ class Fetcher:
 
         Raises what keeps a partition from being read; called again, it tries again.
         """
-        if not await self._ready(timeout_s):
+        if not await self._ready(timeout_s, max_rows):
             return None
         return self.delivery.table(max_rows)
 
     async def next_records(self, timeout_s: float, *, max_records: int = RECORDS) -> list[Record]:
         """As `next_table`, by record; empty when nothing has come."""
-        if not await self._ready(timeout_s):
+        if not await self._ready(timeout_s, max_records):
             return []
         return self.delivery.records(max_records)
 
@@ -184,7 +182,7 @@ class Fetcher:
         self._is_interrupted = True
         self._arrived.set()
 
-    async def _ready(self, timeout_s: float) -> bool:
+    async def _ready(self, timeout_s: float, max_rows: int | None) -> bool:
         """Whether there are rows to deliver, within the time."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         self._start()
@@ -192,7 +190,7 @@ class Fetcher:
             self._arrived.clear()
             self._raise_crash()
             try:
-                has_rows = self.delivery.fill(TABLE_BYTES)
+                has_rows = self.delivery.fill(max_rows)
             finally:
                 self._wake.set()
             if has_rows or self._is_interrupted:

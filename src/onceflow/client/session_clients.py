@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from onceflow.client.batches import Batch
 from onceflow.client.consumer import Consumer
 from onceflow.client.errors import BrokerError, ClientError
-from onceflow.client.fetcher import TABLE_BYTES
 from onceflow.client.group_member import Membership
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
@@ -39,7 +38,7 @@ class SessionConsumer(Consumer):
     def prepare(self, max_rows: int) -> pa.Table | None:
         """The table that `poll_table` gives next, unless something happens until then; None when
         nothing has come. Its records stay where they are: only a poll hands them out."""
-        return self._work.fetcher.delivery.prepare(max_rows, TABLE_BYTES)
+        return self._work.fetcher.delivery.prepare(max_rows)
 
     def refused(self, error: BrokerError, member: GroupMember) -> None:
         """The broker did not take offsets of that membership in a transaction: what that means is

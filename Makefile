@@ -36,9 +36,9 @@ check: setup-spark
 
 # Tests with programs that others wrote mostly wait for them, so two lots run at a time. Three crowd
 # two cores: little is won, and what looks at the time begins to fail.
-test: check
+test: setup-spark
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target \
-	  test-client test-spark test-broker test-ours
+	  check test-client test-spark test-broker test-ours
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
 test-ours:

@@ -84,8 +84,7 @@ class Sender:
         """Called when batches have come to an outcome: there may be room again."""
 
     def wake(self) -> None:
-        """Something has changed: look again, in the loop's next turn, if anything waits to be sent.
-        What passes with time has its alarm."""
+        """Something has changed, for what waits: look again, in the loop's next turn."""
         if not self._will_look and self._accumulator.partitions_waiting:
             self._will_look = True
             self._loop.call_soon(self._look)
@@ -201,8 +200,7 @@ class Sender:
             raise
 
     async def _identify(self) -> None:
-        found = await new_producer_id(self._cluster)
-        self._accumulator.sequences.adopt(found)
+        self._accumulator.sequences.adopt(await new_producer_id(self._cluster))
 
     async def _join(self, machine: TransactionMachine, partitions: list[TopicPartition]) -> None:
         try:

@@ -7,6 +7,7 @@ import asyncio
 import pyarrow as pa
 import pytest
 
+from onceflow.client import delivery
 from onceflow.client.cluster import Cluster
 from onceflow.client.errors import ClientError
 from onceflow.client.fetcher import Fetcher
@@ -71,7 +72,9 @@ def test_what_was_prepared_is_forgotten_when_something_else_would_leave() -> Non
     read(script, partitions=2)
 
 
-def test_as_much_is_decoded_as_a_table_takes_and_it_is_full() -> None:
+def test_portions_are_decoded_until_a_table_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "PORTION_BYTES", 1)
+
     async def script(world: World, client: RawClient, cluster: Cluster) -> None:
         for _ in range(4):
             await client.produce("orders", batch(b"a", b"b"))

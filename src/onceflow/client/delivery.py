@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 TABLE_BYTES: Final = 16 << 20
 """About how much, as it was sent, becomes one table."""
+PORTION_BYTES: Final = 4 << 20
+"""About how much is decoded at once for tables of so many rows: little enough for memory that was
+just given back to be used again, as touching new memory takes longer than to decode into it."""
 
 
 class _Held(NamedTuple):
@@ -61,8 +64,7 @@ class Delivery:
         while rows < (max_rows or 1):
             if rows and self._core.has_error:
                 break
-            # Not much more than is asked for: memory that was just given back is used again.
-            chunks = self._core.take(TABLE_BYTES, max_rows and max_rows - rows)
+            chunks = self._core.take(TABLE_BYTES if max_rows is None else PORTION_BYTES)
             if not chunks:
                 break
             if self._measured is not None:

@@ -27,7 +27,6 @@ from onceflow.runtime.rand import Rand
 
 _RETRIED: Final = (Action.RETRY, Action.REFRESH)
 NOWHERE: Final = -1
-_ANY_NUMBER: Final = 1 << 62
 
 
 class Stage(Enum):
@@ -69,11 +68,6 @@ class Chunk(NamedTuple):
     next_offset: int
     size: int
     error: ClientError | None = None
-
-    @property
-    def records(self) -> int:
-        """Or some more than there are, if `batches` begin before `first`."""
-        return sum(batch.header.record_count for batch in self.batches)
 
 
 class Reading:
@@ -297,13 +291,13 @@ class FetchCore:
 
     # --- what is delivered ----------------------------------------------------------------------
 
-    def take(self, most_bytes: int, most_records: int | None = None) -> list[Chunk]:
-        """The next chunks that are wanted, about `most_bytes` or `most_records` of them; a position
-        moves with `delivered`. Raises an error when it is the first in the queue."""
+    def take(self, most_bytes: int) -> list[Chunk]:
+        """The next chunks that are wanted, about `most_bytes` of them; a position moves with
+        `delivered`. Raises an error when it is the first in the queue."""
         taken: list[Chunk] = []
         kept: deque[Chunk] = deque()
-        size, left = 0, _ANY_NUMBER if most_records is None else most_records
-        while self._queue and size < most_bytes and left > 0:
+        size = 0
+        while self._queue and size < most_bytes:
             chunk = self._queue.popleft()
             if not self.is_current(chunk.partition, chunk.turn):
                 self.queued_bytes -= chunk.size
@@ -318,7 +312,6 @@ class FetchCore:
             else:
                 self.queued_bytes -= chunk.size
                 size += chunk.size
-                left -= chunk.records
                 taken.append(chunk)
         self._queue.extendleft(reversed(kept))
         return taken

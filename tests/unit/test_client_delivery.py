@@ -9,7 +9,6 @@ import pytest
 
 from onceflow.client import delivery
 from onceflow.client.cluster import Cluster
-from onceflow.client.errors import ClientError
 from onceflow.client.fetcher import Fetcher
 from onceflow.runtime.sim_world import World
 from tests.unit.broker_helpers import RawClient, batch
@@ -72,7 +71,7 @@ def test_what_was_prepared_is_forgotten_when_something_else_would_leave() -> Non
     read(script, partitions=2)
 
 
-def test_portions_are_decoded_until_a_table_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_some_rows_a_portion_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "PORTION_BYTES", 1)
 
     async def script(world: World, client: RawClient, cluster: Cluster) -> None:
@@ -81,23 +80,12 @@ def test_portions_are_decoded_until_a_table_is_full(monkeypatch: pytest.MonkeyPa
         async with fetcher(world, cluster, {P0: 0}, max_partition_fetch_bytes=1) as reader:
             assert await offsets(reader, 1) == [(0, 0)]
             await asyncio.sleep(1)  # each batch came with an answer of its own
-            queued = reader.queued_bytes
-            assert await offsets(reader, 3) == [(0, 1), (0, 2), (0, 3)]
-            assert 0 < reader.queued_bytes < queued, "what nobody asked for is left as it came"
-            assert await offsets(reader, 9) == [(0, 4), (0, 5), (0, 6), (0, 7)]
-            assert reader.queued_bytes == 0
-
-    read(script)
-
-
-def test_an_error_waits_behind_a_table_that_is_not_full() -> None:
-    async def script(world: World, client: RawClient, cluster: Cluster) -> None:
-        await client.produce("orders", batch(b"a", b"b"))
-        async with fetcher(world, cluster, {P0: 0}) as reader:
-            assert await offsets(reader, 1) == [(0, 0)]
-            reader._core.fail(reader._core.reading(P0), ClientError("not readable"))
             assert await offsets(reader, 9) == [(0, 1)]
-            with pytest.raises(ClientError, match="not readable"):
-                await offsets(reader, 9)
+            queued = reader.queued_bytes
+            assert await offsets(reader, 9) == [(0, 2), (0, 3)]
+            assert 0 < reader.queued_bytes < queued, "the rest is left as it came"
+            rest = await reader.next_table(1)
+            assert rest is not None
+            assert rest.column("offset").to_pylist() == [4, 5, 6, 7]
 
     read(script)

@@ -58,30 +58,23 @@ class Delivery:
         self._next: _Departure | None = None
 
     def fill(self, max_rows: int | None) -> bool:
-        """Decodes what is queued until there are rows for a table; whether there are any. Raises an
-        error that is next in the queue, when nothing is left in front of it."""
-        rows = self._row_count()
-        while rows < (max_rows or 1):
-            if rows and self._core.has_error:
-                break
+        """Decodes what is queued unless there are rows already, for tables of `max_rows` at most;
+        whether there are any. Raises an error that is next in the queue."""
+        while not self._has_rows():
             chunks = self._core.take(TABLE_BYTES if max_rows is None else PORTION_BYTES)
             if not chunks:
-                break
+                return False
             if self._measured is not None:
                 self._measured.decoded(sum(chunk.size for chunk in chunks))
             ordered = sorted(chunks, key=lambda chunk: chunk.partition)
             for _, group in groupby(ordered, key=lambda chunk: chunk.partition):
                 self._decode(list(group))
-            rows = self._row_count()
-        return rows > 0
+        return True
 
-    def _row_count(self) -> int:
-        """Of those that may leave; others are dropped, or kept while their partition is paused."""
+    def _has_rows(self) -> bool:
         core = self._core
         self._held = [each for each in self._held if core.is_current(each.partition, each.turn)]
-        return sum(
-            each.rows.num_rows for each in self._held if not core.reading(each.partition).is_paused
-        )
+        return any(not core.reading(each.partition).is_paused for each in self._held)
 
     def _decode(self, chunks: list[Chunk]) -> None:
         """Chunks of one partition, one behind the other."""
@@ -125,7 +118,7 @@ class Delivery:
         """Decodes as `fill`, and makes the table that leaves next, as far as it is known now. None
         when there are no rows, or an error is queued: whoever waits for rows is to be told."""
         self._next = None
-        if not self._row_count() and self._core.has_error:
+        if not self._has_rows() and self._core.has_error:
             return None
         try:
             if not self.fill(max_rows):

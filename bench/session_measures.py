@@ -2,7 +2,7 @@
 
 Each turn goes there and back, as in `client_measures`. The input is there before the clock runs;
 what is measured is transactions of so many records, one after the other. On our own broker there
-are ready-made requests beside them: what is left when the client takes no time.
+is a client beside them that does next to nothing: how much of the time is the broker's.
 """
 
 from __future__ import annotations

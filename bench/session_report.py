@@ -7,7 +7,7 @@ from typing import Final
 from bench.report import Catalogue, Goal, Metric, compare
 from bench.session_measures import BATCHES, READY, RECORD_BYTES, TABLES
 
-NAMES: Final = {"onceflow": "Onceflow", "aiokafka": "aiokafka", READY: "ready-made requests"}
+NAMES: Final = {"onceflow": "Onceflow", "aiokafka": "aiokafka", READY: "next to nothing"}
 
 
 TITLES: Final = {
@@ -26,7 +26,7 @@ def metrics_of(name: str, title: str) -> dict[str, Metric]:
         found[f"{name}-{client}-us"] = Metric(f"{told}, CPU of a record", "us", False, 2)
     found[name] = Metric(f"transactions of {title} : aiokafka", "x", decimals=2)
     found[f"{name}-cpu"] = Metric(f"of {title} : aiokafka, by CPU", "x", decimals=2)
-    ceiling = f"of {title} : aiokafka, if the client took no time"
+    ceiling = f"of {title} : aiokafka, by a client that does next to nothing"
     found[f"{name}-ceiling"] = Metric(ceiling, "x", decimals=2)
     return found
 

@@ -266,7 +266,7 @@ class Batch:
         )
 
     def _encode(self, transactional: bool, codec: Codec, level: int | None) -> NewBatch:
-        """In plain Python, a fifth of a microsecond for each record: the kernels would take less,
+        """In plain Python, a tenth of a microsecond for each record: the kernels would take less,
         and the time to load them when the first batch is waited for."""
         section = write_section(self.values, self.times, self.keys, self.headers)
         if codec is not Codec.NONE:

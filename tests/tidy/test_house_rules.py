@@ -17,8 +17,7 @@ PYTHON = sorted(
     for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 50
+MAX_FUNCTION_LINES = 60
 
 # The core has no clock, no socket, no file, no thread and no randomness: they are passed in.
 CORE = ("records", "log", "producers", "txn", "group", "wire")
@@ -54,10 +53,8 @@ def imported(tree: ast.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=name)
-def test_files_and_functions_can_be_held_in_mind(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= MAX_FILE_LINES
-    for node in ast.walk(ast.parse(text)):
+def test_functions_can_be_held_in_mind(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MAX_FUNCTION_LINES, f"{node.name} has {length} lines"

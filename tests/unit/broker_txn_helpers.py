@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
+from onceflow.broker.internal_topics import TRANSACTIONS_TOPIC
 from onceflow.broker.partition import Partition
-from onceflow.broker.topics import TRANSACTIONS_TOPIC
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.control import Marker, parse_marker
 from onceflow.records.plain import PlainRecord, read_placed, write_records

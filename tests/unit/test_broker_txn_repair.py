@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.topics import TRANSACTIONS_TOPIC
+from onceflow.broker.internal_topics import TRANSACTIONS_TOPIC
 from onceflow.records.batch import iter_stored
 from onceflow.runtime.disk import Access
 from onceflow.runtime.sim_disk import SimDisk

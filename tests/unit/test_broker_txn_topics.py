@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.metadata_log import log_records
-from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
 from onceflow.txn.records import decode_key

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from onceflow.broker.group_service import GroupService
+from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.offsets_topic import OffsetsTopic
 from onceflow.broker.promise import Answer, Promise
-from onceflow.broker.topics import OFFSETS_TOPIC, Topics
+from onceflow.broker.topics import Topics
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,

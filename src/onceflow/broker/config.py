@@ -79,6 +79,7 @@ class BrokerConfig:
     journal_gathered_bytes: int = 64 << 20
     reserve_bytes: int = 16 << 20
     os_checkpoint_bytes: int = 1 << 30
+    adopt_unknown_logs: bool = False
     log_level: str = "info"
     log_format: str = "text"
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

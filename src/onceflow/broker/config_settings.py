@@ -249,6 +249,12 @@ _ROWS: Final = (
         "With durability os: bytes appended between two checkpoints.",
     ),
     _setting(
+        "adopt.unknown.logs",
+        _BOOLEAN,
+        "Whether a start makes topics again, with default configs, of logs whose topic records "
+        "were lost; otherwise it refuses.",
+    ),
+    _setting(
         "log.level", _choice("debug", "info", "warning", "error"), "What is worth a log line."
     ),
     _setting(

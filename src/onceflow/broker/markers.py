@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.partition import Partition
 from onceflow.broker.refusal import refusal_of
-from onceflow.broker.topics import OFFSETS_TOPIC, Topics
+from onceflow.broker.topics import Topics
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.log.urgency import Purpose

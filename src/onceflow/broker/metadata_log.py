@@ -74,6 +74,8 @@ class MetadataImage:
 
     cluster_id: str | None = None
     topics: dict[UUID, TopicRecord] = field(default_factory=dict)
+    deleted: set[UUID] = field(default_factory=set)
+    """Topics of which a record says that they are gone, until compaction drops it."""
     producer_ids: IdBlocks = field(default_factory=IdBlocks)
 
     def apply(self, record: PlainRecord) -> None:
@@ -95,6 +97,7 @@ class MetadataImage:
     def _apply_topic(self, topic_id: UUID, value: dict[str, object] | None) -> None:
         if value is None:
             self.topics.pop(topic_id, None)
+            self.deleted.add(topic_id)
             return
         epochs = value["epochs"]
         configs = value["configs"]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from itertools import chain
+from typing import Final, Protocol
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.group_service import GroupService
+from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.offsets_topic import OffsetsTopic
 from onceflow.broker.producer_ids import ProducerIds
-from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
+from onceflow.broker.topics import Topics
 from onceflow.broker.transactions_topic import TransactionsTopic
 from onceflow.broker.txn_book import Outside, TransactionBook
 from onceflow.broker.txn_repair import repair
@@ -23,6 +25,8 @@ from onceflow.log.store import LogStore
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.txn.state import TopicPartition
+
+_ABSURD_PRODUCER_ID: Final = 2**62
 
 
 class Timer(Protocol):
@@ -52,7 +56,13 @@ class Node:
         self.address = config.advertise or config.listen
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
-        self.topics = Topics(store, clock, rand, config.topic_defaults)
+        self.topics = Topics(
+            store,
+            clock,
+            rand,
+            config.topic_defaults,
+            adopt_unknown_logs=config.adopt_unknown_logs,
+        )
         if store.report.may_have_lost:
             self.topics.begin_epochs()
         made = self.topics.by_name.get(OFFSETS_TOPIC)
@@ -89,6 +99,7 @@ class Node:
         )
         book = TransactionBook(outside)
         book.load()
+        self.topics.note_producer_ids_in_use(self._highest_producer_id(book))
         if self.store.report.may_have_lost:
             repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)
         return TransactionService(
@@ -99,6 +110,19 @@ class Node:
             lambda place: self._topic_exists(*place),
             self._offsets_partition,
         )
+
+    def _highest_producer_id(self, book: TransactionBook) -> int:
+        """Of all that are in the logs; -1 if none is. One that is absurdly high was not ours: a
+        client may write under an id that nobody gave it."""
+        of_transactions = (each.producer_id for each in book.all())
+        of_partitions = (
+            producer_id
+            for topic in self.topics.by_name.values()
+            for partition in topic.partitions
+            for producer_id, _ in partition.producers.producers()
+        )
+        seen = chain(of_transactions, of_partitions)
+        return max((each for each in seen if each < _ABSURD_PRODUCER_ID), default=-1)
 
     def _topic_exists(self, topic: str, partition: int) -> bool:
         return self.topics.partition(topic, partition) is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.metadata_log import log_batches
 from onceflow.broker.own_topic import OwnTopic
-from onceflow.broker.topics import OFFSETS_TOPIC, Topics
+from onceflow.broker.topics import Topics
 from onceflow.group.events import Producer
 from onceflow.log.journal import Ticket
 from onceflow.records.batch import StoredBatch
@@ -18,8 +19,7 @@ class OffsetsTopic(OwnTopic):
     """The log of all groups, as the group service sees it."""
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
-        config = {"compression.type": "producer"}
-        super().__init__(topics, clock, OFFSETS_TOPIC, partitions, config)
+        super().__init__(topics, clock, OFFSETS_TOPIC, partitions)
 
     def append(
         self,

@@ -4,7 +4,7 @@ read again. A start reads all of them, and refuses the data directory at a recor
 
 from __future__ import annotations
 
-from onceflow.broker.topics import OFFSETS_TOPIC
+from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.group import records as group_records
 from onceflow.group.records import GroupKey, OffsetKey
 from onceflow.records.batch import NewBatch, StoredBatch

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from onceflow.broker.internal_topics import POLICIES
 from onceflow.broker.partition import Partition
 from onceflow.broker.topics import Topic, Topics
 from onceflow.log.journal import Ticket
 from onceflow.runtime.clock import Clock
 
-COMPACTED = {
-    "cleanup.policy": "compact",
-    # A start reads all of it, and only what is sealed is compacted: less than Kafka's 100 MiB.
-    "segment.bytes": "16777216",
-}
-
 
 class OwnTopic:
     """One such topic; what its records mean is for those who derive from it."""
 
-    def __init__(
-        self, topics: Topics, clock: Clock, name: str, partitions: int, config: Mapping[str, str]
-    ) -> None:
+    def __init__(self, topics: Topics, clock: Clock, name: str, partitions: int) -> None:
         self._topics = topics
         self._clock = clock
         self._name = name
         self._partitions = partitions
-        self._config = config
         self._creation: Ticket | None = None
 
     def make(self) -> list[Ticket]:
@@ -38,7 +30,7 @@ class OwnTopic:
         topic = self._topics.by_name.get(self._name)
         if topic is None:
             topic, self._creation = self._topics.create(
-                self._name, self._partitions, {**COMPACTED, **self._config}
+                self._name, self._partitions, dict(POLICIES[self._name])
             )
         return topic
 

@@ -8,6 +8,7 @@ moment, and whoever waits for new records is told as soon as they are durable, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from onceflow.broker.producer_files import ProducerFiles, load_producers
@@ -33,6 +34,16 @@ class EpochEnd(NamedTuple):
 
     epoch: int
     offset: int
+
+
+def next_epochs(
+    epochs: tuple[EpochStart, ...], start_offset: int, end_offset: int
+) -> tuple[EpochStart, ...]:
+    """The epochs of a partition that begins a new one at its end. An epoch of which no record is
+    left tells readers nothing and goes, so that a partition has as many as differ in its log."""
+    kept = [each for each in epochs if each.offset < end_offset]
+    ended = [each for each, following in pairwise(kept) if following.offset <= start_offset]
+    return (*kept[len(ended) :], EpochStart(epochs[-1].epoch + 1, end_offset))
 
 
 class Partition:

@@ -84,7 +84,14 @@ class Server:
         try:
             call_later = asyncio.get_running_loop().call_later
             self._node = Node(self._config, self._store, doors.clock, doors.rand, call_later)
-            self._report_recovery(doors.clock.monotonic() - started)
+        except BaseException:
+            # What recovery found must still be so at the next start: it may be the one that repairs
+            # what an unclean stop left.
+            self._store.abandon()
+            self._store = None
+            raise
+        self._report_recovery(doors.clock.monotonic() - started)
+        try:
             self._listener = await self._listen()
         except BaseException:
             self._store.close()

@@ -57,6 +57,17 @@ class ConfigEntry(NamedTuple):
         return self.source is ConfigSource.DEFAULT
 
 
+class ConflictingSettings(InvalidSetting):
+    """Each setting is allowed by itself, but not with the others."""
+
+    def __init__(self, message: str, *names: str) -> None:
+        super().__init__(message)
+        self.broker_names: Final = frozenset(
+            each.name for name in names for each in SETTINGS[name].broker_names
+        )
+        """The broker's defaults that may be part of the conflict."""
+
+
 class Operation(IntEnum):
     """The numbers of IncrementalAlterConfigs."""
 
@@ -158,6 +169,60 @@ class TopicConfig:
             documentation=setting.documentation,
             synonyms=tuple(_synonyms(setting, self.overrides, self.defaults)),
         )
+
+
+_KEEPS_EVERYTHING: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+
+
+class UsableConfig(NamedTuple):
+    """A config to work by, and what was wrong with the one that was asked for."""
+
+    config: TopicConfig
+    problem: str | None = None
+
+
+def usable_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> UsableConfig:
+    """The config of a topic that exists: whatever is wrong with it must not keep the broker from
+    starting, nor cost a record. Where the topic's own config was good and a default of the broker
+    conflicts with it, that default is left out; where it is not good by itself, nothing of the
+    topic is deleted or compacted until somebody alters it."""
+    try:
+        return UsableConfig(TopicConfig.parse(overrides, defaults))
+    except ConflictingSettings as conflict:
+        problem = str(conflict)
+        fitting = {
+            name: value for name, value in defaults.items() if name not in conflict.broker_names
+        }
+        try:
+            config = TopicConfig.parse(overrides, fitting)
+        except InvalidSetting:
+            pass
+        else:
+            return UsableConfig(
+                config,
+                f"{problem}; the broker's defaults for these are not used for this topic. Alter "
+                "the topic's config or the broker's defaults",
+            )
+    except InvalidSetting as error:
+        problem = str(error)
+    good = {name: value for name, value in overrides.items() if _is_good(name, value)}
+    return UsableConfig(
+        TopicConfig.parse(good | _KEEPS_EVERYTHING, {}),
+        f"{problem}; until that is altered, nothing of this topic is deleted or compacted",
+    )
+
+
+def _is_good(name: str, value: str) -> bool:
+    """Whether an override is good by itself and conflicts with no default."""
+    try:
+        TopicConfig.parse({name: value}, {})
+    except InvalidSetting:
+        return False
+    return True
 
 
 def config_of_new_topic(
@@ -268,14 +333,17 @@ def _check_together(values: Mapping[str, Value]) -> None:
     """What no config may be because of another, or because of what this broker is."""
     lowest, highest = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if isinstance(lowest, int) and isinstance(highest, int) and lowest > highest:
-        raise InvalidSetting(
+        raise ConflictingSettings(
             f"conflict topic config setting min.compaction.lag.ms ({lowest}) > "
-            f"max.compaction.lag.ms ({highest})"
+            f"max.compaction.lag.ms ({highest})",
+            "min.compaction.lag.ms",
+            "max.compaction.lag.ms",
         )
     if values["remote.storage.enable"]:
-        raise InvalidSetting(
+        raise ConflictingSettings(
             "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
+            "Topic cannot be configured with remote log storage.",
+            "remote.storage.enable",
         )
 
 

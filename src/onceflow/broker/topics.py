@@ -2,17 +2,19 @@
 
 The metadata log is the truth. A topic is created by making its logs and then saying so there; it is
 deleted by saying so and then removing its logs. Whatever a crash leaves between the two is a log
-that nobody knows, and goes at the next start. So a change is either whole or was never answered.
+that no record names, and goes at the next start if that explains it (`unknown_logs.py`). So a
+change is either whole or was never answered.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
+from onceflow.broker.internal_topics import METADATA_POLICY, POLICIES
 from onceflow.broker.metadata_log import (
     FIRST_EPOCH,
     METADATA_LOG,
@@ -24,8 +26,9 @@ from onceflow.broker.metadata_log import (
     producer_ids_record,
     topic_gone,
 )
-from onceflow.broker.partition import EpochStart, Partition
-from onceflow.broker.topic_config import TopicConfig
+from onceflow.broker.partition import Partition, next_epochs
+from onceflow.broker.topic_config import TopicConfig, usable_config
+from onceflow.broker.unknown_logs import adopted, refusal, sort_unknown, topic_names
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
@@ -37,10 +40,6 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.types import LogId, topic_id_text
 from onceflow.wire.produce import TopicRef
-
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Topic:
         self.record = record
         self.config = config
         self.partitions = partitions
-        self.is_internal = record.name in INTERNAL_TOPICS
+        self.is_internal = record.name in POLICIES
 
     @property
     def name(self) -> str:
@@ -69,7 +68,13 @@ class Topics:
     """Belongs to the broker's loop."""
 
     def __init__(
-        self, store: LogStore, clock: Clock, rand: Rand, defaults: Mapping[str, str]
+        self,
+        store: LogStore,
+        clock: Clock,
+        rand: Rand,
+        defaults: Mapping[str, str],
+        *,
+        adopt_unknown_logs: bool = False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -82,7 +87,9 @@ class Topics:
         if is_new:
             store.create(METADATA_TOPIC, [METADATA_LOG])
         self._log = store.logs[METADATA_LOG]
-        image = self._load(adopt=is_new)
+        self._log.config = METADATA_POLICY
+        # A directory from before there was a metadata log has no topic record at all.
+        image = self._load(adopt=is_new or adopt_unknown_logs)
         self._producer_ids = image.producer_ids
         self.cluster_id = image.cluster_id or self._new_cluster()
 
@@ -92,40 +99,49 @@ class Topics:
         image = MetadataImage()
         for each in log_records(self._log):
             image.apply(each)
-        if adopt:
-            self._adopt(image)
-        known = {METADATA_LOG}
+        self._settle_unknown_logs(image, adopt=adopt)
         for record in image.topics.values():
-            logs = [LogId(record.topic_id, index) for index in range(record.partitions)]
-            known.update(logs)
-            self._make_missing(record, logs)
+            self._make_missing(record)
             self._put(record)
-        unknown = [log for log_id, log in self._store.logs.items() if log_id not in known]
-        if unknown:
-            _log.warning(
-                "removing %d logs of topics whose creation or deletion was cut off", len(unknown)
-            )
-            self._store.delete(unknown)
         return image
 
-    def _adopt(self, image: MetadataImage) -> None:
-        """A data directory from before there was a metadata log: its topics are those it has."""
-        found: dict[UUID, list[PartitionLog]] = {}
-        for log_id, log in self._store.logs.items():
-            if log_id != METADATA_LOG:
-                found.setdefault(log_id.topic_id, []).append(log)
-        for topic_id, logs in found.items():
-            record = TopicRecord(
-                topic_id=topic_id,
-                name=logs[0].topic,
-                partitions=max(log.log_id.partition for log in logs) + 1,
-                configs={},
+    def _settle_unknown_logs(self, image: MetadataImage, *, adopt: bool) -> None:
+        """Removes the logs that a cut-off change explains; refuses or adopts any other."""
+        unknown = sort_unknown(
+            self._store.logs.values(), image, beginning_is_lost=self._log.start_offset > 0
+        )
+        if unknown.unexplained:
+            if not adopt:
+                raise refusal(unknown.unexplained)
+            self._adopt(unknown.unexplained, image)
+        if unknown.never_used:
+            _log.warning(
+                "removing %d empty logs: the creation of %s was cut off",
+                len(unknown.never_used),
+                topic_names(unknown.never_used),
+            )
+        if unknown.deleted:
+            _log.warning(
+                "removing %d logs: the deletion of %s was cut off",
+                len(unknown.deleted),
+                topic_names(unknown.deleted),
+            )
+        if gone := unknown.never_used + unknown.deleted:
+            self._store.delete(gone)
+
+    def _adopt(self, logs: list[PartitionLog], image: MetadataImage) -> None:
+        for record in adopted(logs, image.topics.values()):
+            _log.warning(
+                "adopted the logs of topic %s (%d partitions), which had no topic record",
+                record.name,
+                record.partitions,
             )
             self._write(record.to_record())
             image.apply(record.to_record())
 
-    def _make_missing(self, record: TopicRecord, logs: Iterable[LogId]) -> None:
-        missing = [log_id for log_id in logs if log_id not in self._store.logs]
+    def _make_missing(self, record: TopicRecord) -> None:
+        log_ids = (LogId(record.topic_id, index) for index in range(record.partitions))
+        missing = [log_id for log_id in log_ids if log_id not in self._store.logs]
         if missing:
             _log.warning("%s lacks %d of its logs; made empty ones", record.name, len(missing))
             self._store.create(record.name, missing)
@@ -140,12 +156,21 @@ class Topics:
         return self._store.append(self._log, batch, purpose=Purpose.METADATA)
 
     def _put(self, record: TopicRecord) -> Topic:
-        config = TopicConfig.parse(record.configs, self._defaults)
+        config = self._config_of(record)
         partitions = [self._partition(record, index) for index in range(record.partitions)]
         topic = Topic(record, config, partitions)
         self._configure(topic)
         self.by_name[record.name] = self.by_id[record.topic_id] = topic
         return topic
+
+    def _config_of(self, record: TopicRecord) -> TopicConfig:
+        policy = POLICIES.get(record.name)
+        if policy is not None:  # whatever the record says: a client may have written it once
+            return TopicConfig.parse(policy, {})
+        config, problem = usable_config(record.configs, self._defaults)
+        if problem is not None:
+            _log.error("the config of topic %s cannot be used as it is: %s", record.name, problem)
+        return config
 
     def _partition(self, record: TopicRecord, index: int) -> Partition:
         log = self._store.logs[LogId(record.topic_id, index)]
@@ -231,15 +256,28 @@ class Topics:
         self._producer_ids.apply(block)
         return block, ticket
 
+    def note_producer_ids_in_use(self, highest: int) -> None:
+        """Ids up to `highest` are in the logs: they are not handed out again, also if the record
+        of their claim was lost, as a power cut may lose it with `durability=os`."""
+        if highest >= self._producer_ids.next_unclaimed:
+            _log.warning(
+                "producer ids up to %d are in use, though claims are known only up to %d",
+                highest,
+                self._producer_ids.next_unclaimed - 1,
+            )
+            self._producer_ids.skip_to(highest + 1)
+
     def begin_epochs(self) -> None:
         """Says that the end of any partition may have been lost: what readers remember of it may
         not be so any more. By the epoch they find out (OffsetForLeaderEpoch)."""
         changed = []
         for topic in self.by_name.values():
-            epochs = dict(topic.record.epochs)
-            for partition in topic.partitions:
-                start = EpochStart(partition.leader_epoch + 1, partition.log.end_offset)
-                epochs[partition.index] = (*partition.epochs, start)
+            epochs = {
+                partition.index: next_epochs(
+                    partition.epochs, partition.log.start_offset, partition.log.end_offset
+                )
+                for partition in topic.partitions
+            }
             changed.append((topic, replace(topic.record, epochs=epochs)))
         if changed:
             self._write(*(record.to_record() for _, record in changed))

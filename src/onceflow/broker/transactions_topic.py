@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onceflow.broker.internal_topics import TRANSACTIONS_TOPIC
 from onceflow.broker.metadata_log import log_records
 from onceflow.broker.own_topic import OwnTopic
 from onceflow.broker.partition import Partition
-from onceflow.broker.topics import TRANSACTIONS_TOPIC, Topics
+from onceflow.broker.topics import Topics
 from onceflow.log.journal import Ticket
 from onceflow.log.urgency import Purpose
 from onceflow.records.plain import PlainRecord, write_records
@@ -21,8 +22,7 @@ class TransactionsTopic(OwnTopic):
     """The log of all transactional ids, as the coordinator sees it."""
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
-        config = {"compression.type": "uncompressed", "min.insync.replicas": "1"}
-        super().__init__(topics, clock, TRANSACTIONS_TOPIC, partitions, config)
+        super().__init__(topics, clock, TRANSACTIONS_TOPIC, partitions)
 
     def partition_of(self, transactional_id: str) -> Partition:
         """The partition that keeps an id."""

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.durable import or_hang_up
+from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.promise import Answer
-from onceflow.broker.topics import OFFSETS_TOPIC
 from onceflow.broker.txn_book import TransactionBook
 from onceflow.errors import OnceflowError
 from onceflow.group.offsets_log import failure_code

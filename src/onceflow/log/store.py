@@ -361,6 +361,17 @@ class LogStore:
                 self._journal.fail(error)
             self._on_failure(error)
 
+    def abandon(self) -> None:
+        """Lets go of the directory without a clean stop: for a start that failed above the store.
+        The next start has to find it as this one did, so that it, too, knows what may be lost."""
+        if self._is_closed:
+            return
+        self._compactor.stop()
+        self._is_stopping = True
+        self._is_closed = True
+        self._jobs.wait_for_all()
+        self._lock.close()
+
     def close(self) -> None:
         """An orderly stop: the next start has nothing to recover. After a failure it only waits
         for what is under way, so that nothing of this store touches the disk any more."""

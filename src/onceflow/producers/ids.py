@@ -74,6 +74,10 @@ class IdBlocks:
             )
         self._next_unclaimed = block.end
 
+    def skip_to(self, producer_id: int) -> None:
+        """The ids below are in use, though the log of claims does not say so."""
+        self._next_unclaimed = max(self._next_unclaimed, producer_id)
+
 
 class OpenBlock:
     """Hands out the ids of a block whose claim is durable."""

@@ -32,9 +32,9 @@ from tests.unit.broker_txn_helpers import committed_offset, killed, ready
 CHECK_MS = 1_000
 SOON_S = 3 * CHECK_MS / 1000
 """Retention has looked more than once."""
-IMPATIENT = {"log_retention_check_interval_ms": CHECK_MS}
+IMPATIENT: dict[str, Any] = {"log_retention_check_interval_ms": CHECK_MS}
 KEEPS_NOTHING = {"log.retention.ms": "3000", "log.segment.bytes": "1048576"}
-FOR_EVER = {"retention_ms": "-1"}
+FOR_EVER: dict[str, Any] = {"retention_ms": "-1"}
 
 
 async def names(client: RawClient) -> set[str]:
@@ -167,8 +167,12 @@ def test_a_start_that_cannot_explain_logs_refuses_and_removes_nothing() -> None:
             answer = await client.fetch("orders", partitions=[1])
             assert [value for _, value in values_in(answer["records"])] == [b"a"]
             assert await committed_offset(client, "readers", "orders") == ("NONE", 7)
-        async with simulated_broker(world) as running:  # and from now on they are known
+        async with simulated_broker(world, host="fifth") as running:  # from now on they are known
             assert "orders" in await names(await running.client())
+            node = running.server.node
+            node.store.create("half-made", [LogId(node.topics.new_id(), 0)])
+        async with simulated_broker(world, host="sixth") as running:  # and so is what is not
+            assert "half-made" not in {log.topic for log in running.server.node.store.logs.values()}
 
     simulate(7, main)
 
@@ -233,7 +237,7 @@ def test_a_refused_start_leaves_to_the_next_one_what_it_has_to_repair(durability
         with pytest.raises(LogCorrupt):
             async with simulated_broker(world, host="b", disk=left, durability=durability):
                 pass
-        settings = {"durability": durability, "adopt_unknown_logs": True}
+        settings: dict[str, Any] = {"durability": durability, "adopt_unknown_logs": True}
         async with simulated_broker(world, host="c", disk=left, **settings) as running:
             report = running.server.node.store.report
             assert report.may_have_lost == (durability == "os")

@@ -58,9 +58,10 @@ def topic_gone(topic_id: UUID) -> PlainRecord:
     return PlainRecord(_topic_key(topic_id), None)
 
 
-def cluster_record(cluster_id: str) -> PlainRecord:
-    """Says which cluster this is."""
-    return PlainRecord(_CLUSTER, json.dumps({"id": cluster_id}).encode())
+def cluster_record(cluster_id: str, known_from: int) -> PlainRecord:
+    """Says which cluster this is, and that from offset `known_from` on its log is whole."""
+    value = {"id": cluster_id, "known_from": known_from}
+    return PlainRecord(_CLUSTER, json.dumps(value).encode())
 
 
 def producer_ids_record(block: Block) -> PlainRecord:
@@ -73,6 +74,8 @@ class MetadataImage:
     """What the records so far say."""
 
     cluster_id: str | None = None
+    known_from: int = 0
+    """A log that starts behind this has lost records that nobody has made up for."""
     topics: dict[UUID, TopicRecord] = field(default_factory=dict)
     deleted: set[UUID] = field(default_factory=set)
     """Topics of which a record says that they are gone, until compaction drops it."""
@@ -84,6 +87,7 @@ class MetadataImage:
         value = None if record.value is None else json.loads(record.value)
         if key == _CLUSTER and value is not None:
             self.cluster_id = value["id"]
+            self.known_from = value.get("known_from", 0)
         elif key == _PRODUCER_IDS and value is not None:
             self.producer_ids.apply(Block(**value))
         elif key.startswith(_TOPIC):

@@ -91,7 +91,9 @@ class Topics:
         # A directory from before there was a metadata log has no topic record at all.
         image = self._load(adopt=is_new or adopt_unknown_logs)
         self._producer_ids = image.producer_ids
-        self.cluster_id = image.cluster_id or self._new_cluster()
+        self.cluster_id = image.cluster_id or topic_id_text(rand.uuid4())
+        if image.cluster_id is None or self._has_lost_its_beginning(image):
+            self._write(cluster_record(self.cluster_id, self._log.start_offset))
 
     # --- start --------------------------------------------------------------------------------
 
@@ -108,7 +110,9 @@ class Topics:
     def _settle_unknown_logs(self, image: MetadataImage, *, adopt: bool) -> None:
         """Removes the logs that a cut-off change explains; refuses or adopts any other."""
         unknown = sort_unknown(
-            self._store.logs.values(), image, beginning_is_lost=self._log.start_offset > 0
+            self._store.logs.values(),
+            image,
+            beginning_is_lost=self._has_lost_its_beginning(image),
         )
         if unknown.unexplained:
             if not adopt:
@@ -129,6 +133,9 @@ class Topics:
         if gone := unknown.never_used + unknown.deleted:
             self._store.delete(gone)
 
+    def _has_lost_its_beginning(self, image: MetadataImage) -> bool:
+        return self._log.start_offset > image.known_from
+
     def _adopt(self, logs: list[PartitionLog], image: MetadataImage) -> None:
         for record in adopted(logs, image.topics.values()):
             _log.warning(
@@ -145,11 +152,6 @@ class Topics:
         if missing:
             _log.warning("%s lacks %d of its logs; made empty ones", record.name, len(missing))
             self._store.create(record.name, missing)
-
-    def _new_cluster(self) -> str:
-        cluster_id = topic_id_text(self._rand.uuid4())
-        self._write(cluster_record(cluster_id))
-        return cluster_id
 
     def _write(self, *records: PlainRecord) -> Ticket:
         batch = write_records(records, self._clock.wall_ms()).assign(self._log.end_offset, 0)

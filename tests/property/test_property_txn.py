@@ -105,7 +105,9 @@ class Coordinator(RuleBasedStateMachine):
             assert client.identity in (before.client, before.previous)
             is_new = client.identity == before.client
             client.identity = self.give(decision, is_new)
-        if not isinstance(decision, Refused) and not keep:
+        # Who asks to keep what is open is told whether anything is: the end of it may have been one
+        # whose answer was lost.
+        if not isinstance(decision, Refused) and decision.result.ongoing_producer_id < 0:
             client.transaction = None
 
     @rule(at=CLIENTS, count=st.integers(1, 4))

@@ -249,7 +249,7 @@ def _check_alive(
             raise PromiseBroken("a compaction after recovery does not end")
     ends = {log_id: (log.start_offset, log.end_offset) for log_id, log in store.logs.items()}
     store.close()
-    _check_tidy(store, disk)
+    check_tidy(store, disk)
     again = LogStore.open(disk, Inline(), incarnations, workload.config)
     if not again.report.clean:
         raise PromiseBroken("a clean stop is not recognised")
@@ -257,10 +257,10 @@ def _check_alive(
         raise PromiseBroken("logs differ after a clean stop")
     for log in again.logs.values():
         read_all(log)
-    _check_tidy(again, disk)
+    check_tidy(again, disk)
 
 
-def _check_tidy(store: LogStore, disk: SimDisk) -> None:
+def check_tidy(store: LogStore, disk: SimDisk) -> None:
     """On the disk is what belongs to the logs, and nothing else."""
     directories = {entry.name for entry in disk.entries(".") if entry.is_dir} - {"journal"}
     strays = {name for name in directories if name.endswith(".stray")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +11,7 @@ from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
-from onceflow.runtime.background import Inline
+from onceflow.runtime.background import Done, Inline, Job, Lane
 from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_disk import SimDisk
 from onceflow.types import LogId
@@ -32,6 +33,31 @@ def new_batch(records: int = 1, *, size: int = 100, timestamp: int = NOW_MS) -> 
         base_sequence=-1,
         record_count=records,
     )
+
+
+class Held(Inline):
+    """Runs at once what is not held back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: set[Lane] = set()
+        self._kept: deque[tuple[Lane, Job, Done]] = deque()
+
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        if lane in self.held:
+            self._kept.append((lane, job, done))
+        else:
+            super().submit(lane, job, done)
+
+    def let_go(self, *lanes: Lane) -> None:
+        """What has been held back until now, in these lanes or all, runs; what it asks for is held
+        back again."""
+        for _ in range(len(self._kept)):
+            lane, job, done = self._kept.popleft()
+            if not lanes or lane in lanes:
+                super().submit(lane, job, done)
+            else:
+                self._kept.append((lane, job, done))
 
 
 def log_id(number: int, partition: int = 0) -> LogId:
@@ -69,3 +95,9 @@ def offsets(log: PartitionLog) -> list[int]:
         found.append(first.header.base_offset)
         offset = first.header.next_offset
     return found
+
+
+def used(disk: SimDisk) -> int:
+    """The bytes of all files that have a name."""
+    named = {node for names in disk.tree.names.values() for node in names.values()}
+    return sum(len(data) for node, data in disk.tree.files.items() if node in named)

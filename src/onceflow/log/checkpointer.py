@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from onceflow.errors import DiskError, DiskFull
+from onceflow.errors import DiskError, DiskFull, StoreFailed
 from onceflow.log.checkpoint import (
     Checkpoint,
     CheckpointedLog,
@@ -22,7 +22,7 @@ from onceflow.log.checkpoint import (
 )
 from onceflow.log.flush import Flush
 from onceflow.log.jobs import Jobs
-from onceflow.log.journal import Journal
+from onceflow.log.journal import Journal, Ticket
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.recovery import DELETED, remove_directory
 from onceflow.log.swap import Swap
@@ -64,6 +64,12 @@ def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
     )
 
 
+def _complete(waiting: list[Ticket], error: Exception | None = None) -> None:
+    failed = None if error is None else StoreFailed(f"not known to be durable: {error}")
+    for ticket in waiting:
+        ticket.complete(failed)
+
+
 class _Capture(NamedTuple):
     """One checkpoint: what it says, what has to be durable first, and what may go afterwards."""
 
@@ -72,6 +78,7 @@ class _Capture(NamedTuple):
     deleted: list[PartitionLog]
     swaps: list[tuple[PartitionLog, Swap]]
     """Of compacted segments, to be done once this is durable."""
+    waiting: list[Ticket]
 
 
 class Checkpointer:
@@ -98,6 +105,7 @@ class Checkpointer:
         self._after_checkpoint = after_checkpoint
         self._is_due = False
         self._is_running = False
+        self._waiting: list[Ticket] = []
         self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
 
     def request(self) -> None:
@@ -112,6 +120,17 @@ class Checkpointer:
             capture = self._capture()
             self._is_running = True
             self._jobs.submit(Lane.BULK, self._write(capture), partial(self._ended, capture))
+
+    def next_ticket(self) -> Ticket:
+        """Completes with the next checkpoint, which holds all that has been done until now."""
+        ticket = Ticket()
+        self._waiting.append(ticket)
+        return ticket
+
+    def fail(self, error: Exception) -> None:
+        """No checkpoint comes any more: those who wait for one learn it."""
+        waiting, self._waiting = self._waiting, []
+        _complete(waiting, error)
 
     def write_now(
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
@@ -148,7 +167,8 @@ class Checkpointer:
             for log in logs
             if (swap := log.compaction.swap) is not None and not swap.is_done
         ]
-        return _Capture(checkpoint, flushes, deleted, swaps)
+        waiting, self._waiting = self._waiting, []
+        return _Capture(checkpoint, flushes, deleted, swaps, waiting)
 
     def _write(self, capture: _Capture) -> Job:
         return write_checkpoint(self._disk, capture.checkpoint, capture.flushes)
@@ -159,11 +179,13 @@ class Checkpointer:
             self._postpone(capture)
         elif error is not None:
             self._on_failure(error)
+            _complete(capture.waiting, error)
         else:
             try:
                 self._set_free(capture)
             except DiskError as failure:
                 self._on_failure(failure)
+            _complete(capture.waiting)
 
     def _postpone(self, capture: _Capture) -> None:
         """No room for the checkpoint itself: the old one stands, and the next one does it all.
@@ -172,6 +194,7 @@ class Checkpointer:
         append has found room.
         """
         self._is_due = True
+        self._waiting = capture.waiting + self._waiting
         self.deleted = capture.deleted + self.deleted
         for flush in capture.flushes:
             flush.log.take_back(flush)
@@ -188,6 +211,7 @@ class Checkpointer:
             durable = self._durable.get(saved.log_id)
             if durable is not None:
                 durable.compaction.checkpointed = saved.end.segment
+                durable.compaction.is_named = bool(saved.swapped)
                 files += durable.drop_segments(saved.start_offset, saved.end)
         directories = [log.directory for log in capture.deleted if not log.compaction.is_busy]
         self.deleted += [log for log in capture.deleted if log.compaction.is_busy]

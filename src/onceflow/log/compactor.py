@@ -41,7 +41,9 @@ def _candidates(log: PartitionLog) -> list[Segment]:
 def _cleanable(log: PartitionLog, now_ms: int) -> tuple[list[Segment], float]:
     """The segments that are to be compacted now, if any, and how dirty they are."""
     state = log.compaction
-    if not log.config.compact or log.is_deleted or state.is_busy or state.problem is not None:
+    if not log.config.compact or log.is_deleted or state.problem is not None:
+        return [], 0.0
+    if state.is_busy or state.is_named:
         return [], 0.0
     segments = _candidates(log)
     # Reading the first batch is spared where nobody asks for it.

@@ -183,9 +183,10 @@ class Journal:
         return self._gathering.length
 
     def make_room(self, payload: int) -> None:
-        """Raises, or sees to it that `gather` cannot fail for an entry of that size."""
+        """Raises, or sees to it that `gather` cannot fail for an entry of that size. One without a
+        payload is never refused: it deletes something, and must not be done by half."""
         group = self._gathering
-        if group.entry_count and group.length + payload > self._config.gathered_bytes:
+        if payload and group.entry_count and group.length + payload > self._config.gathered_bytes:
             # It may wait for room on the disk that has come since, or be lazy all through.
             self.flush()
             raise StoreBusy(f"{group.length} bytes already wait for the journal; try again soon")

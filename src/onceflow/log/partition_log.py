@@ -146,7 +146,13 @@ class PartitionLog:
         if active.size and active.is_full_for(facts, self.config):
             self.roll()
             active = self.segments[-1]
-        active.append((facts,), data)
+        try:
+            active.append((facts,), data)
+        except DiskFull:
+            # That a part of it was cut off again must be durable before a checkpoint says how long
+            # the file is: a longer one would be refused at the next start.
+            self._dirty[active.base_offset] = active.file
+            raise
         if active.base_offset not in self._dirty:
             self._dirty[active.base_offset] = active.file
         return Mark(active.end_offset, active.base_offset, active.size)

@@ -183,11 +183,15 @@ class LogStore:
         self._space.take(0)
         wanted, name = list(log_ids), memoryview(topic.encode())
         self._make_room(len(wanted) * (ENTRY_OVERHEAD + len(name)))
+        if self._journal is None:
+            # No checkpoint but the one below may name them: where that finds no room they go again,
+            # and the next start would miss them.
+            self._quiesce()
         made: list[PartitionLog] = []
         try:
             for log_id in wanted:
                 made.append(self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name)))
-            return self._catalog_changed(self._order_creations(made, name))
+            return self._order_creations(made, name)
         except (DiskFull, LogExists):  # with a journal only before anything was ordered
             for log in made:
                 del self.logs[log.log_id]
@@ -200,16 +204,22 @@ class LogStore:
 
     def _order_creations(self, made: list[PartitionLog], name: memoryview) -> Ticket:
         ticket = _completed()
+        if self._journal is None:
+            self._durable.update((log.log_id, log) for log in made)
+            self._checkpointer.write_now()
+            return ticket
         for log in made:
             effect = partial(self._durable.__setitem__, log.log_id, log)
             ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
         return ticket
 
     def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
-        """Removes logs; their files go after the next checkpoint."""
+        """Removes logs, all of them; their files go after the next checkpoint."""
         ticket = _completed()
-        for log in list(logs):
+        gone = list(logs)
+        for log in gone:
             self._check_running(log)
+        for log in gone:
             self._make_room(0)
             self._catalog.apply(JournalEntry(EntryKind.DELETE, log.log_id, 0, _NOTHING))
             effect = partial(self._deleted, log)
@@ -301,10 +311,14 @@ class LogStore:
             self._journal.make_room(payload)
 
     def _catalog_changed(self, ticket: Ticket) -> Ticket:
-        """Without a journal only the checkpoint knows which logs there are and where they start."""
+        """Without a journal only the checkpoint knows which logs there are and where they start.
+        The change has been made: where there is no room for one, its ticket waits for the next."""
         if self._journal is None:
             self._quiesce()
-            self._checkpointer.write_now()
+            try:
+                self._checkpointer.write_now()
+            except DiskFull:
+                return self._checkpointer.next_ticket()
         return ticket
 
     def _after_group(self) -> None:
@@ -322,9 +336,13 @@ class LogStore:
             self._checkpointer.request()
 
     def flush(self) -> Ticket:
-        """Completes when everything so far is durable, lazy entries too."""
+        """Completes when everything so far is durable, lazy entries too; tries again what found no
+        room."""
         self._check_running()
-        return self._journal.flush() if self._journal is not None else _completed()
+        if self._journal is not None:
+            return self._journal.flush()
+        self._checkpointer.proceed()
+        return _completed()
 
     def _quiesce(self) -> None:
         """Blocks until everything so far is durable and no checkpoint is running."""
@@ -360,6 +378,7 @@ class LogStore:
             if self._journal is not None:
                 self._journal.fail(error)
             self._on_failure(error)
+            self._checkpointer.fail(error)
 
     def abandon(self) -> None:
         """Lets go of the directory without a clean stop: for a start that failed above the store.

@@ -79,5 +79,8 @@ class CompactionState:
     is_busy: bool = False
     """A compaction uses its files: none of them may go, nor the log's directory."""
     swap: Swap | None = None
+    is_named: bool = False
+    """The durable checkpoint says that it is swapped: a recovery would take any `.cleaned` file for
+    one of that swap, so no other may be made."""
     problem: Exception | None = None
     """Damage that was met: the log is not compacted any more before a restart."""

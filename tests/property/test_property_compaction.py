@@ -77,7 +77,7 @@ steps = st.one_of(
 )
 
 
-def config(segment_bytes: int, expiration_ms: int) -> StoreConfig:
+def config(segment_bytes: int) -> StoreConfig:
     return StoreConfig(
         log=LogConfig(
             segment_bytes=segment_bytes,
@@ -86,7 +86,6 @@ def config(segment_bytes: int, expiration_ms: int) -> StoreConfig:
             index_interval_bytes=0,
             min_cleanable_dirty_ratio=0,
             delete_retention_ms=DAY_MS,
-            producer_id_expiration_ms=expiration_ms,
         ),
         reserve_bytes=0,
     )
@@ -97,6 +96,8 @@ class World:
     """A log, and beside it the whole history that compaction never touches."""
 
     config: StoreConfig
+    forgets: bool
+    """Whether all producers have expired by the time of a compaction."""
     disk: SimDisk = field(default_factory=SimDisk)
     now_ms: int = NOW_MS
     history: list[StoredBatch] = field(default_factory=list)
@@ -110,7 +111,8 @@ class World:
         self.store = open_store(self.disk, self.config)
         self.store.create("state", [log_id(1)])
         self.log = self.store.logs[log_id(1)]
-        self.log.companion = ProducerModel(self.log)
+        model = self.log.companion = ProducerModel(self.log)
+        model.forgets = self.forgets
         self.whole = ProducerModel(self.log)
 
     def take(self, step: Step) -> None:
@@ -178,7 +180,7 @@ class World:
         self.store = open_store(self.disk, self.config)
         self.log = self.store.logs[log_id(1)]
         self.whole.log = self.log
-        restored(self.log)
+        restored(self.log).forgets = self.forgets
         self.check()
 
     # --- what must hold -----------------------------------------------------------------------
@@ -234,7 +236,7 @@ class World:
         alone = ProducerModel(self.log).apply_all(batches_from(self.log, 0))
         for each in (alone, model):
             assert each.open == self.whole.open
-            if self.config.log.producer_id_expiration_ms > DAY_MS:
+            if not self.forgets:
                 assert each.producers == self.whole.producers
             else:
                 assert each.producers.keys() <= self.whole.producers.keys()
@@ -259,12 +261,12 @@ def with_epoch(batch: NewBatch, epoch: int) -> NewBatch:
 @given(
     st.lists(steps, min_size=5, max_size=40),
     st.sampled_from([100, 250, 600]),
-    st.sampled_from([1000 * DAY_MS, 1]),
+    st.booleans(),
 )
 def test_compaction_keeps_what_is_committed_and_who_sent_it(
-    program: list[Step], segment_bytes: int, expiration_ms: int
+    program: list[Step], segment_bytes: int, forgets: bool
 ) -> None:
-    world = World(config(segment_bytes, expiration_ms))
+    world = World(config(segment_bytes), forgets)
     for step in program:
         world.take(step)
     for producer in list(world.whole.open):  # an open one holds up all behind it

@@ -8,7 +8,7 @@ disk against it.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
@@ -141,6 +141,10 @@ class LogWorkload:
             self._retention(store)
         elif choice < 0.21:
             store.request_checkpoint()
+        elif choice < 0.23:
+            log = rand.choice(logs)
+            segment_bytes = rand.choice((900, 1600, 3000))
+            store.configure(log, replace(log.config, segment_bytes=segment_bytes))
         else:
             self._append(store, rand.choice(logs), rand, step)
 

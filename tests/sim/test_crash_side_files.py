@@ -26,7 +26,7 @@ from onceflow.runtime.sim_crash import Image, crash_images
 from onceflow.runtime.sim_disk import SimDisk, Unlink
 from onceflow.types import LogId
 from tests.sim.log_crash import NOW_MS, PromiseBroken
-from tests.unit.log_compaction_helpers import DAY_MS, keyed
+from tests.unit.log_compaction_helpers import keyed
 from tests.unit.log_producer_model import (
     ProducerModel,
     Record,
@@ -66,7 +66,6 @@ class SideFileWorkload:
                 delete=False,
                 min_cleanable_dirty_ratio=0,
                 delete_retention_ms=5,
-                producer_id_expiration_ms=DAY_MS,
             ),
             journal=JournalConfig(
                 first_file_bytes=8192, largest_file_bytes=16384, files=2, gathered_bytes=1 << 20

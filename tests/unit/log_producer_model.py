@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from onceflow.log.companion import SideFiles
@@ -29,6 +29,7 @@ class ProducerModel:
         self.open: dict[int, int] = {}  # to the first offset
         self.ended: list[tuple[int, int]] = []  # first offset and marker
         self.all_aborted: list[tuple[int, int, int]] = []
+        self.forgets = False  # as if all producers had expired
 
     def apply(self, batch: StoredBatch) -> None:
         header = batch.header
@@ -74,6 +75,9 @@ class ProducerModel:
 
     def aborted(self, start: int, end: int) -> Sequence[tuple[int, int, int]]:
         return [each for each in self.all_aborted if each[1] < end and each[2] >= start]
+
+    def remembered(self) -> Collection[int]:
+        return () if self.forgets else tuple(self.producers)
 
     def compacted(self, upto: int) -> None:
         self.all_aborted = [each for each in self.all_aborted if each[2] >= upto]

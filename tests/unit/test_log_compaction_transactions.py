@@ -40,6 +40,12 @@ def opened(**settings: Any) -> tuple[SimDisk, LogStore, PartitionLog]:
     return disk, store, log
 
 
+def forget_producers(log: PartitionLog) -> None:
+    """As if they had expired."""
+    assert isinstance(log.companion, ProducerModel)
+    log.companion.forgets = True
+
+
 def put(store: LogStore, log: PartitionLog, key: bytes, value: bytes, **batch: Any) -> None:
     followed_append(store, log, keyed([(key, value)], **batch))
 
@@ -160,7 +166,7 @@ def test_a_marker_stays_for_its_time_after_the_last_batch_of_its_transaction() -
 
 
 def test_the_last_marker_of_a_producer_stays_for_its_epoch() -> None:
-    _, store, log = opened(delete_retention_ms=0, producer_id_expiration_ms=10 * DAY_MS)
+    _, store, log = opened(delete_retention_ms=0)
     transact(store, log, 7, b"a")
     end(store, log, 7, commit=False, epoch=1)
     for day in range(4):
@@ -169,6 +175,7 @@ def test_the_last_marker_of_a_producer_stays_for_its_epoch() -> None:
     assert found(log)[:2] == [(0, 0), (1, 1)]
     alone = ProducerModel(log).apply_all(batches_of(log))
     assert alone.producers[7] == (1, -1)
+    forget_producers(log)
     for day in range(10, 14):
         seal(store, log)
         compact(store, FIRST + day * DAY_MS)

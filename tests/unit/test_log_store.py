@@ -221,7 +221,7 @@ def test_a_directory_of_a_newer_version_is_refused() -> None:
     file = disk.open(PATH, Access.WRITE)
     file.truncate(0)
     file.pwrite(0, b"onceflow-checkpoint 9 %08x\n{}\n" % crc32c(b"9{}"))
-    with pytest.raises(NewerFormat, match="format 9, this version of Onceflow knows up to 2"):
+    with pytest.raises(NewerFormat, match="format 9, this version of Onceflow knows up to 3"):
         open_store(disk)
 
 

@@ -7,7 +7,7 @@ verify is passed over for an older one, or for the log itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from onceflow.errors import LogCorrupt
 from onceflow.log.companion import SideFiles
@@ -79,6 +79,10 @@ class ProducerFiles:
     def aborted(self, start: int, end: int) -> Sequence[tuple[int, int, int]]:
         """The aborted transactions that reach into a range of offsets."""
         return [each[:3] for each in self._table.aborted.overlapping(start, end)]
+
+    def remembered(self) -> Collection[int]:
+        """The producers that have not expired, by the broker's own judgement."""
+        return frozenset(producer_id for producer_id, _ in self._table.producers())
 
     def compacted(self, upto: int) -> None:
         """Nothing is left of transactions that were aborted below."""

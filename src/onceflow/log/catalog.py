@@ -8,7 +8,7 @@ from __future__ import annotations
 from onceflow.errors import LogCorrupt, LogExists, UnknownLog
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
-from onceflow.log.journal_format import EntryKind, JournalEntry
+from onceflow.log.journal_format import EntryKind, JournalEntry, read_layout
 from onceflow.log.partition_log import PartitionLog
 from onceflow.records.batch import read_header
 from onceflow.runtime.disk import Disk
@@ -45,6 +45,10 @@ class Catalog:
             case EntryKind.LOG_START:
                 log = self.get(entry.log_id)
                 log.advance_start(entry.offset)
+            case EntryKind.LAYOUT:
+                log = self.get(entry.log_id)
+                log.layout = read_layout(entry.payload)
+                log.config = log.config.laid_out(log.layout)
         return log
 
     def _create(self, log_id: LogId, topic: str) -> PartitionLog:

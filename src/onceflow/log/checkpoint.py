@@ -15,7 +15,8 @@ from uuid import UUID
 
 from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt, NewerFormat
-from onceflow.log.flush import Flush, write_flushes
+from onceflow.log.config import Layout
+from onceflow.log.flush import Flush, Unwritten, write_flushes
 from onceflow.log.journal import JournalStart
 from onceflow.log.partition_log import Mark
 from onceflow.log.side_files import write_whole
@@ -26,7 +27,7 @@ from onceflow.types import LogId
 PATH = "checkpoint"
 _UNFINISHED = "checkpoint.unfinished"
 _MAGIC = b"onceflow-checkpoint"
-FORMAT = 2
+FORMAT = 3
 
 
 class Durability(Enum):
@@ -59,6 +60,10 @@ class CheckpointedLog(NamedTuple):
     """Up to where it is compacted."""
     swapped: tuple[int, ...] = ()
     """The bases of sealed segments whose files may still have names that end in `.cleaned`."""
+    modified: tuple[tuple[int, int], ...] = ()
+    """The bases of segments without any timestamp, and when they were last met grown."""
+    layout: Layout | None = None
+    """By which what comes behind is cut into files; None is the store's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +132,26 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
                 start,
                 Mark(*end),
                 tuple(SealedSegment(*each) for each in sealed),
-                *_compaction(*compaction),
+                *_later(*later),
             )
-            for topic_id, partition, topic, start, end, sealed, *compaction in fields["logs"]
+            for topic_id, partition, topic, start, end, sealed, *later in fields["logs"]
         ),
     )
 
 
-def _compaction(cleaned_to: int = 0, swapped: Iterable[int] = ()) -> tuple[int, tuple[int, ...]]:
-    """Format 1 has neither."""
-    return cleaned_to, tuple(swapped)
+def _later(
+    cleaned_to: int = 0,
+    swapped: Iterable[int] = (),
+    modified: Iterable[tuple[int, int]] = (),
+    layout: Iterable[int] | None = None,
+) -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], Layout | None]:
+    """Format 1 has none of these, format 2 the first two."""
+    return (
+        cleaned_to,
+        tuple(swapped),
+        tuple((base, ms) for base, ms in modified),
+        None if layout is None else Layout(*layout),
+    )
 
 
 def read_checkpoint(disk: Disk) -> Checkpoint | None:
@@ -147,9 +162,11 @@ def read_checkpoint(disk: Disk) -> Checkpoint | None:
     return decode(file.pread(0, file.size()))
 
 
-def write_checkpoint(disk: Disk, checkpoint: Checkpoint, flushes: list[Flush]) -> Job:
+def write_checkpoint(
+    disk: Disk, checkpoint: Checkpoint, flushes: list[Flush], unwritten: list[Unwritten]
+) -> Job:
     """Makes the files durable, then says so: never the other way round."""
-    yield from write_flushes(disk, flushes)
+    yield from write_flushes(disk, flushes, unwritten)
     write_whole(disk, _UNFINISHED, encode(checkpoint))
     yield
     # The root's names (new partition directories) must be durable before a checkpoint names them.

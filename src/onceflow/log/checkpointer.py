@@ -8,7 +8,7 @@ journal files before it are used again, and files of deleted data are removed: n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -20,26 +20,47 @@ from onceflow.log.checkpoint import (
     SealedSegment,
     write_checkpoint,
 )
-from onceflow.log.flush import Flush
+from onceflow.log.flush import Flush, Unwritten
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
 from onceflow.log.partition_log import Mark, PartitionLog
+from onceflow.log.quarantine import Quarantine
 from onceflow.log.recovery import DELETED, remove_directory
-from onceflow.log.swap import Swap
+from onceflow.log.segment import Segment
+from onceflow.log.swap import Swap, remove_files
 from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Disk
 from onceflow.types import LogId
 
+_SNAPSHOT = "snapshot"
+_REMOVAL = "removal of deleted files"
 
-def _remove(disk: Disk, files: list[str], directories: list[str]) -> Job:
-    for directory in directories:
-        disk.rename(directory, directory + DELETED)  # recovery finishes what a crash interrupts
-        yield
-        remove_directory(disk, directory + DELETED)
-        yield
-    for path in files:
-        if disk.exists(path):
-            disk.unlink(path)
+
+class _Removal:
+    """A job that removes what nothing needs any more. What it cannot remove it leaves, with the
+    reason; it can be tried again."""
+
+    def __init__(self, files: list[str], directories: list[str]) -> None:
+        self._files = files
+        self._directories = directories
+        self.left_files: list[tuple[str, Exception]] = []
+        self.left_directories: list[tuple[str, Exception]] = []
+
+    def run(self, disk: Disk) -> Job:
+        for directory in self._directories:
+            try:
+                yield from self._remove(disk, directory)
+            except DiskError as error:
+                self.left_directories.append((directory, error))
+        yield from remove_files(disk, self._files, self.left_files)
+
+    @staticmethod
+    def _remove(disk: Disk, directory: str) -> Job:
+        if disk.exists(directory):
+            disk.rename(directory, directory + DELETED)  # recovery finishes what a crash interrupts
+            yield
+        if disk.exists(directory + DELETED):
+            remove_directory(disk, directory + DELETED)
             yield
 
 
@@ -61,7 +82,18 @@ def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
         sealed,
         min(cleaned_to, end.offset),
         () if swap is None else swap.bases,
+        tuple(_modified(segments, end)),
+        log.layout,
     )
+
+
+def _modified(segments: list[Segment], end: Mark) -> Iterator[tuple[int, int]]:
+    for segment in segments:
+        if segment.modified_ms is not None and segment.base_offset <= end.segment:
+            is_last = segment.base_offset == end.segment
+            modified = segment.modified_at(end.position if is_last else segment.size)
+            if modified is not None:
+                yield segment.base_offset, modified
 
 
 def _complete(waiting: list[Ticket], error: Exception | None = None) -> None:
@@ -79,6 +111,8 @@ class _Capture(NamedTuple):
     swaps: list[tuple[PartitionLog, Swap]]
     """Of compacted segments, to be done once this is durable."""
     waiting: list[Ticket]
+    unwritten: list[Unwritten]
+    """Filled while it is written."""
 
 
 class Checkpointer:
@@ -92,6 +126,7 @@ class Checkpointer:
         incarnation: int,
         journal: Journal | None,
         durable: dict[LogId, PartitionLog],
+        quarantine: Quarantine,
         on_failure: Callable[[Exception], None],
         after_checkpoint: Callable[[list[PartitionLog]], None],
     ) -> None:
@@ -101,12 +136,15 @@ class Checkpointer:
         self._incarnation = incarnation
         self._journal = journal
         self._durable = durable
+        self._quarantine = quarantine
         self._on_failure = on_failure
         self._after_checkpoint = after_checkpoint
         self._is_due = False
         self._is_running = False
         self._waiting: list[Ticket] = []
         self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
+        self._left_files: list[str] = []  # that could not be removed
+        self._left_directories: list[str] = []
 
     def request(self) -> None:
         """Takes a checkpoint as soon as none is running and no group is in flight."""
@@ -167,11 +205,14 @@ class Checkpointer:
             for log in logs
             if (swap := log.compaction.swap) is not None and not swap.is_done
         ]
+        for log in logs:
+            if (problem := log.side_files.take_problem()) is not None:
+                self._quarantine.report(_SNAPSHOT, log.name, log.directory, problem)
         waiting, self._waiting = self._waiting, []
-        return _Capture(checkpoint, flushes, deleted, swaps, waiting)
+        return _Capture(checkpoint, flushes, deleted, swaps, waiting, [])
 
     def _write(self, capture: _Capture) -> Job:
-        return write_checkpoint(self._disk, capture.checkpoint, capture.flushes)
+        return write_checkpoint(self._disk, capture.checkpoint, capture.flushes, capture.unwritten)
 
     def _ended(self, capture: _Capture, error: Exception | None) -> None:
         self._is_running = False
@@ -200,11 +241,7 @@ class Checkpointer:
             flush.log.take_back(flush)
 
     def _set_free(self, capture: _Capture) -> None:
-        files: list[str] = []
-        for flush in capture.flushes:
-            for segment, _, _ in flush.indexes:
-                segment.release_indexes()
-            files += flush.log.side_files.saved(flush.beside)
+        files = self._saved(capture)
         for log, swap in capture.swaps:
             log.finish_swap(swap)
         for saved in capture.checkpoint.logs:
@@ -215,14 +252,42 @@ class Checkpointer:
                 files += durable.drop_segments(saved.start_offset, saved.end)
         directories = [log.directory for log in capture.deleted if not log.compaction.is_busy]
         self.deleted += [log for log in capture.deleted if log.compaction.is_busy]
-        if files or directories:
-            job = _remove(self._disk, files, directories)
-            self._jobs.submit(Lane.BULK, job, self._removed)
+        self._remove(files, directories)
         if self._journal is not None and capture.checkpoint.journal is not None:
             self._journal.release(capture.checkpoint.journal)
         self._after_checkpoint([log for log, _ in capture.swaps])
         self.proceed()
 
-    def _removed(self, error: Exception | None) -> None:
+    def _saved(self, capture: _Capture) -> list[str]:
+        """Indexes and side files are written; those that are not are due again. The files that are
+        outdated."""
+        outdated: list[str] = []
+        unwritten = {id(each.flush): each.error for each in capture.unwritten}
+        for flush in capture.flushes:
+            error = unwritten.get(id(flush))
+            if error is not None:
+                flush.log.take_back(flush)
+                self._quarantine.report(_SNAPSHOT, flush.log.name, flush.log.directory, error)
+                continue
+            for segment, _, _ in flush.indexes:
+                segment.release_indexes()
+            outdated += flush.log.side_files.saved(flush.beside)
+        return outdated
+
+    def _remove(self, files: list[str], directories: list[str]) -> None:
+        """Removes these in the background, and what could not be removed before."""
+        files = self._left_files + files
+        directories = self._left_directories + directories
+        self._left_files, self._left_directories = [], []
+        if files or directories:
+            removal = _Removal(files, directories)
+            self._jobs.submit(Lane.BULK, removal.run(self._disk), partial(self._removed, removal))
+
+    def _removed(self, removal: _Removal, error: Exception | None) -> None:
+        """No promise depends on files that are not needed: only their room is not given back."""
+        for path, reason in (*removal.left_files, *removal.left_directories):
+            self._quarantine.report(_REMOVAL, path, path, reason)
         if error is not None:
-            self._on_failure(error)
+            self._quarantine.report(_REMOVAL, "", "", error)
+        self._left_files += [path for path, _ in removal.left_files]
+        self._left_directories += [path for path, _ in removal.left_directories]

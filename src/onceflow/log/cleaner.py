@@ -7,12 +7,15 @@ copied without the records that a later one of their key displaces, as Kafka doe
   it, so that a reader who is behind learns of it, and goes in the first pass after that;
 - a record without a key goes; offsets and the order of records never change;
 - a batch without records goes too, unless it is the last of its producer in the part that is
-  compacted and that producer was there within `producer_id_expiration_ms`: then its header stays;
+  compacted and that producer is remembered: then its header stays;
 - records of aborted transactions go and displace nothing (`transactions.py`);
 - a marker stays while there is a batch of its transaction, then for `delete_retention_ms` from the
   pass that finds none, and as long as it is the last of such a producer: it has the epoch.
 Without a companion nobody knows what became of transactions: then the log is compacted up to the
 first batch of one.
+
+Nothing durable depends on what is written here before a checkpoint names it, and the directory is
+synced with that. So no error in here is a failed disk: it is told, and the files go.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeVar
 
-from onceflow.errors import ColumnsTooLarge, DiskFull, RecordError
+from onceflow.errors import ColumnsTooLarge
 from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.cleaning import (
     CleanedSegment,
@@ -31,6 +34,7 @@ from onceflow.log.cleaning import (
     remove_cleaned,
 )
 from onceflow.log.compaction_plan import grouped
+from onceflow.log.config import NO_LIMIT_MS
 from onceflow.log.index import Indexes
 from onceflow.log.record_rows import Rows, read_rows
 from onceflow.log.retained import with_records, without_records
@@ -54,8 +58,9 @@ _Steps = Generator[None, None, _T]
 def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
     """Writes the new files, or leaves none behind and says in `outcome` why."""
     try:
+        yield from remove_cleaned(disk, cleaning.directory)  # what a failure has left
         yield from _clean(disk, cleaning, outcome)
-    except (DiskFull, RecordError, CleaningStopped) as problem:
+    except Exception as problem:  # whatever it is: the owner says so, and tries again
         outcome.problem = problem
         yield from remove_cleaned(disk, cleaning.directory)
 
@@ -69,12 +74,12 @@ def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
         cleaned = yield from _clean_group(disk, cleaning, group, judge)
         if cleaned is not None:
             outcome.segments.append(cleaned)
-    disk.sync_dir(cleaning.directory)
     outcome.cleaned_to = end
 
 
 def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
     """All batches, verified, some at a time."""
+    cleaning.reads(source.file.path)
     position = 0
     while position < source.size:
         if cleaning.should_stop():
@@ -131,14 +136,14 @@ def _latest_offsets(
 
 
 def _last_batches(cleaning: Cleaning, sources: list[Source]) -> _Steps[set[int]]:
-    """The base offsets of the last batches and markers of all producers that have not expired."""
+    """The base offsets of the last batches and markers of all producers that may come back."""
     last = LastBatches()
     for source in sources:
+        cleaning.reads(source.file.path)
         for _, header in scan(source.file, 0, source.size):
             last.meets(header)
         yield
-    oldest = cleaning.now_ms - cleaning.config.producer_id_expiration_ms
-    return last.of_producers_since(oldest)
+    return last.of(cleaning.producers)
 
 
 class _Judge:
@@ -155,7 +160,10 @@ class _Judge:
         self._outcomes = outcomes
         self._unended = UnendedBatches()
         self._now_ms = cleaning.now_ms
-        self._delete_horizon = cleaning.now_ms + cleaning.config.delete_retention_ms
+        # Saturates: a retention that reaches behind the end of time means for ever.
+        self._delete_horizon = min(
+            cleaning.now_ms + cleaning.config.delete_retention_ms, NO_LIMIT_MS
+        )
         self._latest = latest
         self.end = end
         self._last_batches = last_batches

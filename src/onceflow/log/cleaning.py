@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,9 +47,13 @@ class Cleaning:
     first_dirty: int
     aborted: Sequence[tuple[int, int, int]] | None
     """Aborted transactions as `Companion.aborted` gives them; None when there is no companion."""
+    producers: Collection[int] | None
+    """Those whose last batch and marker stay; None, where nobody knows, is all."""
     config: LogConfig
     now_ms: int
     should_stop: Callable[[], bool]
+    reads: Callable[[str], None]
+    """Told which file is being read, for whoever has to say where it went wrong."""
 
 
 @dataclass(slots=True)
@@ -58,8 +62,13 @@ class Outcome:
 
     segments: list[CleanedSegment] = field(default_factory=list)
     cleaned_to: int = 0
-    problem: OnceflowError | None = None
-    """Why nothing came of it: no room, damaged records, or the owner's wish."""
+    problem: Exception | None = None
+    """Why nothing came of it: no room, a file that fails, damaged records, the owner's wish."""
+    path: str = ""
+    """The file that was read last."""
+
+    def reads(self, path: str) -> None:
+        self.path = path
 
 
 def remove_cleaned(disk: Disk, directory: str) -> Job:

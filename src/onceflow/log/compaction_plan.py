@@ -3,7 +3,8 @@
 The words are Kafka's: segments below `cleaned_to` have been compacted, the others are dirty. Only
 sealed segments that a durable checkpoint names are looked at, so never the active one, and of those
 only the ones before the first with a record younger than `min_compaction_lag_ms`, or of a
-transaction whose outcome is not certain.
+transaction whose outcome is not certain. Without such a lag nobody asks how old records are: a
+clock that was ahead when they were written must not keep them from being compacted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class DirtySegment(NamedTuple):
     end_offset: int
     size: int
     first_timestamp: int
-    max_timestamp: int
+    newest_ms: int | None
+    """None when that is not known yet."""
 
 
 def cleanable(
@@ -52,7 +54,7 @@ def cleanable(
         if unstable is not None and segment.end_offset > unstable:
             break
         if segment.end_offset > cleaned_to:
-            if segment.max_timestamp > now_ms - config.min_compaction_lag_ms:
+            if _is_too_young(segment, now_ms, config.min_compaction_lag_ms):
                 break
             dirty += segment.size
             first = segment.first_timestamp
@@ -63,6 +65,10 @@ def cleanable(
     ratio = dirty / (clean + dirty) if dirty else 0.0
     is_worth_it = dirty > 0 and (overdue or ratio > config.min_cleanable_dirty_ratio)
     return (count, ratio) if is_worth_it else (0, ratio)
+
+
+def _is_too_young(segment: DirtySegment, now_ms: int, lag_ms: int) -> bool:
+    return lag_ms > 0 and (segment.newest_ms is None or segment.newest_ms > now_ms - lag_ms)
 
 
 def grouped(segments: Sequence[_E], segment_bytes: int) -> list[list[_E]]:

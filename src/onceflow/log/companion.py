@@ -1,14 +1,14 @@
 """What somebody else keeps about a log, beside its segments.
 
 The log calls its companion when a segment is sealed, keeps what it is given in files that share the
-segments' fate (`side_files.py`), and asks it which transactions compaction must wait for and which
-were aborted. What the bytes say is none of the log's business. All calls come from the owner's
-thread.
+segments' fate (`side_files.py`), and asks it which transactions compaction must wait for, which
+were aborted and which producers may come back. What the bytes say is none of the log's business.
+All calls come from the owner's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -36,6 +36,10 @@ class Companion(Protocol):
     def aborted(self, start: int, end: int) -> Sequence[tuple[int, int, int]]:
         """All aborted transactions, as producer id, first offset and offset of the marker, that
         have an offset in [start, end)."""
+
+    def remembered(self) -> Collection[int]:
+        """The ids of all producers that are remembered, and so may come back: of each the last
+        batch and the last marker outlive compaction, as the state after a restart rests on them."""
 
     def compacted(self, upto: int) -> None:
         """Of transactions whose aborting marker is below `upto` no record is left in the log: they

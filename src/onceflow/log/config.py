@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from onceflow.errors import InvalidSetting
 
 DAY_MS = 24 * 3600 * 1000
 WEEK_MS = 7 * DAY_MS
 NO_LIMIT_MS = 2**63 - 1
+
+
+class Layout(NamedTuple):
+    """What of a config says where a log is cut into files, and so has to be known for a replay."""
+
+    segment_bytes: int
+    roll_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +39,6 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = NO_LIMIT_MS
-    producer_id_expiration_ms: int = DAY_MS
-    """How long the sequence of a producer that has gone silent outlives its compacted records."""
 
     @property
     def roll_ms(self) -> int:
@@ -38,6 +46,22 @@ class LogConfig:
         if self.compact:
             return min(self.segment_ms, self.max_compaction_lag_ms)
         return self.segment_ms
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(
+            self.segment_bytes, self.roll_ms, self.segment_index_bytes, self.index_interval_bytes
+        )
+
+    def laid_out(self, layout: Layout) -> LogConfig:
+        """The same but for the layout."""
+        return replace(
+            self,
+            segment_bytes=layout.segment_bytes,
+            segment_ms=layout.roll_ms,
+            segment_index_bytes=layout.segment_index_bytes,
+            index_interval_bytes=layout.index_interval_bytes,
+        )
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (
@@ -51,7 +75,6 @@ class LogConfig:
             ("min_cleanable_dirty_ratio", 0, 1),
             ("min_compaction_lag_ms", 0, NO_LIMIT_MS),
             ("max_compaction_lag_ms", 1, NO_LIMIT_MS),
-            ("producer_id_expiration_ms", 1, NO_LIMIT_MS),
         ):
             value = getattr(self, name)
             if not lowest <= value <= highest:

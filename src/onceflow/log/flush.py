@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from onceflow.errors import DiskFull
 from onceflow.log.segment import Segment
 from onceflow.log.side_files import Beside, write_beside, write_whole
 from onceflow.runtime.background import Job
@@ -24,19 +25,37 @@ class Flush(NamedTuple):
     """Set when names in it have changed."""
 
 
-def write_flushes(disk: Disk, flushes: list[Flush]) -> Job:
-    """All data first: where there is no room for the rest, only that is due again."""
+class Unwritten(NamedTuple):
+    """Indexes or side files of a log that could not be written; its data is durable all the same,
+    and nothing depends on the rest."""
+
+    flush: Flush
+    error: Exception
+
+
+def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) -> Job:
+    """All data first: where there is no room for the rest, only that is due again. Of a log whose
+    other files fail only these are, which are told by `unwritten`."""
     for flush in flushes:
         for file in flush.files:
             file.sync()
             yield
     for flush in flushes:
-        for segment, offsets, times in flush.indexes:
-            write_whole(disk, segment.path("index"), offsets)
-            yield
-            write_whole(disk, segment.path("timeindex"), times)
-            yield
-        yield from write_beside(disk, flush.log.directory, flush.beside)
+        try:
+            yield from _write_rest(disk, flush)
+        except DiskFull:
+            raise
+        except Exception as error:
+            unwritten.append(Unwritten(flush, error))
         if flush.directory is not None:
             disk.sync_dir(flush.directory)
             yield
+
+
+def _write_rest(disk: Disk, flush: Flush) -> Job:
+    for segment, offsets, times in flush.indexes:
+        write_whole(disk, segment.path("index"), offsets)
+        yield
+        write_whole(disk, segment.path("timeindex"), times)
+        yield
+    yield from write_beside(disk, flush.log.directory, flush.beside)

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt
+from onceflow.log.config import Layout
 from onceflow.types import LogId
 
 MAGIC = 0x4F464A31  # "OFJ1"
@@ -28,6 +29,7 @@ _HEADER = struct.Struct(">IIQQIQIII")  # magic crc incarnation sequence file pos
 _CHECKED_FROM = 8
 _ENTRY = struct.Struct(">IBq20s")  # payload length, kind, offset, log key
 ENTRY_OVERHEAD = _ENTRY.size
+_LAYOUT = struct.Struct(">qqqq")
 
 
 class EntryKind(IntEnum):
@@ -40,6 +42,8 @@ class EntryKind(IntEnum):
     DELETE = 3
     LOG_START = 4
     """The offset is the new log start offset."""
+    LAYOUT = 5
+    """The payload says where the log is cut into files from here on; see `write_layout`."""
 
 
 _KINDS = frozenset(map(int, EntryKind))
@@ -85,6 +89,16 @@ def write_entry(
     end = start + len(payload)
     buffer[start:end] = payload
     return end
+
+
+def write_layout(layout: Layout) -> memoryview:
+    """The payload of a LAYOUT."""
+    return memoryview(_LAYOUT.pack(*layout))
+
+
+def read_layout(payload: memoryview) -> Layout:
+    """What `write_layout` wrote."""
+    return Layout(*_LAYOUT.unpack(payload))
 
 
 def log_key(log_id: LogId) -> bytes:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
 from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.companion import Companion
-from onceflow.log.config import LogConfig
+from onceflow.log.config import Layout, LogConfig
 from onceflow.log.directories import directory_name
 from onceflow.log.files import OpenFiles
 from onceflow.log.flush import Flush
@@ -71,11 +71,14 @@ class PartitionLog:
         self.log_id = log_id
         self.key = log_key(log_id)
         self.topic = topic
+        self.name = f"{topic}-{log_id.partition}"
         self.directory = directory_name(topic, log_id)
         self.segments = segments
         self.start_offset = start_offset
         self.durable_start = start_offset
         self.config = config
+        self.layout: Layout | None = None
+        """That of the config, where it is not what the store gives every log."""
         self.durable = self.end_mark
         self.is_deleted = False
         self._dirty: dict[int, File] = {}  # held open: whoever reopens may miss a write error
@@ -141,7 +144,7 @@ class PartitionLog:
         if facts[1] != active.end_offset:
             raise InvariantViolated(
                 f"offsets-are-contiguous: {header.base_offset} appended at {self.end_offset} "
-                f"of {self.topic}-{self.log_id.partition}"
+                f"of {self.name}"
             )
         if active.size and active.is_full_for(facts, self.config):
             self.roll()
@@ -174,12 +177,15 @@ class PartitionLog:
         """Starts a new segment at the end. No event of the order: recovery may roll elsewhere."""
         sealed = self.segments[-1]
         base = self.end_offset
+        file = sealed.file
+        # What can fail comes first: a name that is there and not noted would never be made durable.
+        sealed.load_indexes()
         segment = Segment.create(self._disk, self._files, self.directory, base, self.config)
+        self._names_changed = True
         self.segments.append(segment)
         self.durable = self._on_active(self.durable)
-        self._dirty[sealed.base_offset] = sealed.file
+        self._dirty[sealed.base_offset] = file
         sealed.seal()
-        self._names_changed = True
         self.side_files.sealed(sealed.base_offset, base)
 
     def settle(self, mark: Mark) -> None:
@@ -255,13 +261,29 @@ class PartitionLog:
         self._dirty[self.active.base_offset] = self.active.file
         self._names_changed = True
 
+    def names_changed(self) -> None:
+        """Something else has changed names in the directory: the next flush has to know."""
+        self._names_changed = True
+
     # --- old data -----------------------------------------------------------------------------
+
+    def note_growth(self, now_ms: int) -> bool:
+        """As `Segment.note_growth`, of all segments."""
+        return sum(segment.note_growth(now_ms) for segment in self.segments) > 0
+
+    @property
+    def ages_by_clock(self) -> bool:
+        """Whether there is something for `roll_aged` to look at."""
+        return self.segments[-1].ages_by_clock(self.config)
+
+    def roll_aged(self, now_ms: int) -> None:
+        """Closes an active segment that only the clock can tell to be old."""
+        if self.segments[-1].look_at_age(now_ms, self.config):
+            self.roll()
 
     def retained_from(self, now_ms: int) -> int:
         """The log start that the config's retention allows now."""
-        facts = [
-            SegmentFacts(each.end_offset, each.size, each.max_timestamp) for each in self.segments
-        ]
+        facts = [SegmentFacts(each.end_offset, each.size, each.newest_ms) for each in self.segments]
         return retained_from(
             facts,
             start_offset=self.start_offset,
@@ -400,7 +422,4 @@ class PartitionLog:
         return latest_record(self.segments, self.start_offset, self.high_watermark)
 
     def _range_text(self, offset: int) -> str:
-        return (
-            f"offset {offset} of {self.topic}-{self.log_id.partition} is outside "
-            f"{self.start_offset}..{self.end_offset}"
-        )
+        return f"offset {offset} of {self.name} is outside {self.start_offset}..{self.end_offset}"

@@ -100,7 +100,7 @@ class _Found:
         self.saved = saved
         self._disk = disk
         self._files = files
-        self._config = config
+        self._config = config if saved.layout is None else config.laid_out(saved.layout)
         self._end = saved.end
         self._trimmed = False
         self._directory = directory_name(saved.topic, saved.log_id)
@@ -122,6 +122,7 @@ class _Found:
             for base, entry in self._files_here
             if entry.name.endswith(f".log{CLEANED}") and base in saved.swapped
         }
+        self._modified = dict(saved.modified)
         after = [*(each.base_offset for each in saved.sealed[1:]), saved.end.segment]
         self._segments = [
             self._segment(each.base_offset, each.size, end, each.max_timestamp)
@@ -145,6 +146,7 @@ class _Found:
             size=size,
             end=end,
             max_timestamp=max_timestamp,
+            modified_ms=self._modified.get(base),
             may_have_gaps=base < self.saved.cleaned_to,
         )
 
@@ -240,6 +242,7 @@ class _Found:
             start_offset=self.saved.start_offset,
             config=self._config,
         )
+        log.layout = self.saved.layout
         log.compaction.cleaned_to = self.saved.cleaned_to
         log.side_files.trust(
             offset

@@ -33,7 +33,7 @@ def with_records(
     header = batch.header
     base_timestamp = header.base_timestamp if delete_horizon is None else delete_horizon
     marked = 0 if delete_horizon is None else DELETE_HORIZON_BIT
-    shift = header.base_timestamp - base_timestamp
+    shift = _wrapped(header.base_timestamp - base_timestamp)
     section = compress(header.codec, _kept(section_of(batch), keep, shift))
     stamped = header.attributes & LOG_APPEND_TIME_BIT
     sealed = seal(
@@ -48,6 +48,12 @@ def with_records(
         record_count=sum(keep),
     )
     return sealed.assign(header.base_offset, header.leader_epoch)
+
+
+def _wrapped(number: int) -> int:
+    """As 64 bits hold it. Deltas are modulo 2^64, for us as for Kafka's readers: so base and delta
+    give the same timestamp again, also where the two lie further apart than 64 bits can say."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _kept(section: bytearray, keep: bytearray, shift: int) -> memoryview:

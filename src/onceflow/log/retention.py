@@ -13,7 +13,8 @@ class SegmentFacts(NamedTuple):
 
     end_offset: int
     size: int
-    max_timestamp: int
+    newest_ms: int | None
+    """When its newest record was written, as `Segment.newest_ms` tells it."""
 
 
 def retained_from(
@@ -34,8 +35,8 @@ def retained_from(
     for segment in segments:
         too_old = (
             config.retention_ms >= 0
-            and segment.max_timestamp >= 0
-            and now_ms - segment.max_timestamp > config.retention_ms
+            and segment.newest_ms is not None
+            and now_ms - segment.newest_ms > config.retention_ms
         )
         too_much = config.retention_bytes >= 0 and total - segment.size >= config.retention_bytes
         if not segment.size or segment.end_offset > high_watermark or not (too_old or too_much):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from onceflow.errors import BatchTruncated, DiskFull, IndexInvalid, LogCorrupt, RecordError
 from onceflow.log.batch_walk import BatchWalk, Facts
-from onceflow.log.config import LogConfig
+from onceflow.log.config import NO_LIMIT_MS, LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.index import Indexes
 from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
@@ -64,6 +64,12 @@ def scan(file: File, start: int, end: int) -> Iterator[Found]:
         position += size
 
 
+def _latest_beside(first_timestamp: int, config: LogConfig) -> int:
+    """The largest timestamp in a segment that starts with this one. Where the first batch has none
+    no other tells the segment's age: then the clock does, see `is_aged`."""
+    return first_timestamp + config.roll_ms if first_timestamp >= 0 else NO_LIMIT_MS
+
+
 def _has_records(found: Found) -> bool:
     """Not so of what compaction leaves for a producer's sequence alone."""
     return found.header.record_count > 0
@@ -80,11 +86,14 @@ class Segment:
         "_index_interval",
         "_indexes",
         "_may_have_gaps",
+        "_noted_size",
         "_sealed_max_timestamp",
+        "_seen_ms",
         "base_offset",
         "directory",
         "end_offset",
         "indexes_saved",
+        "modified_ms",
         "size",
     )
 
@@ -99,6 +108,7 @@ class Segment:
         size: int,
         end: int,
         max_timestamp: int | None = None,
+        modified_ms: int | None = None,
         may_have_gaps: bool = False,
     ) -> None:
         self._disk = disk
@@ -114,6 +124,9 @@ class Segment:
         self._indexes: Indexes | None = None
         self._sealed_max_timestamp = max_timestamp  # known of sealed segments without an index
         self.indexes_saved = True  # on disk; an append or a rebuilding makes that untrue
+        self.modified_ms = modified_ms  # of batches without a timestamp: see `note_growth`
+        self._noted_size = size
+        self._seen_ms: int | None = None  # by `look_at_age`, when the first batch has no timestamp
 
     @classmethod
     def create(
@@ -128,7 +141,15 @@ class Segment:
         segment.indexes_saved = False
         return segment
 
-    def compacted(self, config: LogConfig, *, size: int, end: int, max_timestamp: int) -> Segment:
+    def compacted(
+        self,
+        config: LogConfig,
+        *,
+        size: int,
+        end: int,
+        max_timestamp: int,
+        modified_ms: int | None,
+    ) -> Segment:
         """The sealed segment that stands in for this one, and perhaps for some behind it."""
         return Segment(
             self._disk,
@@ -139,6 +160,7 @@ class Segment:
             size=size,
             end=end,
             max_timestamp=max_timestamp,
+            modified_ms=modified_ms,
             may_have_gaps=True,
         )
 
@@ -153,6 +175,10 @@ class Segment:
 
     @property
     def indexes(self) -> Indexes:
+        return self._indexes or self.load_indexes()
+
+    def load_indexes(self) -> Indexes:
+        """Reads or builds them, unless they are in memory."""
         if self._indexes is None:
             self._indexes = self._load_indexes()
         return self._indexes
@@ -177,7 +203,7 @@ class Segment:
             indexes = self.indexes
         return (
             self.size + size > config.segment_bytes
-            or max_timestamp - first_timestamp > config.roll_ms
+            or 0 <= first_timestamp < max_timestamp - config.roll_ms
             or last_offset - self.base_offset > _MAX_RELATIVE_OFFSET
             or (len(indexes.offsets.offsets) + 1) * 8 > config.segment_index_bytes
         )
@@ -186,12 +212,12 @@ class Segment:
         """How many of the batches go in here; the first one does. With many index entries it may
         be fewer than one by one: where a log is cut into files has no meaning."""
         room = config.segment_bytes - self.size
-        latest = self.first_timestamp + config.roll_ms
+        latest = _latest_beside(self.first_timestamp, config)
         last = self.base_offset + _MAX_RELATIVE_OFFSET
         count = 0
         for size, _, last_offset, max_timestamp in batches:
             if not self.size and not count:
-                latest = max_timestamp + config.roll_ms
+                latest = _latest_beside(max_timestamp, config)
             elif count and (size > room or max_timestamp > latest or last_offset > last):
                 break
             room -= size
@@ -281,6 +307,46 @@ class Segment:
             raise IndexInvalid(f"{path} is missing")
         file = self._disk.open(path, Access.READ)
         return file.pread(0, file.size())
+
+    # --- age ----------------------------------------------------------------------------------
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The largest timestamp; where no batch has one, when the segment was last met grown. None
+        when that is not known yet."""
+        largest = self.max_timestamp
+        return largest if largest >= 0 else self.modified_ms
+
+    def note_growth(self, now_ms: int) -> bool:
+        """Remembers when batches without a timestamp were met, for want of anything else that
+        tells their age. Whether that is news, which the next checkpoint should keep."""
+        is_known = self.modified_ms is not None and self._noted_size == self.size
+        if is_known or not self.size or self.max_timestamp >= 0:
+            return False
+        self.modified_ms, self._noted_size = now_ms, self.size
+        return True
+
+    def modified_at(self, size: int) -> int | None:
+        """`modified_ms` for a checkpoint of the first `size` bytes; None when the segment has not
+        been looked at since it had so many: then it is, after a start."""
+        return self.modified_ms if self._noted_size == size else None
+
+    def ages_by_clock(self, config: LogConfig) -> bool:
+        """Whether an active segment may have to be closed though no append shows its age: because
+        its records have to be compacted in time, or its first batch has no timestamp. (Of one that
+        nothing was appended to since the start that is not known, and nobody waits for it.)"""
+        first = self._first_timestamp
+        has_limit = config.compact and config.max_compaction_lag_ms < NO_LIMIT_MS
+        return self.size > 0 and (has_limit or (first is not None and first < 0))
+
+    def look_at_age(self, now_ms: int, config: LogConfig) -> bool:
+        """Whether an active segment that `ages_by_clock` has to be closed now."""
+        first = self.first_timestamp
+        if first >= 0:
+            return config.compact and now_ms - first > config.max_compaction_lag_ms
+        if self._seen_ms is None:
+            self._seen_ms = now_ms
+        return now_ms - self._seen_ms > config.roll_ms
 
     # --- searching ----------------------------------------------------------------------------
 

@@ -46,13 +46,14 @@ class Beside(NamedTuple):
 class SideFileKeeper:
     """The companion of one log and its files."""
 
-    __slots__ = ("_directory", "_disk", "_offsets", "_waiting", "companion")
+    __slots__ = ("_directory", "_disk", "_offsets", "_problem", "_waiting", "companion")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
         self._offsets: list[int] = []  # of the snapshots on the disk that are trusted, ascending
         self._waiting: list[Beside] = []  # sealed segments, ascending
+        self._problem: Exception | None = None
         self.companion: Companion | None = None
 
     def compacted(self, upto: int) -> None:
@@ -62,11 +63,22 @@ class SideFileKeeper:
 
     def sealed(self, base: int, end: int) -> None:
         """The segment [base, end) was sealed; its files are due when all of it is durable."""
-        if self.companion is not None:
-            self._waiting.append(Beside(base, end, *self.companion.sealed(base, end)))
-            if len(self._waiting) > _KEPT:
-                skipped = self._waiting[-1 - _KEPT]
-                self._waiting[-1 - _KEPT] = skipped._replace(snapshot=None)
+        if self.companion is None:
+            return
+        try:
+            files = self.companion.sealed(base, end)
+        except Exception as error:  # an append is under way, which needs none of these files
+            self._problem = error
+            return
+        self._waiting.append(Beside(base, end, *files))
+        if len(self._waiting) > _KEPT:
+            skipped = self._waiting[-1 - _KEPT]
+            self._waiting[-1 - _KEPT] = skipped._replace(snapshot=None)
+
+    def take_problem(self) -> Exception | None:
+        """Why the companion had nothing to give, the last time that it had not; told once."""
+        problem, self._problem = self._problem, None
+        return problem
 
     def stopping(self, base: int, end: int) -> None:
         """As `sealed`, for the active segment in an orderly stop."""

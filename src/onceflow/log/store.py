@@ -10,6 +10,7 @@ calls come from one thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,6 +20,7 @@ from onceflow.errors import (
     LogCorrupt,
     LogExists,
     OffsetOutOfRange,
+    StoreBusy,
     StoreClosed,
     StoreFailed,
     UnknownLog,
@@ -31,10 +33,11 @@ from onceflow.log.directories import is_log_directory
 from onceflow.log.files import OpenFiles
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, JournalTotals, Ticket
-from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry
+from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry, write_layout
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.space import Space
 from onceflow.log.urgency import Purpose, is_urgent, may_use_reserve
@@ -45,6 +48,8 @@ from onceflow.runtime.rand import Rand
 from onceflow.types import LogId
 
 _LOCK = "lock"
+_RETENTION = "retention"
+_ROLL = "roll of an old segment"
 _NOTHING = memoryview(b"")
 
 
@@ -73,12 +78,14 @@ class LogStore:
         incarnation: int,
         lock: File,
         on_failure: Callable[[Exception], None],
+        quarantine: Quarantine,
     ) -> None:
         self._disk = disk
         self._jobs = jobs
         self._config = config
         self._catalog = recovered.catalog
         self._on_failure = on_failure
+        self.quarantine = quarantine
         self.report = recovered.report
         self.failure: Exception | None = None
         self._is_stopping = False
@@ -100,7 +107,7 @@ class LogStore:
                 after_group=self._after_group,
             )
         self._compactor = Compactor(
-            disk, jobs, self._space.free_bytes, self._request_checkpoint, self._fail
+            disk, jobs, self._space.free_bytes, self._request_checkpoint, quarantine, self._fail
         )
         self._checkpointer = Checkpointer(
             disk,
@@ -109,6 +116,7 @@ class LogStore:
             incarnation,
             self._journal,
             self._durable,
+            quarantine,
             self._fail,
             self._compactor.checkpointed,
         )
@@ -122,16 +130,20 @@ class LogStore:
         rand: Rand,
         config: StoreConfig,
         on_failure: Callable[[Exception], None] = lambda _: None,
+        on_failed_job: Callable[[FailedJob], None] = lambda _: None,
     ) -> LogStore:
         """Recovers what is on the disk. Raises `LogCorrupt`, `NewerFormat` or `PathInUse`, each
-        with nothing changed."""
+        with nothing changed. `on_failure` is told of what stops the store, `on_failed_job` of what
+        does not."""
         lock = disk.lock(_LOCK)
         try:
             checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
             recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
             # Not to be guessed: whoever knows it could send a record that looks like a group.
             incarnation = int.from_bytes(rand.randbytes(8), "big")
-            store = cls(disk, Jobs(background), config, recovered, incarnation, lock, on_failure)
+            quarantine = Quarantine(on_failed_job)
+            jobs = Jobs(background)
+            store = cls(disk, jobs, config, recovered, incarnation, lock, on_failure, quarantine)
             store._checkpointer.write_now()
         except BaseException:
             lock.close()
@@ -227,6 +239,7 @@ class LogStore:
         return self._catalog_changed(ticket)
 
     def _deleted(self, log: PartitionLog) -> None:
+        self.quarantine.forget(log.name)
         del self._durable[log.log_id]
         self._checkpointer.deleted.append(log)
 
@@ -235,25 +248,55 @@ class LogStore:
         self._check_running(log)
         if not 0 <= offset <= log.high_watermark:
             raise OffsetOutOfRange(
-                f"records up to {offset} cannot be deleted from {log.topic}-{log.log_id.partition}:"
-                f" the high watermark is {log.high_watermark}"
+                f"records up to {offset} cannot be deleted from {log.name}: the high watermark is "
+                f"{log.high_watermark}"
             )
         return self._catalog_changed(self._move_start(log, offset, Purpose.DELETE_RECORDS))
+
+    def configure(self, log: PartitionLog, config: LogConfig) -> None:
+        """Gives a log its config. Where it is cut into files is ordered with all else, so that a
+        replay, which comes before anybody could say it again, cuts it as it was cut."""
+        self._check_running(log)
+        is_same = config.layout == log.config.layout
+        log.config = config
+        if is_same:
+            return
+        log.layout = config.layout
+        payload = write_layout(config.layout)
+        with suppress(StoreBusy):  # the next checkpoint says it too
+            self._make_room(len(payload))
+            self._order(EntryKind.LAYOUT, log, 0, payload, Purpose.LAYOUT, _nothing)
+
+    # --- keeping house ------------------------------------------------------------------------
 
     def enforce_retention(self, now_ms: int) -> None:
         """Moves log starts as the logs' retention settings say, then frees the room."""
         self._check_running()
-        logs = [log for log in self.logs.values() if log.config.delete]
-        moves = [(log, log.retained_from(now_ms)) for log in logs]
-        moves = [(log, start) for log, start in moves if start > log.start_offset]
-        for log, start in moves:
-            self._move_start(log, start, Purpose.RETENTION)
-        if moves:
+        news: list[PartitionLog] = []
+        for log in [log for log in self.logs.values() if log.config.delete]:
+            work = partial(self._retain, log, now_ms, news)
+            self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
+        if news:
             self.flush().add_done_callback(lambda _: self._request_checkpoint())
 
+    def _retain(self, log: PartitionLog, now_ms: int, news: list[PartitionLog]) -> None:
+        """Adds the log to `news` when there is something for a checkpoint to keep."""
+        # Only a log that may lose records by their age needs to know it.
+        if log.config.retention_ms >= 0 and log.note_growth(now_ms):
+            news.append(log)
+        start = log.retained_from(now_ms)
+        if start > log.start_offset:
+            self._move_start(log, start, Purpose.RETENTION)
+            news.append(log)
+
     def compact(self, now_ms: int) -> None:
-        """Starts to compact, in the background, the logs that are to be and are dirty enough."""
+        """Closes segments that only the clock can tell to be old, and starts to compact, in the
+        background, the logs that are to be and are dirty enough. To be called now and then."""
         self._check_running()
+        for log in [log for log in self._durable.values() if log.ages_by_clock]:
+            with suppress(DiskFull):  # there may be room the next time
+                work = partial(log.roll_aged, now_ms)
+                self.quarantine.attempt(_ROLL, log.name, work, log.directory)
         self._compactor.start(self._durable.values(), now_ms)
 
     def _move_start(self, log: PartitionLog, offset: int, purpose: Purpose) -> Ticket:
@@ -366,7 +409,7 @@ class LogStore:
         if self._is_closed:
             raise StoreClosed("the store is closed; open it again")
         if log is not None and log.is_deleted:
-            raise UnknownLog(f"{log.topic}-{log.log_id.partition} ({log.log_id}) was deleted")
+            raise UnknownLog(f"{log.name} ({log.log_id}) was deleted")
         if self.failure is not None:
             raise StoreFailed(
                 f"the store has stopped: {self.failure}. Restart it: it recovers from the disk"
@@ -417,6 +460,10 @@ def _first_checkpoint(disk: Disk) -> Checkpoint:
             "directory of Onceflow, or its checkpoint was lost; restore it or choose another one"
         )
     return Checkpoint(durability=Durability.FSYNC, incarnation=0, clean=True, journal=None, logs=())
+
+
+def _nothing() -> None:
+    """For an entry that changes nothing when it becomes durable."""
 
 
 def _completed() -> Ticket:

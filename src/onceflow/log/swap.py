@@ -10,8 +10,10 @@ checkpoint names the new segments and says that they are swapped in. That checkp
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from onceflow.errors import DiskError
 from onceflow.log.segment import CLEANED, Segment
 from onceflow.log.side_files import ABORTED_INDEX
 from onceflow.runtime.background import Job
@@ -23,6 +25,17 @@ _SUFFIXES = ("log", "index", "timeindex")
 def files_of(segment: Segment) -> list[str]:
     """All that there may be of a segment on the disk."""
     return [segment.path(suffix) for suffix in (*_SUFFIXES, ABORTED_INDEX)]
+
+
+def remove_files(disk: Disk, paths: Iterable[str], left: list[tuple[str, Exception]]) -> Job:
+    """Removes those that are there; one that cannot be removed keeps no other from going."""
+    for path in paths:
+        try:
+            if disk.exists(path):
+                disk.unlink(path)
+        except DiskError as error:
+            left.append((path, error))
+        yield
 
 
 @dataclass(slots=True, eq=False)
@@ -58,14 +71,12 @@ class Swap:
             elif disk.exists(index):
                 disk.unlink(index)
 
-    def remove_old(self, disk: Disk, directory: str) -> Job:
-        """Removes the files whose names nobody took, and makes all the names durable."""
+    def remove_old(self, disk: Disk, directory: str, left: list[tuple[str, Exception]]) -> Job:
+        """Removes the files whose names nobody took, and makes all the names durable. A file that
+        cannot be removed is `left`, with the reason: the next start removes it."""
         for segment in self.old:
             if segment.base_offset not in self.bases:
-                for path in files_of(segment):
-                    if disk.exists(path):
-                        disk.unlink(path)
-                        yield
+                yield from remove_files(disk, files_of(segment), left)
         disk.sync_dir(directory)
 
 
@@ -82,5 +93,3 @@ class CompactionState:
     is_named: bool = False
     """The durable checkpoint says that it is swapped: a recovery would take any `.cleaned` file for
     one of that swap, so no other may be made."""
-    problem: Exception | None = None
-    """Damage that was met: the log is not compacted any more before a restart."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import takewhile
 
@@ -90,21 +90,18 @@ class LastBatches:
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[int, bool], int] = {}
-        self._seen_at: dict[int, int] = {}
 
     def meets(self, header: BatchHeader) -> None:
         producer_id = header.producer_id
         if producer_id >= 0:
             self._offsets[producer_id, header.is_control] = header.base_offset
-            seen_at = self._seen_at.get(producer_id, header.max_timestamp)
-            self._seen_at[producer_id] = max(seen_at, header.max_timestamp)
 
-    def of_producers_since(self, oldest: int) -> set[int]:
-        """Their base offsets, of producers that were there at that time or later."""
+    def of(self, producers: Collection[int] | None) -> set[int]:
+        """Their base offsets, of these producers; None is all."""
         return {
             offset
             for (producer_id, _), offset in self._offsets.items()
-            if self._seen_at[producer_id] >= oldest
+            if producers is None or producer_id in producers
         }
 
 

@@ -24,12 +24,16 @@ class Purpose(Enum):
     DELETE = "delete"
     DELETE_RECORDS = "delete records"
     RETENTION = "retention"
+    LAYOUT = "layout"
+    """Says where a log is cut into files from here on."""
 
 
 LAZY = {
     # Nobody asked and nobody is answered. If the entry is lost, the records are still there (files
     # go only after a checkpoint that holds the new start) and retention finds them again.
     Purpose.RETENTION,
+    # Only what comes behind it in the order is cut by it: if it is lost, so is all of that.
+    Purpose.LAYOUT,
     # Records and offsets of the transaction come behind it in the order: what is durable of them
     # makes it durable too. If it is lost, so is all that it was needed for.
     Purpose.TRANSACTION_GROWS,

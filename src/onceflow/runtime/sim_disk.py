@@ -2,7 +2,8 @@
 
 `SimDisk` is the twin of `RealDisk`. Each change is one `Op`; `sim_crash` turns the list of ops into
 the images that a power cut at any boundary could leave. Faults are set from outside: `capacity`
-makes writes raise `DiskFull`, `fail` makes chosen ops raise `DiskFailed`; `watch` sees every op.
+makes writes raise `DiskFull`, `fail` makes chosen ops raise `DiskFailed`, `fail_read` the reads of
+chosen paths; `watch` sees every op.
 
 Files and directories are numbered nodes, so that an open file, a rename and an unlink mean what
 they mean on a real file system.
@@ -147,6 +148,8 @@ class SimFile:
         return self._disk.tree.files[self._node]
 
     def pread(self, position: int, size: int) -> bytes:
+        if self._disk.fail_read(self._path):
+            raise DiskFailed(f"read of {self._path!r} failed: simulated I/O error")
         return bytes(self._data[position : position + size])
 
     def pwrite(self, position: int, data: Bytes) -> None:
@@ -188,6 +191,7 @@ class SimDisk:
         self.ops: list[Op] = []
         self.capacity = capacity
         self.fail: Callable[[Op], bool] = lambda _: False
+        self.fail_read: Callable[[str], bool] = lambda _: False
         self.watch: Callable[[Op], None] = lambda _: None
         self._locked: set[str] = set()
 

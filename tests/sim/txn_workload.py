@@ -79,6 +79,7 @@ class Shape(NamedTuple):
             "os_checkpoint_bytes": 3000,
             "transaction_state_log_num_partitions": 2,
             "log_retention_check_interval_ms": 700,
+            "log_cleaner_backoff_ms": 700,
         }
 
 

@@ -77,5 +77,17 @@ def test_an_orderly_stop_says_once_what_was_done(caplog: pytest.LogCaptureFixtur
 def test_a_broker_without_a_journal_tells_of_none() -> None:
     totals = Totals({ApiKey.API_VERSIONS: 2, ApiKey.METADATA: 2}, None)
     assert str(totals) == "served 4 requests (Metadata 2, ApiVersions 2)"
-    assert totals.as_json() == {"requests": {"Metadata": 2, "ApiVersions": 2}, "journal": None}
+    assert totals.as_json() == {
+        "requests": {"Metadata": 2, "ApiVersions": 2},
+        "journal": None,
+        "failed_jobs": {},
+    }
     assert str(Totals({}, None)) == "served 0 requests"
+
+
+def test_jobs_that_failed_are_told_by_their_names() -> None:
+    totals = Totals({}, None, {"retention": 1, "compaction": 2})
+    assert str(totals) == (
+        "served 0 requests, failed to keep house 3 times (compaction 2, retention 1)"
+    )
+    assert totals.as_json()["failed_jobs"] == {"retention": 1, "compaction": 2}

@@ -55,6 +55,7 @@ class BrokerConfig:
     max_connections: int = 1000
     connections_max_idle_ms: int = 600_000
     log_retention_check_interval_ms: int = 300_000
+    log_cleaner_backoff_ms: int = 15_000
     group_min_session_timeout_ms: int = 6_000
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 3_000

@@ -160,6 +160,7 @@ _ROWS: Final = (
     _setting(
         "log.retention.check.interval.ms", _MS, "Time between two looks for segments to delete."
     ),
+    _setting("log.cleaner.backoff.ms", _MS, "Time between two looks for logs to compact."),
     _setting(
         "group.min.session.timeout.ms", _whole(1, INT_MAX), "The least that a member may ask for."
     ),

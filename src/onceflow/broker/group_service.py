@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from onceflow.broker.promise import Answer, Promise
 from onceflow.group import machine
 from onceflow.group.config import GroupConfig
-from onceflow.group.driver import Driver
+from onceflow.group.driver import Attempt, Driver, unguarded
 from onceflow.group.events import (
     CommitRequest,
     EmptinessStored,
@@ -93,12 +93,13 @@ class GroupService:
         call_later: CallLater,
         log: OffsetsLog,
         topic_exists: Callable[[str, int], bool],
+        attempt: Attempt = unguarded,
     ) -> None:
         self._config = config
         self._clock = clock
         self._rand = rand
         self._topic_exists = topic_exists
-        self._driver = Driver(config, clock, call_later, log, self._answer)
+        self._driver = Driver(config, clock, call_later, log, self._answer, attempt)
         self._writer = self._driver.writer
         self._tickets = count()
         self._parked: dict[int, Promise[Any]] = {}

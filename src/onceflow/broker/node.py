@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Final, Protocol
 
@@ -77,6 +78,7 @@ class Node:
             call_later,
             self._offsets,
             self._topic_exists,
+            partial(store.quarantine.attempt, "expiry of a group's offsets"),
         )
         self._offsets.replay(self.groups.replay)
         self.groups.loaded()
@@ -96,6 +98,7 @@ class Node:
             self.markers,
             ids.take,
             self._open_epoch,
+            self.store.quarantine,
         )
         book = TransactionBook(outside)
         book.load()
@@ -148,7 +151,8 @@ class Node:
         now_ms, longest = self.clock.wall_ms(), self.config.producer_id_expiration_ms
         for topic in self.topics.by_name.values():
             for partition in topic.partitions:
-                partition.producers.expire(now_ms, longest)
+                expire = partial(partition.producers.expire, now_ms, longest)
+                self.store.quarantine.attempt("expiry of producers", partition.log.name, expire)
 
     def listens_on(self, address: Address) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""

@@ -21,6 +21,7 @@ from onceflow.broker.connection import Connection
 from onceflow.broker.node import Node, Timer
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
+from onceflow.log.quarantine import FailedJob
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock
@@ -34,6 +35,19 @@ _SWEEP_SECONDS = 5.0
 _FRAME_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
+
+
+def _tell_failed_job(failed: FailedJob) -> None:
+    error = failed.error
+    is_ours = isinstance(error, OnceflowError)
+    _log.error(
+        "%s failed for %s%s, and is tried again later: %s",
+        failed.job,
+        failed.subject,
+        f" at {failed.path}" if failed.path else "",
+        error if is_ours else f"{type(error).__name__}: {error}",
+        exc_info=None if is_ours else error,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,7 @@ class Server:
             doors.rand,
             self._config.to_store_config(),
             self._store_failed,
+            _tell_failed_job,
         )
         try:
             call_later = asyncio.get_running_loop().call_later
@@ -101,7 +116,9 @@ class Server:
         self._node.listens_on(address)
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
-        self._every("cleaning up", seconds, self._clean_up)
+        self._every("retention", seconds, self._enforce_retention)
+        seconds = self._config.log_cleaner_backoff_ms / 1000
+        self._every("compaction", seconds, self._compact)
         seconds = self._config.transaction_expiration_check_interval_ms / 1000
         self._every("forgetting transactional ids", seconds, self._node.transactions.expire)
         seconds = self._config.producer_id_expiration_check_interval_ms / 1000
@@ -138,7 +155,8 @@ class Server:
             _log.warning("moved a directory aside that nothing acknowledged made: %s", stray)
 
     def _report_totals(self) -> None:
-        totals = Totals(self.node.served, self.node.store.journal_totals)
+        store = self.node.store
+        totals = Totals(self.node.served, store.journal_totals, store.quarantine.failures)
         _log.info("%s", totals, extra={"numbers": totals.as_json()})
 
     # --- connections --------------------------------------------------------------------------
@@ -196,11 +214,13 @@ class Server:
 
     def _every(self, name: str, seconds: float, work: Callable[[], None]) -> None:
         def tick() -> None:
+            self._every(name, seconds, work)  # first: whatever happens below, there is a next time
             try:
                 work()
             except OnceflowError as error:
                 _log.warning("%s failed: %s", name, error)
-            self._every(name, seconds, work)
+            except Exception as error:
+                self.node.store.quarantine.report(name, "the broker", "", error)
 
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, tick)
 
@@ -220,10 +240,11 @@ class Server:
             # else would say so unless a client sent more.
             self.node.store.flush()
 
-    def _clean_up(self) -> None:
-        now_ms = self._doors.clock.wall_ms()
-        self.node.store.enforce_retention(now_ms)
-        self.node.store.compact(now_ms)
+    def _enforce_retention(self) -> None:
+        self.node.store.enforce_retention(self._doors.clock.wall_ms())
+
+    def _compact(self) -> None:
+        self.node.store.compact(self._doors.clock.wall_ms())
 
     def _store_failed(self, error: Exception) -> None:
         _log.critical("the disk failed, the broker stops: %s", error)

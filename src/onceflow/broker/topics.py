@@ -87,7 +87,7 @@ class Topics:
         if is_new:
             store.create(METADATA_TOPIC, [METADATA_LOG])
         self._log = store.logs[METADATA_LOG]
-        self._log.config = METADATA_POLICY
+        store.configure(self._log, METADATA_POLICY)
         # A directory from before there was a metadata log has no topic record at all.
         image = self._load(adopt=is_new or adopt_unknown_logs)
         self._producer_ids = image.producer_ids
@@ -178,11 +178,10 @@ class Topics:
         log = self._store.logs[LogId(record.topic_id, index)]
         return Partition(self._store, log, record.epochs.get(index, FIRST_EPOCH))
 
-    @staticmethod
-    def _configure(topic: Topic) -> None:
+    def _configure(self, topic: Topic) -> None:
         config = topic.config.to_log_config()
         for partition in topic.partitions:
-            partition.log.config = config
+            self._store.configure(partition.log, config)
 
     # --- looking up ---------------------------------------------------------------------------
 

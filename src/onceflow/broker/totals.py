@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from onceflow.log.journal import JournalTotals
@@ -16,6 +17,8 @@ class Totals(NamedTuple):
 
     served: Mapping[int, int]
     journal: JournalTotals | None
+    failed_jobs: Mapping[str, int] = MappingProxyType({})
+    """Of housekeeping: how often each has failed for one partition, and was left for later."""
 
     def __str__(self) -> str:
         """`served 12 requests (Produce 10, Metadata 2), wrote 11 journal groups, 0.1 MB`"""
@@ -26,6 +29,9 @@ class Totals(NamedTuple):
         if self.journal is not None:
             said += f", wrote {self.journal.groups} journal groups, "
             said += f"{self.journal.bytes / _MB:.1f} MB"
+        if self.failed_jobs:
+            jobs = ", ".join(f"{job} {count}" for job, count in sorted(self.failed_jobs.items()))
+            said += f", failed to keep house {sum(self.failed_jobs.values())} times ({jobs})"
         return said
 
     def as_json(self) -> dict[str, Any]:
@@ -33,6 +39,7 @@ class Totals(NamedTuple):
         return {
             "requests": self._by_name(),
             "journal": None if self.journal is None else self.journal._asdict(),
+            "failed_jobs": dict(self.failed_jobs),
         }
 
     def _by_name(self) -> dict[str, int]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from onceflow.broker.markers import Markers
 from onceflow.broker.transactions_topic import TransactionsTopic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
+from onceflow.log.quarantine import Quarantine
 from onceflow.log.urgency import Purpose
 from onceflow.runtime.clock import Clock
 from onceflow.txn import machine
@@ -31,6 +33,8 @@ from onceflow.txn.state import moved
 from onceflow.txn.timeouts import Deadlines, remaining_ms
 
 _TICK_SECONDS = 0.2
+_UNEXPECTED_SECONDS = 60.0
+"""Between two attempts at what failed for a reason that waiting will hardly mend."""
 _EACH_HAS_AN_EPOCH = 2
 
 _log = logging.getLogger(__name__)
@@ -52,6 +56,7 @@ class Outside(NamedTuple):
     new_producer_id: NewProducerId
     open_epoch: Callable[[TopicPartition, int], int | None]
     """The epoch of the transaction that a producer has open in a partition; None if it has none."""
+    quarantine: Quarantine
 
 
 class TransactionBook:
@@ -184,8 +189,13 @@ class TransactionBook:
         ]
 
     def _finish_rest(self) -> None:
-        for finish in list(self._unfinished.values()):
-            self._carry_out(finish, self.lacking_markers(finish.prepare))
+        for transactional_id, finish in list(self._unfinished.items()):
+            self._outside.quarantine.attempt(
+                "end of a transaction", transactional_id, partial(self._finish_one, finish)
+            )
+
+    def _finish_one(self, finish: Finish) -> None:
+        self._carry_out(finish, self.lacking_markers(finish.prepare))
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -195,11 +205,13 @@ class TransactionBook:
 
     def _tick(self) -> None:
         self._timer = None
-        self._finish_rest()
-        for transactional_id in self._deadlines.due(self._clock.monotonic()):
-            self._time_out(self._known[transactional_id])
-        if self._unfinished or self._deadlines.next_deadline() is not None:
-            self._tick_soon()
+        try:
+            self._finish_rest()
+            for transactional_id in self._deadlines.due(self._clock.monotonic()):
+                self._time_out(self._known[transactional_id])
+        finally:  # whatever happens, others that are due must not wait for ever
+            if self._unfinished or self._deadlines.next_deadline() is not None:
+                self._tick_soon()
 
     def _time_out(self, transaction: Transaction) -> None:
         transactional_id = transaction.transactional_id
@@ -212,10 +224,8 @@ class TransactionBook:
             if finish is None:
                 return
             self.finish(finish)
-        except OnceflowError as error:  # others are due too, and must not wait for this one
-            _log.warning("%r could not be aborted yet: %s", transactional_id, error)
-            again = self._clock.monotonic() + _TICK_SECONDS
-            self._deadlines.started(transactional_id, transaction.epoch, again)
+        except Exception as error:  # others are due too, and must not wait for this one
+            self._time_out_again(transaction, error)
             return
         _log.info(
             "aborted the transaction of %r: it was open for longer than its %d ms",
@@ -223,17 +233,34 @@ class TransactionBook:
             transaction.timeout_ms,
         )
 
+    def _time_out_again(self, transaction: Transaction, error: Exception) -> None:
+        transactional_id = transaction.transactional_id
+        is_expected = isinstance(error, OnceflowError)
+        if is_expected:
+            _log.warning("%r could not be aborted yet: %s", transactional_id, error)
+        else:
+            job = "timeout of a transaction"
+            self._outside.quarantine.report(job, transactional_id, "", error)
+        seconds = _TICK_SECONDS if is_expected else _UNEXPECTED_SECONDS
+        again = self._clock.monotonic() + seconds
+        self._deadlines.started(transactional_id, transaction.epoch, again)
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forgets ids that were not used for so long."""
         expired = [
             each for each in self._known.values() if machine.expire(each, now_ms, expiration_ms)
         ]
-        for transaction in expired:
-            transactional_id = transaction.transactional_id
-            moved(transaction, State.DEAD)
-            self._outside.topic.append(transactional_id, None, Purpose.APPEND)
-            del self._known[transactional_id]
-            self._tickets.pop(transactional_id, None)
+        for each in expired:
+            self._outside.quarantine.attempt(
+                "expiry of a transactional id", each.transactional_id, partial(self._forget, each)
+            )
+
+    def _forget(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        moved(transaction, State.DEAD)
+        self._outside.topic.append(transactional_id, None, Purpose.APPEND)
+        del self._known[transactional_id]
+        self._tickets.pop(transactional_id, None)
 
 
 def _is_of(transaction: Transaction, open_epoch: int | None) -> bool:

@@ -49,11 +49,21 @@ _TimerName: TypeAlias = tuple[str, Timer] | str
 """A timer of a group, or the retention check."""
 
 
+Attempt: TypeAlias = Callable[[str, Callable[[], object]], object]
+"""Does some work for one group, and sees to it that its failure is that group's alone."""
+
+
+def unguarded(_: str, work: Callable[[], object]) -> None:
+    """Lets a failure go through."""
+    work()
+
+
 class Driver:
     """All groups, their timers and their way into the log."""
 
     __slots__ = (
         "_answer",
+        "_attempt",
         "_clock",
         "_config",
         "_effects",
@@ -70,10 +80,12 @@ class Driver:
         call_later: CallLater,
         log: OffsetsLog,
         answer: Callable[[int, JoinResult | SyncResult], None],
+        attempt: Attempt,
     ) -> None:
         self._config = config
         self._clock = clock
         self._answer = answer
+        self._attempt = attempt
         self._timers: Timers[_TimerName] = Timers(clock, call_later, self._timer_fired)
         self._groups: dict[str, Group] = {}
         self._effects: deque[tuple[Group, Effect]] = deque()
@@ -229,17 +241,20 @@ class Driver:
 
     def _check_retention(self) -> None:
         """Lets go of what nobody has needed for long, and of groups that have nothing left."""
+        self._schedule_retention_check()  # first: whatever happens below, there is a next time
         now_ms = self._clock.wall_ms()
-        offsets = self.writer.admitted
         for group in list(self._groups.values()):
-            gone = expired(group, offsets, now_ms, self._config.offsets_retention_ms)
-            is_over = group.state is State.EMPTY and not group.pending
-            if is_over and len(gone) == len(offsets.places(group.group_id)):
-                self.delete(group, ignore)
-            elif gone:
-                records = tombstones(group.group_id, gone)
-                self.writer.write(group.group_id, ignore, offsets=records)
-        self._schedule_retention_check()
+            self._attempt(group.group_id, partial(self._expire, group, now_ms))
+
+    def _expire(self, group: Group, now_ms: int) -> None:
+        offsets = self.writer.admitted
+        gone = expired(group, offsets, now_ms, self._config.offsets_retention_ms)
+        is_over = group.state is State.EMPTY and not group.pending
+        if is_over and len(gone) == len(offsets.places(group.group_id)):
+            self.delete(group, ignore)
+        elif gone:
+            records = tombstones(group.group_id, gone)
+            self.writer.write(group.group_id, ignore, offsets=records)
 
     def _schedule_retention_check(self) -> None:
         self._timers.set(_RETENTION_CHECK, self._config.offsets_retention_check_interval_ms / 1000)

@@ -170,9 +170,8 @@ def test_a_partition_that_cannot_be_compacted_is_named_and_the_others_are_compac
         assert each.exc_info
     assert not [each for each in caplog.records if each.levelname == "CRITICAL"]
     totals = [each.getMessage() for each in caplog.records if "served" in each.getMessage()]
-    assert "failed to keep house" in totals[0]
-    assert "(compaction " in totals[0]
-    assert "keep house" not in totals[-1]
+    assert "jobs of housekeeping failed (compaction " in totals[0]
+    assert "housekeeping" not in totals[-1]
 
 
 def test_producers_of_other_partitions_are_forgotten_though_one_fails(

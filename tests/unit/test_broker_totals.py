@@ -88,6 +88,6 @@ def test_a_broker_without_a_journal_tells_of_none() -> None:
 def test_jobs_that_failed_are_told_by_their_names() -> None:
     totals = Totals({}, None, {"retention": 1, "compaction": 2})
     assert str(totals) == (
-        "served 0 requests, failed to keep house 3 times (compaction 2, retention 1)"
+        "served 0 requests, 3 jobs of housekeeping failed (compaction 2, retention 1)"
     )
     assert totals.as_json()["failed_jobs"] == {"retention": 1, "compaction": 2}

@@ -198,7 +198,7 @@ def test_files_that_cannot_be_removed_are_told_and_the_store_goes_on() -> None:
     house.store.request_checkpoint()
     assert not house.failures
     assert {each.job for each in house.told} == {"removal of deleted files"}
-    assert any(house.bad.directory in each.path for each in house.told)
+    assert any(house.bad.directory in each.subject for each in house.told)
     append(house.store, house.good, keyed([(b"k", b"more")]))
     crashed = SimDisk(house.disk.tree)
     house.disk.fail = lambda _: False

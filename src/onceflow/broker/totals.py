@@ -31,7 +31,7 @@ class Totals(NamedTuple):
             said += f"{self.journal.bytes / _MB:.1f} MB"
         if self.failed_jobs:
             jobs = ", ".join(f"{job} {count}" for job, count in sorted(self.failed_jobs.items()))
-            said += f", failed to keep house {sum(self.failed_jobs.values())} times ({jobs})"
+            said += f", {sum(self.failed_jobs.values())} jobs of housekeeping failed ({jobs})"
         return said
 
     def as_json(self) -> dict[str, Any]:

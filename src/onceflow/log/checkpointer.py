@@ -50,7 +50,7 @@ class _Removal:
         for directory in self._directories:
             try:
                 yield from self._remove(disk, directory)
-            except DiskError as error:
+            except Exception as error:
                 self.left_directories.append((directory, error))
         yield from remove_files(disk, self._files, self.left_files)
 
@@ -286,8 +286,8 @@ class Checkpointer:
     def _removed(self, removal: _Removal, error: Exception | None) -> None:
         """No promise depends on files that are not needed: only their room is not given back."""
         for path, reason in (*removal.left_files, *removal.left_directories):
-            self._quarantine.report(_REMOVAL, path, path, reason)
+            self._quarantine.report(_REMOVAL, path, "", reason)
         if error is not None:
-            self._quarantine.report(_REMOVAL, "", "", error)
+            self._quarantine.report(_REMOVAL, "the store", "", error)
         self._left_files += [path for path, _ in removal.left_files]
         self._left_directories += [path for path, _ in removal.left_directories]

@@ -66,7 +66,7 @@ def scan(file: File, start: int, end: int) -> Iterator[Found]:
 
 def _latest_beside(first_timestamp: int, config: LogConfig) -> int:
     """The largest timestamp in a segment that starts with this one. Where the first batch has none
-    no other tells the segment's age: then the clock does, see `is_aged`."""
+    no other tells the segment's age: then the clock does, see `look_at_age`."""
     return first_timestamp + config.roll_ms if first_timestamp >= 0 else NO_LIMIT_MS
 
 

@@ -274,8 +274,9 @@ class LogStore:
         self._check_running()
         news: list[PartitionLog] = []
         for log in [log for log in self.logs.values() if log.config.delete]:
-            work = partial(self._retain, log, now_ms, news)
-            self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
+            with suppress(DiskFull):  # of one must not keep others from giving room back
+                work = partial(self._retain, log, now_ms, news)
+                self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
         if news:
             self.flush().add_done_callback(lambda _: self._request_checkpoint())
 

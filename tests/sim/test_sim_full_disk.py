@@ -81,13 +81,14 @@ BUGS = {
         "create",
         "remove_directory(self._disk, log.directory)",
         "pass",
+        seed=8,
         durability=Durability.OS,
     ),
     "a refused creation is checkpointed": Bug(
         LogStore, "create", "self._durable.pop(log.log_id, None)", "pass", durability=Durability.OS
     ),
     "a refused creation was checkpointed before": Bug(
-        LogStore, "create", "self._quiesce()", "pass", durability=Durability.OS
+        LogStore, "create", "self._quiesce()", "pass", seed=2, durability=Durability.OS
     ),
 }
 

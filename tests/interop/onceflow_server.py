@@ -53,6 +53,12 @@ class OnceflowServer:
         errors_text = self._errors.read_text(encoding="utf-8", errors="replace")
         raise OnceflowStartError(f"the broker ended: {''.join(said)}{errors_text[-3000:]}")
 
+    @property
+    def pid(self) -> int:
+        """Of the process that runs."""
+        assert self._process is not None
+        return self._process.pid
+
     def __exit__(
         self,
         kind: type[BaseException] | None,

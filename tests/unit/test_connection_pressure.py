@@ -21,6 +21,7 @@ from tests.unit.broker_helpers import (
     LOOPS,
     SOFTWARE,
     LoopFactory,
+    RawClient,
     batch,
     broker,
     fetch_fields,
@@ -64,7 +65,8 @@ def test_a_client_that_does_not_read_is_not_read_from_and_holds_up_nobody(
             assert not connection._is_reading
             held = sum(len(each) for each in outbox._queue)
             assert held < 2 * MOST_IN_A_TURN * len(whole)
-            assert not connection.is_inside_frame, "the client has said all: it is we who wait"
+            seconds = connection.seconds_in_frame(running.server._doors.clock.monotonic() + 60)
+            assert seconds < 1, "the client has said all: it is we who wait"
             deaf.transport.resume_reading()
             frames = [await deaf.receive_frame() for _ in range(MANY)]
             assert [each[:4] for each in frames] == [INT32.pack(1 + at) for at in range(MANY)]
@@ -160,19 +162,124 @@ def test_large_requests_that_come_at_once_are_finished_one_after_the_other(
     run(main, loops)
 
 
+def half_sent(size: int, most: int = 8 << 20) -> bytes:
+    return INT32.pack(size) + bytes(min(size // 2, most))
+
+
 def test_a_large_request_that_is_never_finished_holds_up_the_others_only_so_long() -> None:
     async def main(world: World) -> None:
         async with simulated_broker(world, buffered_bytes=1 << 20) as running:
             never, then, other = [await running.client() for _ in range(3)]
             await other.create("orders")
             for client in (never, then):
-                client.send_bytes(INT32.pack(3_000_000) + bytes(700_000))
-            await asyncio.sleep(5)
+                client.send_bytes(half_sent(3_000_000))
+                await asyncio.sleep(0.1)
             reading = [each._is_reading for each in running.server._connections]
             assert reading == [True, False, True]
-            await asyncio.sleep(35)
+            await asyncio.sleep(2)
             assert never.is_lost
-            assert not then.is_lost
+            assert not then.is_lost, "nobody waits for its place"
             assert all(each._is_reading for each in running.server._connections)
+            await asyncio.sleep(35)
+            assert then.is_lost
 
     simulate(1, main)
+
+
+def test_a_request_that_is_paused_again_and_again_has_no_more_time_than_another() -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            slow, other = await running.client(), await running.client()
+            await other.create("orders")
+            slow.send_bytes(half_sent(3_000_000))
+            await asyncio.sleep(1)
+            connection = next(iter(running.server._connections))
+            for _ in range(50):
+                connection._stop_reading()
+                await asyncio.sleep(0.5)
+                connection.look_again()
+                await asyncio.sleep(0.5)
+            connection._stop_reading()
+            await asyncio.sleep(60)
+            connection.look_again()
+            assert not slow.is_lost, "it was read from for 26 seconds"
+            await asyncio.sleep(10)
+            assert slow.is_lost
+
+    simulate(1, main)
+
+
+def test_who_waits_for_room_in_vain_is_let_go() -> None:
+    """One that is sent at a good pace all the time, and never comes to an end."""
+
+    async def main(world: World) -> None:
+        async with simulated_broker(world, buffered_bytes=1 << 20) as running:
+            steady, then, other = [await running.client() for _ in range(3)]
+            steady.send_bytes(INT32.pack(16 << 20))
+            for tenth in range(312):
+                steady.send_bytes(bytes(53_000))
+                if tenth == 5:
+                    then.send_bytes(half_sent(3_000_000))
+                await asyncio.sleep(0.1)
+            assert not steady.is_lost
+            assert then.is_lost
+            await round_trip(other)
+
+    simulate(1, main)
+
+
+@pytest.mark.parametrize(
+    ("many", "size", "sent", "is_trickling"),
+    [
+        (60, 16 << 20, 1 << 20, True),
+        (900, 16 << 20, 300_000, False),
+        (900, 900_000, 450_000, False),
+        (900, 900_000, 450_000, True),
+    ],
+    ids=["60 of 16 MB", "900 of 16 MB", "900 as large as ours", "900 that trickle"],
+)
+def test_a_large_request_is_served_beside_many_that_are_half_sent(
+    many: int, size: int, sent: int, is_trickling: bool
+) -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            other = await running.client()
+            await other.create("orders")
+            await other.produce("orders", batch(b"a first one"))
+            slow = [await running.client() for _ in range(many)]
+            for client in slow:
+                client.send_bytes(half_sent(size, sent))
+            trickle = asyncio.ensure_future(_trickle(slow)) if is_trickling else None
+            for _ in range(3):
+                asked = world.clock.monotonic()
+                answer = await other.produce("orders", batch(bytes(900_000)))
+                assert answer["error_code"] == "NONE"
+                assert world.clock.monotonic() - asked < 5
+            assert sum(each.buffered_bytes for each in running.server._connections) < 330 << 20
+            if trickle is not None:
+                trickle.cancel()
+
+    simulate(1, main)
+
+
+async def _trickle(clients: list[RawClient]) -> None:
+    while True:
+        await asyncio.sleep(0.2)
+        for client in clients:
+            client.send_bytes(b"x")
+
+
+def test_a_small_request_waits_for_nobody(tmp_path: Path, loops: LoopFactory) -> None:
+    async def main() -> None:
+        async with broker(tmp_path, buffered_bytes=1 << 20) as running:
+            for _ in range(20):
+                (await running.client()).send_bytes(half_sent(3_000_000))
+            other = await running.client()
+            await other.create("orders")
+            for number in range(20):
+                answer = await other.produce("orders", batch(bytes(60_000)))
+                assert answer["base_offset"] == number
+            held = [each.buffered_bytes for each in running.server._connections]
+            assert sum(held) < 3_000_000 + 20 * (256 << 10)
+
+    run(main, loops)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import tracemalloc
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.errors import FrameTooLarge
-from onceflow.wire.frame import FrameReader, Scratch
+from onceflow.wire.frame import SCRATCH_BYTES, SHARE_BYTES, FrameReader, Scratch
 
 MOST = 4 << 20
 
@@ -179,3 +180,94 @@ def test_memory_grows_with_what_has_come() -> None:
         taker.feed(stream[start : start + 100_000])
         assert taker.reader.buffered_bytes <= max(1 << 20, 2 * (start + 100_000))
     assert taker.frames == [body]
+
+
+# --- room for large frames -----------------------------------------------------------------------
+
+
+class Guest(Taker):
+    """Asks for room for its large frames; gets it when the test says so."""
+
+    def __init__(self, scratch: Scratch | None = None) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.has_room = False
+        self.scratch = scratch or Scratch()
+        self.reader = FrameReader(self.scratch, MOST, self.take, self._ask)
+
+    def _ask(self, size: int) -> bool:
+        self.asked.append(size)
+        return self.has_room
+
+
+def test_room_is_asked_for_once_for_each_large_frame_that_comes_in_part() -> None:
+    guest = Guest()
+    guest.has_room = True
+    frames = [bytes(SHARE_BYTES), bytes(SHARE_BYTES + 1), bytes(1_000_000), b"x"]
+    for frame in frames:
+        for piece in cut(framed([frame]), [2, 10, 30_000, 200_000, 400_000]):
+            guest.feed(piece)
+            assert guest.reader.large_bytes in (0, len(frame))
+            if guest.reader.large_bytes:
+                assert 0 < guest.reader.received_bytes < len(frame)
+    assert guest.frames == frames
+    assert guest.asked == [SHARE_BYTES + 1, 1_000_000]
+    assert (guest.reader.large_bytes, guest.reader.received_bytes) == (0, 0)
+
+
+def test_a_large_frame_that_is_whole_at_once_needs_no_room() -> None:
+    guest = Guest()
+    guest.feed(framed([bytes(200_000)]) * 2)
+    assert guest.frames == [bytes(200_000)] * 2
+    assert guest.asked == [200_000], "of the second one a part came in the first read"
+
+
+def test_no_more_is_kept_than_has_come_until_there_is_room() -> None:
+    body = bytes(range(256)) * 8000
+    scratch = Scratch()
+    scratch.spare.append(bytearray(2 << 20))
+    guest = Guest(scratch)
+    stream = framed([body])
+    guest.feed(stream[:10_000])
+    assert guest.reader.buffered_bytes == 10_000 - 4
+    guest.has_room = True
+    guest.feed(stream[10_000:])
+    assert guest.frames == [body]
+
+
+def test_spare_memory_goes_to_frames_of_its_size_only() -> None:
+    scratch = Scratch()
+    for size in (10, SHARE_BYTES, SHARE_BYTES + 1, 300_000):
+        scratch.spare.append(bytearray(2 << 20))
+        guest = Guest(scratch)
+        guest.has_room = True
+        guest.feed(struct.pack(">i", size) + b"x")
+        assert guest.reader.buffered_bytes == size
+    scratch.spare.append(memory := bytearray(2 << 20))
+    guest.reader = FrameReader(scratch, MOST, guest.take, guest._ask)
+    guest.feed(struct.pack(">i", 1_500_000) + b"x")
+    assert guest.reader.get_buffer().obj is memory
+
+
+def test_one_read_brings_little_while_the_scratch_is_narrow() -> None:
+    guest = Guest()
+    guest.scratch.narrow()
+    assert len(guest.reader.get_buffer()) == SHARE_BYTES
+    guest.feed(framed([b"one", bytes(SHARE_BYTES)])[:-1])
+    assert guest.frames == [b"one"]
+    assert guest.reader.buffered_bytes <= SHARE_BYTES
+    guest.scratch.widen()
+    guest.feed(b"\x00")
+    assert guest.frames == [b"one", bytes(SHARE_BYTES)]
+    assert len(guest.reader.get_buffer()) == SCRATCH_BYTES
+
+
+def test_what_had_come_is_given_up_at_the_end() -> None:
+    for part in (b"\x00", framed([bytes(100)])[:50], framed([bytes(3_000_000)])[:1_000_000]):
+        taker = Taker()
+        taker.feed(part)
+        assert taker.reader.buffered_bytes
+        taker.reader.close()
+        assert taker.reader.buffered_bytes == 0
+        assert taker.reader.is_between_frames
+        assert sys.getrefcount(taker) == 2, "nobody knows it any more"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.promise import Promise
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
+from onceflow.broker.request_memory import RequestMemory
 from onceflow.broker.router import API_KEYS, Route, route
 from onceflow.errors import FrameTooLarge, InvariantViolated, WireError
 from onceflow.runtime.outbox import BUFFERS, Outbox, Part, outbox_for
@@ -82,17 +83,19 @@ class Connection(asyncio.BufferedProtocol):
         self,
         node: Node,
         scratch: Scratch,
-        is_pressed: Callable[[Connection], bool],
-        on_shrunk: Callable[[], None],
+        memory: RequestMemory,
+        is_pressed: Callable[[], bool],
         on_made: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._node = node
+        self._memory = memory
         self._is_pressed = is_pressed
-        self._on_shrunk = on_shrunk
         self._on_made = on_made
         self._on_lost = on_lost
-        self._frames = FrameReader(scratch, node.config.request_max_bytes, self._on_frame)
+        self._frames = FrameReader(
+            scratch, node.config.request_max_bytes, self._on_frame, self._ask_for_room
+        )
         self._slots: deque[_Slot] = deque()
         self._outbox: Outbox | None = None
         self._transport: asyncio.Transport | None = None
@@ -100,11 +103,13 @@ class Connection(asyncio.BufferedProtocol):
         self._is_resuming = False
         self._taken = 0
         self._was_large = False
+        self._has_room = True
         self._usual: dict[int, _Usual] = {}
         self.peer = "?"
         self.last_heard = 0.0
         self.last_whole = 0.0
-        """When the last request was whole, or the next one began."""
+        """When the last request was whole, or the next began; moves on while nothing is read."""
+        self._stopped_at = 0.0
 
     # --- asyncio ------------------------------------------------------------------------------
 
@@ -119,13 +124,18 @@ class Connection(asyncio.BufferedProtocol):
         self._on_made(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        # Whoever still knows this connection, or is known by it in a ring, keeps nothing alive but
+        # a few objects: a large buffer must not wait for the collector of cycles.
+        self._frames.close()
         if self._outbox is not None:
             self._outbox.close()
-        self._transport = None
+        self._transport = self._outbox = None
         slots, self._slots = self._slots, deque()
         for slot in slots:
-            if slot.promise is not None:
-                slot.promise.abandon()
+            promise, slot.promise = slot.promise, None
+            if promise is not None:
+                promise.abandon()
+        self._memory.leave(self)
         self._on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -162,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             _log.exception("internal error while serving %s; connection closed", self.peer)
             self.abort()
         else:
-            is_large = frames.is_large
+            is_large = frames.large_bytes > 0
             if not wants_more:
                 self._stop_reading()
                 if self._may_read():  # it was only this turn's end
@@ -170,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
             elif is_large and not self._may_read():
                 self._stop_reading()
             if self._was_large and not is_large:
-                self._on_shrunk()
+                self._memory.leave(self)
             self._was_large = is_large
 
     def _on_frame(self, frame: memoryview) -> bool:
@@ -247,14 +257,18 @@ class Connection(asyncio.BufferedProtocol):
     # --- answers ------------------------------------------------------------------------------
 
     def _answer(self, slot: _Slot, value: object) -> None:
-        slot.parts = _framed(slot.correlation_id, slot.way, value)
-        slots = self._slots
         outbox = self._outbox
-        if outbox is None or not slots or slots[0] is not slot:
-            return  # its turn has not come, or nobody is there any more
+        if outbox is None:
+            return  # nobody is there any more
+        slot.parts = _framed(slot.correlation_id, slot.way, value)
+        was_awaited = slot.promise is not None
+        slot.promise = None  # which knows the slot
+        slots = self._slots
+        if slots[0] is not slot:
+            return  # its turn has not come
         while slots and (ready := slots[0].parts) is not None:
             slots.popleft()
-            if slots or slot.promise is None:
+            if slots or not was_awaited:
                 outbox.send(ready)
             else:
                 outbox.send_now(ready)  # awaited, and there is nothing to gather it with
@@ -268,12 +282,23 @@ class Connection(asyncio.BufferedProtocol):
             len(self._slots) < MOST_UNANSWERED
             and self._outbox is not None
             and not self._outbox.is_blocked
-            and not self._is_pressed(self)
+            and self._has_room
+            and not self._is_pressed()
         )
+
+    def _ask_for_room(self, size: int) -> bool:
+        self._has_room = self._memory.ask(self, size, self.last_heard)
+        return self._has_room
+
+    def go_on(self) -> None:
+        """There is room for the rest of a large request."""
+        self._has_room = True
+        self._look_again()
 
     def _stop_reading(self) -> None:
         if self._is_reading and self._transport is not None:
             self._is_reading = False
+            self._stopped_at = self._node.clock.monotonic()
             self._transport.pause_reading()
 
     def look_again(self) -> None:
@@ -293,17 +318,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._is_reading = True
         self.last_heard = self._node.clock.monotonic()  # its silence was our doing
-        self.last_whole = self.last_heard
+        self.last_whole += self.last_heard - self._stopped_at
         self._feed(0)
         if self._is_reading and self._transport is not None:
             self._transport.resume_reading()
 
     # --- the end ------------------------------------------------------------------------------
 
-    @property
-    def is_inside_frame(self) -> bool:
-        """Whether a part of a frame has come, and the rest is awaited."""
-        return self._is_reading and not self._frames.is_between_frames
+    def seconds_in_frame(self, now: float) -> float:
+        """How long the rest of a request that has come in part was read for, and did not come."""
+        if self._frames.is_between_frames:
+            return 0.0
+        return (now if self._is_reading else self._stopped_at) - self.last_whole
 
     @property
     def buffered_bytes(self) -> int:
@@ -311,9 +337,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.buffered_bytes
 
     @property
-    def is_large(self) -> bool:
-        """Whether that is more than one read brings, and counts."""
-        return self._frames.is_large
+    def received_bytes(self) -> int:
+        """What has come of a large request."""
+        return self._frames.received_bytes
 
     @property
     def is_waiting(self) -> bool:

@@ -37,13 +37,15 @@ class Promise(Generic[T]):
         if self._value is not _UNRESOLVED:
             raise InvariantViolated("a-request-is-answered-once: a promise was resolved twice")
         self._value = value
+        self.on_abandoned = None  # its owner most often knows the promise: no ring is left
         if self._callback is not None:
             self._callback(value)
 
     def abandon(self) -> None:
         """Says that whoever asked is gone."""
-        if self.on_abandoned is not None and self._value is _UNRESOLVED:
-            self.on_abandoned()
+        on_abandoned, self.on_abandoned = self.on_abandoned, None
+        if on_abandoned is not None and self._value is _UNRESOLVED:
+            on_abandoned()
 
     def then(self, callback: Callable[[T], None]) -> None:
         """Calls back with the answer: now if it is there, else when it comes."""

@@ -19,6 +19,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
 from onceflow.broker.node import Node, Timer
+from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log.quarantine import FailedJob
@@ -33,6 +34,7 @@ from onceflow.wire.frame import Scratch
 _PRESSURE_BYTES = 16 << 20
 _SWEEP_SECONDS = 5.0
 _FRAME_SECONDS = 30.0
+_LOOKS = "looks at slow senders"
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ class Server:
         self._connections: dict[Connection, None] = {}
         self._timers: dict[str, Timer] = {}
         self._is_relief_due = False
-        self._is_crowded = False
+        self._memory = RequestMemory(config.buffered_bytes, _FRAME_SECONDS, self._crowded)
         self._store: LogStore | None = None
         self._node: Node | None = None
         self._listener: Listener | None = None
@@ -165,8 +167,8 @@ class Server:
         return Connection(
             self.node,
             self._scratch,
+            self._memory,
             self._is_pressed,
-            self._shrunk,
             self._connected,
             self._disconnected,
         )
@@ -178,14 +180,9 @@ class Server:
 
     def _disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
-        self._shrunk()
 
-    def _is_pressed(self, connection: Connection) -> bool:
-        """Whether nothing more should be read: the journal cannot keep up, or requests that have
-        come in part take too much memory, unless this one is the first that is to be finished."""
-        if connection.is_large and self._exceeds_buffers(connection):
-            self._is_crowded = True
-            return True
+    def _is_pressed(self) -> bool:
+        """Whether nothing more should be read: the journal cannot keep up."""
         if self._store is None or self._store.waiting_bytes < _PRESSURE_BYTES:
             return False
         if not self._is_relief_due:
@@ -193,17 +190,26 @@ class Server:
             self._store.flush().add_done_callback(self._relieved)
         return True
 
-    def _exceeds_buffers(self, connection: Connection) -> bool:
-        large = [each for each in self._connections if each.is_large]
-        buffered = sum(each.buffered_bytes for each in large)
-        return buffered > self._config.buffered_bytes and large[0] is not connection
+    def _crowded(self) -> None:
+        """Large requests wait for room: what all connections hold is kept small, and those that
+        take room and do not use it are looked for."""
+        self._scratch.narrow()
+        if _LOOKS not in self._timers:
+            self._look_at_senders_later()
 
-    def _shrunk(self) -> None:
-        """A large request is whole or will never be: others may go on."""
-        if self._is_crowded:
-            self._is_crowded = False
-            for connection in list(self._connections):
-                connection.look_again()
+    def _look_at_senders_later(self) -> None:
+        timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_senders)
+        self._timers[_LOOKS] = timer
+
+    def _look_at_senders(self) -> None:
+        if not self._memory.is_crowded:
+            del self._timers[_LOOKS]
+            self._scratch.widen()
+            return
+        self._look_at_senders_later()
+        if not self._is_pressed():  # else it is we who do not read
+            for connection, reason in self._memory.look(self._doors.clock.monotonic()):
+                connection.close(reason)
 
     def _relieved(self, error: Exception | None) -> None:
         self._is_relief_due = False
@@ -230,8 +236,8 @@ class Server:
         longest = self._config.connections_max_idle_ms / 1000
         for connection in list(self._connections):
             silent = now - connection.last_heard
-            unfinished = now - connection.last_whole
-            if connection.is_inside_frame and unfinished > _FRAME_SECONDS:
+            unfinished = connection.seconds_in_frame(now)
+            if unfinished > _FRAME_SECONDS:
                 connection.close(f"half a request, and no more of it in {unfinished:.0f} s")
             elif silent > longest and not connection.is_waiting:
                 connection.close(f"idle for {silent:.0f} s")

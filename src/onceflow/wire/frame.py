@@ -4,6 +4,9 @@ Made for `asyncio.BufferedProtocol`, without any socket: bytes are received into
 that all connections share, and a frame that is whole in it is handed on where it lies, without a
 copy. A frame that is not gets memory of its own, which grows with what has really come, so that
 nobody can reserve memory by announcing it. A frame is the receiver's until its callback returns.
+
+A frame of more than `SHARE_BYTES` that has come in part is large: its receiver may be asked whether
+there is room for it, and until there is no more is kept of it than had come.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from onceflow.wire.primitives import INT32
 
 PREFIX = 4
 SCRATCH_BYTES = 256 << 10
+SHARE_BYTES = 64 << 10
+"""A frame that is no larger is received whoever else is there."""
 _FIRST_ROOM = 1 << 20
 
 _LARGEST_SPARE = 2 << 20
@@ -22,17 +27,30 @@ _MOST_SPARE = 4
 
 OnFrame = Callable[[memoryview], bool]
 """Takes a frame; False means that no further one can be taken now."""
+HasRoom = Callable[[int], bool]
+"""Asked once for every large frame, with its size. False means that the rest of it has to wait:
+nothing may be received until there is room."""
 
 
 class Scratch:
     """Memory that all connections of one thread share."""
 
-    __slots__ = ("spare", "view")
+    __slots__ = ("spare", "view", "window")
 
     def __init__(self, size: int = SCRATCH_BYTES) -> None:
         self.view = memoryview(bytearray(size))
+        self.window = self.view
+        """What one read may bring."""
         self.spare: list[bytearray] = []
         """Of frames that are done with."""
+
+    def narrow(self) -> None:
+        """Lets one read bring no more than every connection may keep."""
+        self.window = self.view[:SHARE_BYTES]
+
+    def widen(self) -> None:
+        """Lets one read bring as much as there is room for."""
+        self.window = self.view
 
 
 class FrameReader:
@@ -41,26 +59,28 @@ class FrameReader:
     __slots__ = (
         "_filled",
         "_frame",
+        "_has_room",
         "_held",
         "_max_bytes",
         "_needed",
         "_on_frame",
         "_scratch",
-        "_spare",
-        "is_large",
+        "large_bytes",
     )
 
-    def __init__(self, scratch: Scratch, max_bytes: int, on_frame: OnFrame) -> None:
-        self._scratch = scratch.view
-        self._spare = scratch.spare
+    def __init__(
+        self, scratch: Scratch, max_bytes: int, on_frame: OnFrame, has_room: HasRoom | None = None
+    ) -> None:
+        self._scratch = scratch
         self._max_bytes = max_bytes
         self._on_frame = on_frame
+        self._has_room = has_room
         self._held = b""  # bytes that have come and are not part of a frame in the making
         self._frame: bytearray | None = None
         self._filled = 0
         self._needed = 0
-        self.is_large = False
-        """Whether a frame is in the making for which the scratch buffer would be too small."""
+        self.large_bytes = 0
+        """The size of the large frame that is in the making, if one is."""
 
     @property
     def is_between_frames(self) -> bool:
@@ -71,27 +91,44 @@ class FrameReader:
     def buffered_bytes(self) -> int:
         return len(self._held) + (len(self._frame) if self._frame is not None else 0)
 
+    @property
+    def received_bytes(self) -> int:
+        """What has come of the large frame that is in the making."""
+        return self._filled if self.large_bytes else 0
+
     def get_buffer(self) -> memoryview:
         """Where the next bytes are to be received; `received` must follow before anything else."""
         if self._frame is not None:
+            if self._filled == len(self._frame):
+                self._grow(self._frame)
             return memoryview(self._frame)[self._filled : self._needed]
-        return self._scratch[len(self._held) :] if self._held else self._scratch
+        window = self._scratch.window
+        return window[len(self._held) :] if self._held else window
 
     def received(self, size: int) -> bool:
         """Bytes have come. False when the receiver of frames wants no more: call `resume` later.
         Raises `FrameTooLarge` for a length that is not allowed."""
         if self._frame is not None:
-            return self._fill(size)
+            return self._fill(self._frame, size)
+        scratch = self._scratch.view
         if self._held:
             held, self._held = self._held, b""
-            self._scratch[: len(held)] = held
+            scratch[: len(held)] = held
             size += len(held)
-        return self._cut(self._scratch, size)
+        return self._cut(scratch, size)
 
     def resume(self) -> bool:
         """Goes on with what had come when no more frames were wanted."""
         held, self._held = self._held, b""
         return self._cut(memoryview(bytearray(held)), len(held)) if held else True
+
+    def close(self) -> None:
+        """Gives up what had come, and whoever it was for; nothing is received after this."""
+        self._held = b""
+        self._frame = None
+        self.large_bytes = 0
+        self._on_frame = _to_nobody
+        self._has_room = None
 
     def _cut(self, data: memoryview, end: int) -> bool:
         """Hands on the frames in the first `end` bytes; nothing is held when this is called."""
@@ -115,28 +152,41 @@ class FrameReader:
     def _begin(self, length: int, part: memoryview) -> None:
         self._needed = length
         self._filled = len(part)
-        room = min(length, max(_FIRST_ROOM, 2 * len(part)))
-        # Memory that is used again need not be cleared and mapped anew for every frame.
-        frame = self._spare.pop() if self._spare else None
-        self._frame = frame if frame is not None and len(frame) >= room else bytearray(room)
+        if length <= SHARE_BYTES:
+            self._frame = bytearray(length)
+        else:
+            self.large_bytes = length
+            if self._has_room is not None and not self._has_room(length):
+                self._frame = bytearray(part)
+                return
+            self._frame = self._memory(min(length, max(_FIRST_ROOM, 2 * len(part))))
         self._frame[: len(part)] = part
-        self.is_large = len(self._frame) > SCRATCH_BYTES
 
-    def _fill(self, size: int) -> bool:
-        frame = self._frame
+    def _memory(self, size: int) -> bytearray:
+        # Memory that is used again need not be cleared and mapped anew for every frame.
+        if spare := self._scratch.spare:
+            frame = spare.pop()
+            # Whoever was asked for room gave it for this frame, and not for one of the largest.
+            most = len(frame) if self._has_room is None else 2 * self._needed
+            if size <= len(frame) <= most:
+                return frame
+        return bytearray(size)
+
+    def _grow(self, frame: bytearray) -> None:
+        # Not resized in place: whoever received into it may still hold a view of it.
+        self._frame = self._memory(min(self._needed, max(_FIRST_ROOM, 2 * len(frame))))
+        self._frame[: len(frame)] = frame
+
+    def _fill(self, frame: bytearray, size: int) -> bool:
         self._filled += size
-        if frame is None or self._filled < self._needed:
-            if frame is not None and self._filled == len(frame):
-                # Not resized in place: whoever received into it may still hold a view of it.
-                self._frame = bytearray(min(self._needed, 2 * len(frame)))
-                self._frame[: len(frame)] = frame
-                self.is_large = True
+        if self._filled < self._needed:
             return True
         self._frame = None
-        self.is_large = False
+        self.large_bytes = 0
         wants_more = self._on_frame(memoryview(frame)[: self._needed])
-        if len(frame) <= _LARGEST_SPARE and len(self._spare) < _MOST_SPARE:
-            self._spare.append(frame)
+        spare = self._scratch.spare
+        if len(frame) <= _LARGEST_SPARE and len(spare) < _MOST_SPARE:
+            spare.append(frame)
         return wants_more
 
     def _refusal(self, length: int, start: bytes) -> str:
@@ -145,3 +195,7 @@ class FrameReader:
         if start[:2] == b"\x16\x03":
             return "this is TLS, and the listener speaks plain text"
         return f"a frame of {length} bytes is announced; allowed is 1 to {self._max_bytes}"
+
+
+def _to_nobody(frame: memoryview) -> bool:
+    return False

@@ -1,0 +1,173 @@
+"""Memory for large requests that have come in part: who is read from, who waits and who has to go.
+
+A large request needs a place, which is as many bytes as it will have, of those that all connections
+share. So whoever has a place can finish. Where there is no room a request waits, and its connection
+is not read from: the rest of it stays with its sender. One that is larger than all that is shared
+gets its place when nobody else has one. Half of the memory is for requests of the size that most
+clients keep to, so that these never wait for the largest.
+
+Of two places that become free one goes to whoever has waited longest and the next to whoever came
+last. So nobody waits for ever, and a crowd that came before does not make all later ones wait.
+
+Places are for those who send. While somebody waits the holders are looked at, and one that would
+not finish in `seconds` at the pace of some looks in a row has to go, the slowest first, until there
+is room for all who wait; the more wait, the fewer looks. Looks are counted, and not seconds,
+because a loop that was busy for seconds has not read what was sent to it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Protocol
+
+LOOK_SECONDS = 0.25
+_PATIENCE = 4
+_LESS_PATIENCE = 2
+"""Looks at one who is slow: before it has to go, and where more is waited for than there is."""
+_USUAL_BYTES = 5 << 18
+"""A batch as large as a topic takes unless it is configured otherwise, and what is around it."""
+
+
+class Sender(Protocol):
+    """A connection on which a large request comes in."""
+
+    @property
+    def received_bytes(self) -> int:
+        """What has come of the request."""
+        ...
+
+    def go_on(self) -> None:
+        """There is room for the rest now."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Ends the connection."""
+        ...
+
+
+class _Request:
+    """What one sender has a place for, or wants one for."""
+
+    __slots__ = ("arrived", "received", "sender", "size", "slow_looks")
+
+    def __init__(self, sender: Sender, size: int, now: float) -> None:
+        self.sender = sender
+        self.size = size
+        self.arrived = now
+        self.received = 0
+        """Of it, when it got its place or at the last look."""
+        self.slow_looks = 0
+
+    def look(self, seconds: float) -> int:
+        """How many looks in a row it has been slow."""
+        received = self.sender.received_bytes
+        has_come, self.received = received - self.received, received
+        is_slow = has_come * seconds < self.size * LOOK_SECONDS
+        self.slow_looks = self.slow_looks + 1 if is_slow else 0
+        return self.slow_looks
+
+
+class _Places:
+    """Memory that requests of one kind share."""
+
+    __slots__ = ("_holders", "_is_newest_next", "_total", "_used", "_waiting", "_wanted")
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._used = 0
+        self._holders: dict[Sender, _Request] = {}
+        self._wanted = 0
+        self._waiting: OrderedDict[Sender, _Request] = OrderedDict()
+        self._is_newest_next = True
+
+    @property
+    def is_crowded(self) -> bool:
+        return bool(self._waiting)
+
+    def ask(self, request: _Request) -> bool:
+        if not self._waiting and self._has_room(request):
+            self._hold(request)
+            return True
+        self._waiting[request.sender] = request
+        self._wanted += request.size
+        return False
+
+    def leave(self, sender: Sender) -> None:
+        if (request := self._holders.pop(sender, None)) is not None:
+            self._used -= request.size
+        elif (request := self._waiting.pop(sender, None)) is not None:
+            self._wanted -= request.size
+        while self._waiting:
+            request = self._waiting[
+                next((reversed if self._is_newest_next else iter)(self._waiting))
+            ]
+            if not self._has_room(request):
+                break
+            self._is_newest_next = not self._is_newest_next
+            del self._waiting[request.sender]
+            self._wanted -= request.size
+            self._hold(request)
+            request.sender.go_on()
+
+    def look(self, now: float, seconds: float) -> list[tuple[Sender, str]]:
+        patience = _PATIENCE if self._wanted <= self._total else _LESS_PATIENCE
+        slow = [each for each in self._holders.values() if each.look(seconds) >= patience]
+        slow.sort(key=lambda request: -request.slow_looks)
+        gone = []
+        lacking = self._wanted - (self._total - self._used)
+        for each in slow:
+            if lacking <= 0 or not self._waiting:
+                break
+            lacking -= each.size
+            reason = f"{each.received} of {each.size} bytes of a request, and others wait for room"
+            gone.append((each.sender, reason))
+        for each in self._waiting.values():
+            if now - each.arrived <= seconds:
+                break  # and so are all that came later
+            reason = f"no room for its request of {each.size} bytes in {seconds:.0f} s"
+            gone.append((each.sender, reason))
+        return gone
+
+    def _has_room(self, request: _Request) -> bool:
+        return self._used + request.size <= self._total or not self._holders
+
+    def _hold(self, request: _Request) -> None:
+        request.received = request.sender.received_bytes
+        self._holders[request.sender] = request
+        self._used += request.size
+
+
+class RequestMemory:
+    """Belongs to one loop. `on_crowded` is called when the first has to wait; `look` is to be
+    called every `LOOK_SECONDS` from then on, until none waits."""
+
+    def __init__(self, total: int, seconds: float, on_crowded: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._on_crowded = on_crowded
+        self._usual = _Places(total // 2)
+        self._largest = _Places(total - total // 2)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether somebody waits."""
+        return self._usual.is_crowded or self._largest.is_crowded
+
+    def ask(self, sender: Sender, size: int, now: float) -> bool:
+        """Takes a place, or waits for one: then `go_on` follows. `leave` gives up either."""
+        was_crowded = self.is_crowded
+        places = self._usual if size <= _USUAL_BYTES else self._largest
+        if places.ask(_Request(sender, size, now)):
+            return True
+        if not was_crowded:
+            self._on_crowded()
+        return False
+
+    def leave(self, sender: Sender) -> None:
+        """The request is whole, or will never be; one who has no part in this may leave, too."""
+        self._usual.leave(sender)
+        self._largest.leave(sender)
+
+    def look(self, now: float) -> list[tuple[Sender, str]]:
+        """Who has to go, and why. Nothing is taken from them before they `leave`."""
+        return self._usual.look(now, self._seconds) + self._largest.look(now, self._seconds)

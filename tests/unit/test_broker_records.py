@@ -256,3 +256,39 @@ def test_deleted_records_are_not_read_any_more() -> None:
         assert (await client.produce("orders", batch(b"6")))["base_offset"] == 6
 
     play(script)
+
+
+# --- many wrong ones -----------------------------------------------------------------------------
+
+
+def test_of_many_wrong_records_the_first_are_named() -> None:
+    many = 5000
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("table", 20, cleanup_policy="compact")
+        wrong = batch(*[b"v"] * many, key=None)
+        answer = await client.produce("table", wrong)
+        assert answer["error_code"] == "INVALID_RECORD"
+        assert [each["batch_index"] for each in answer["record_errors"]] == [*range(100)]
+        assert f"with {many} records, the first 100" in answer["error_message"]
+        few = await client.produce("table", batch(b"v", b"v", key=None))
+        assert len(few["record_errors"]) == 2
+        assert "named" not in few["error_message"]
+
+    play(script)
+
+
+def test_an_answer_names_only_so_many_wrong_records_of_all_partitions() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("table", 20, cleanup_policy="compact")
+        wrong = batch(*[b"v"] * 200, key=None)
+        parts = [{"index": number, "records": wrong} for number in range(20)]
+        topics = [{"name": "table", "partition_data": parts}]
+        fields = {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": topics}
+        answer = await client.ask(ApiKey.PRODUCE, 9, fields)
+        results = answer["responses"][0]["partition_responses"]
+        assert [len(each["record_errors"]) for each in results] == [100] * 10 + [0] * 10
+        assert {each["error_code"] for each in results} == {"INVALID_RECORD"}
+        assert all("with 200 records" in each["error_message"] for each in results)
+
+    play(script)

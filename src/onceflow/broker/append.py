@@ -28,6 +28,7 @@ _MAGIC_AT = 16
 LOG_APPEND_TIME = "LogAppendTime"
 _FOREVER = 2**63 - 1
 _NO_TIMESTAMP = -1
+_MOST_NAMED = 100
 CODECS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
 
 
@@ -114,12 +115,15 @@ def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
 def _refusal(
     batch: NewBatch, code: ErrorCode, is_wrong: Callable[[Any], Any], message: str
 ) -> Refused:
-    """Names every record of the batch that is wrong."""
+    """Names the first records of the batch that are wrong; a small batch can hold a million."""
     from onceflow.records.columns import decode
 
     wrong = is_wrong(decode([StoredBatch(*batch)]))
     rows = [index for index, each in enumerate(wrong.tolist()) if each]
-    return Refused(code, message, record_errors=tuple((index, message) for index in rows))
+    named = tuple((index, message) for index in rows[:_MOST_NAMED])
+    if len(rows) > len(named):
+        message += f"; so it is with {len(rows)} records, the first {len(named)} of which are named"
+    return Refused(code, message, record_errors=named)
 
 
 def _timestamps(columns: Any) -> Any:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.promise import Promise
+from onceflow.broker.refusal import shortened
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
 from onceflow.broker.request_memory import RequestMemory
 from onceflow.broker.router import API_KEYS, Route, route
@@ -349,7 +350,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str) -> None:
         """Ends the connection because of what the client did, and says so."""
         if self._transport is not None:
-            _log.warning("closed the connection of %s: %s", self.peer, reason)
+            _log.warning("closed the connection of %s: %s", self.peer, shortened(reason))
             self.abort()
 
     def abort(self) -> None:

@@ -53,6 +53,8 @@ from onceflow.wire.error_code import ErrorCode
 T = TypeVar("T")
 R = TypeVar("R")
 
+_LONGEST_PREFIX = 249
+"""Of a member id that we make. What a client calls itself may be as long as a string can be."""
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -137,7 +139,7 @@ class GroupService:
         turn = self._driver.turn()
         group = known or Group(request.group_id, state_since_ms=turn.now_ms)
         prefix = request.group_instance_id or request.client_id
-        new_id = f"{prefix}-{self._rand.uuid4()}"
+        new_id = f"{prefix[:_LONGEST_PREFIX]}-{self._rand.uuid4()}"
         ticket, promise = self._park()
         machine.join(group, request._replace(ticket=ticket, new_member_id=new_id), turn)
         if known is None and (group.members or group.pending):

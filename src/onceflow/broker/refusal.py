@@ -21,6 +21,16 @@ from onceflow.errors import (
 )
 from onceflow.wire.error_code import ErrorCode
 
+LONGEST_MESSAGE = 1000
+"""Of words for people. Much of them may be what a client has sent."""
+
+
+def shortened(message: str) -> str:
+    """The beginning of what would be too long to read."""
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return message[: LONGEST_MESSAGE - 3] + "..."
+
 
 class Refused(OnceflowError):
     """Nothing was done; `code` goes to the client."""
@@ -32,9 +42,9 @@ class Refused(OnceflowError):
         *,
         record_errors: tuple[tuple[int, str | None], ...] = (),
     ) -> None:
-        super().__init__(message or code.name)
         self.code = code
-        self.message = message
+        self.message = None if message is None else shortened(message)
+        super().__init__(self.message or code.name)
         self.record_errors = record_errors
         """Which records of a batch are wrong, by their place in it, where that is known."""
 

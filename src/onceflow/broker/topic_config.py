@@ -19,6 +19,7 @@ from onceflow.broker.topic_values import ConfigType, TopicSetting, Value, render
 from onceflow.errors import InvalidSetting
 from onceflow.log.config import LogConfig
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.primitives import LONGEST_STRING
 
 _SMALLEST_INDEX_BYTES: Final = 8
 """One entry: Kafka takes 4, which holds none."""
@@ -290,7 +291,11 @@ def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> st
     # An empty text is an empty item here, which the list's own check then refuses.
     given = split_list(value) or ("",)
     if operation == Operation.APPEND:
-        return ",".join(dict.fromkeys((*items, *given)))
+        longer = ",".join(dict.fromkeys((*items, *given)))
+        if len(longer.encode()) > LONGEST_STRING:
+            message = f"{name} would be longer than a string may be: {LONGEST_STRING} bytes"
+            return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return longer
     return ",".join(item for item in items if item not in given)
 
 

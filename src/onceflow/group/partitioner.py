@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from onceflow.records.java_hash import partition_by_hash
+from onceflow.records.java_hash import LONGEST_KEPT, partition_by_hash
 
 
-@lru_cache(maxsize=1000)  # asked for every commit of offsets; the hash is a walk over the text
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `partitions` that keeps the group."""
-    return partition_by_hash(group_id, partitions)
+    of = _kept if len(group_id) <= LONGEST_KEPT else partition_by_hash
+    return of(group_id, partitions)
+
+
+# Asked for every commit of offsets; the hash is a walk over the text.
+_kept = lru_cache(maxsize=1000)(partition_by_hash)

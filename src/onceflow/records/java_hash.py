@@ -5,6 +5,9 @@ Its tools choose in the same way, so that they ask about the right partition.
 
 from __future__ import annotations
 
+LONGEST_KEPT = 249
+"""Partitions of longer texts are not kept in caches: whoever sends one chooses how long it is."""
+
 
 def partition_by_hash(text: str, partitions: int) -> int:
     """The hash without its sign, modulo the partitions; -2^31 cannot lose it in Java: it is 0."""

@@ -6,12 +6,14 @@ message raise `MessageMalformed`.
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from importlib import import_module
 from io import BytesIO
 from typing import Any
 
 from onceflow.wire.api import ApiKey
+from onceflow.wire.primitives import cut_string
 from onceflow.wire.reader import read_message
 
 _ANY_NUMBER = 1 << 62
@@ -47,8 +49,35 @@ def decode(
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a message."""
-    buffer = BytesIO()
+    """The bytes of a message. What is too long for a string of an older version is cut: one text
+    must not cost the whole answer."""
     message: Any = type(value)
+    try:
+        return _written(message, value)
+    except Exception as error:
+        if not _is_too_long(error):
+            raise
+        return _written(message, _with_cut_strings(value))
+
+
+def _is_too_long(error: Exception) -> bool:
+    from kio.serial.errors import OutOfBoundValue
+
+    return isinstance(error, OutOfBoundValue)
+
+
+def _written(message: Any, value: Any) -> bytes:
+    buffer = BytesIO()
     _writer(message)(buffer, value)
     return buffer.getvalue()
+
+
+def _with_cut_strings(value: Any) -> Any:
+    if isinstance(value, str):
+        return cut_string(value)
+    if isinstance(value, tuple):
+        return tuple(_with_cut_strings(each) for each in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {each.name: getattr(value, each.name) for each in fields(value)}
+        return replace(value, **{name: _with_cut_strings(each) for name, each in changed.items()})
+    return value

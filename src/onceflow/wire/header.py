@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey, is_flexible
-from onceflow.wire.primitives import skip_tags
+from onceflow.wire.primitives import cut_string, skip_tags
 
 _START = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
@@ -41,7 +41,8 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     if id_length >= 0:
         if at + id_length > len(frame):
             raise MessageMalformed(f"client id of {id_length} bytes in {len(frame)} bytes")
-        client_id = str(frame[at : at + id_length], "utf-8", "replace")
+        # Cut, because what stands for a byte that is no text takes three.
+        client_id = cut_string(str(frame[at : at + id_length], "utf-8", "replace"))
         at += id_length
     if api_key in _KNOWN and is_flexible(ApiKey(api_key), version):
         at = skip_tags(frame, at)

@@ -10,6 +10,11 @@ INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
 
 
+LONGEST_STRING = 2**15 - 1
+"""In bytes, in every version: where a length could say more, Apache Kafka refuses it, too. So what
+one version brings another can always repeat."""
+LONGEST_NAME = 249
+"""Of a topic. Longer strings are served, and no cache keeps them."""
 MOST_ELEMENTS = 100_000
 """Of all arrays of a request together."""
 
@@ -88,10 +93,27 @@ def read_slice(
 def read_text(flexible: bool, buffer: memoryview, at: int) -> tuple[str | None, int]:
     """A string; None when null."""
     data, end = read_slice(flexible, INT16, buffer, at)
+    if data is None:
+        return None, end
+    check_string(len(data), at)
     try:
-        return None if data is None else str(data, "utf-8"), end
+        return str(data, "utf-8"), end
     except UnicodeDecodeError as error:
         raise MessageMalformed(f"a string at byte {at} is not UTF-8") from error
+
+
+def check_string(length: int, at: int) -> None:
+    """Raises `MessageMalformed` for a string that is too long."""
+    if length > LONGEST_STRING:
+        raise MessageMalformed(
+            f"a string of {length} bytes at byte {at}; allowed are {LONGEST_STRING}"
+        )
+
+
+def cut_string(value: str) -> str:
+    """As much of a string as may be sent, in whole characters."""
+    data = value.encode()
+    return value if len(data) <= LONGEST_STRING else data[:LONGEST_STRING].decode(errors="ignore")
 
 
 def skip_tags(buffer: memoryview, at: int) -> int:

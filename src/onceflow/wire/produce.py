@@ -14,7 +14,9 @@ from onceflow.errors import MessageMalformed
 from onceflow.wire.primitives import (
     INT16,
     INT32,
+    LONGEST_NAME,
     MOST_ELEMENTS,
+    check_string,
     count,
     read_int,
     read_text,
@@ -30,6 +32,8 @@ _ERROR_TEXT_FROM = 8
 _NO_TIME = -1
 _KNOWN_TOPICS = 4096
 """Of so many the name or id is kept in both forms: nearly all requests are about a few."""
+_MOST_RECORD_ERRORS = 1000
+"""Of all partitions of an answer together. The first ones tell what is wrong; each takes a text."""
 _TOP = struct.Struct(">hii")
 _FLEXIBLE_TOP = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ii")
@@ -172,6 +176,8 @@ def _read_name(length: int, buffer: memoryview, at: int) -> tuple[str, int]:
         raise MessageMalformed(f"a topic without a name at byte {at}")
     if end > len(buffer):
         raise MessageMalformed(f"{length} bytes at byte {at}, {len(buffer) - at} are left")
+    if length > LONGEST_NAME:
+        check_string(length, at)
     try:
         return str(buffer[at:end], "utf-8"), end
     except UnicodeDecodeError as error:
@@ -183,9 +189,15 @@ def _topic_id(data: bytes) -> UUID:
     return UUID(bytes=data)
 
 
-@lru_cache(_KNOWN_TOPICS)
 def topic_bytes(flexible: bool, topic: TopicRef) -> bytes:
     """A topic in the form in which the request named it."""
+    if isinstance(topic, str) and len(topic) > LONGEST_NAME:
+        return text(flexible, topic)  # not kept: whoever sends it chooses how long it is
+    return _kept(flexible, topic)
+
+
+@lru_cache(_KNOWN_TOPICS)
+def _kept(flexible: bool, topic: TopicRef) -> bytes:
     return topic.bytes if isinstance(topic, UUID) else text(flexible, topic)
 
 
@@ -195,10 +207,14 @@ def write_response(response: ProduceResponse, version: int) -> bytes:
     tags = b"\x00" if flexible else b""
     one = _ONE[flexible]
     parts = [one if len(response) == 1 else count(flexible, len(response))]
+    may_name = _MOST_RECORD_ERRORS
     for topic, results in response:
         parts.append(topic_bytes(flexible, topic))
         parts.append(one if len(results) == 1 else count(flexible, len(results)))
         for result in results:
+            if result.record_errors:
+                result = result._replace(record_errors=result.record_errors[:may_name])
+                may_name -= len(result.record_errors)
             parts.append(_result(result, version, flexible))
         parts.append(tags)
     parts.append(b"\x00\x00\x00\x00")  # never throttled

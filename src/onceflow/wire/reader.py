@@ -18,7 +18,7 @@ from uuid import UUID
 
 from onceflow.errors import MessageMalformed
 from onceflow.wire.error_code import ErrorCode, error_code
-from onceflow.wire.primitives import Budget, read_uvarint
+from onceflow.wire.primitives import Budget, check_string, read_uvarint
 from onceflow.wire.schema import default_value, is_array, is_optional, message_class_in
 
 Read: TypeAlias = Callable[[memoryview, int, Budget], tuple[Any, int]]
@@ -159,8 +159,11 @@ def _read_string(
     flexible: bool, optional: bool, buffer: memoryview, at: int, budget: Budget
 ) -> tuple[str | None, int]:
     data, end = _read_bytes(flexible, _INT16, optional, buffer, at, budget)
+    if data is None:
+        return None, end
+    check_string(len(data), at)
     try:
-        return None if data is None else data.decode(), end
+        return data.decode(), end
     except UnicodeDecodeError as error:
         raise MessageMalformed(f"a string at byte {at} is not UTF-8") from error
 

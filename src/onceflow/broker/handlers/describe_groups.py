@@ -17,6 +17,7 @@ from kio.schema.describe_groups.v6.response import (
 )
 
 from onceflow.broker.group_service import GroupHost
+from onceflow.broker.refusal import shortened
 from onceflow.broker.request import Client
 from onceflow.group.state import Group, Member, State
 from onceflow.wire.error_code import ErrorCode
@@ -63,7 +64,7 @@ def _missing(group_id: str, version: int, operations: int) -> DescribedGroup:
     is_error = version >= _NOT_FOUND_FROM
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
-        error_message=f"Group {group_id} not found." if is_error else None,
+        error_message=shortened(f"Group {group_id} not found.") if is_error else None,
         group_id=group_id,
         group_state=State.DEAD.value,
         protocol_type="",

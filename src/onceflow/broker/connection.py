@@ -2,8 +2,9 @@
 
 A request is handled as soon as it is read, also while answers of earlier ones are still awaited;
 their answers wait their turn. What one client can make us hold is bounded: a frame has a largest
-size, and reading stops while too many of its requests are unanswered or while it does not take its
-answers. Bytes that are not the protocol end the connection, and nothing else.
+size, and reading stops while too many of its requests are unanswered, while those and the answers
+whose turn has not come are too large, or while it does not take its answers. Bytes that are not the
+protocol end the connection, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from onceflow.broker.answer_memory import AnswerMemory
 from onceflow.broker.promise import Promise
 from onceflow.broker.refusal import shortened
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
@@ -32,7 +34,12 @@ if TYPE_CHECKING:
 
 MOST_UNANSWERED = 64
 MOST_IN_A_TURN = 64
-"""One read can bring thousands of small requests: others are not to wait for all of them."""
+"""One read can bring thousands of small requests: others are not to wait for all of them. A KiB of
+answers counts as a request, for it is seen at the turn's end whether the client takes them."""
+MOST_HELD_BYTES = 512 << 10
+"""Of requests that wait and of answers whose turn has not come. One more may be read before."""
+LARGE_ANSWER_BYTES = 64 << 10
+_PRODUCE = int(ApiKey.PRODUCE)
 
 _ANSWER_START = struct.Struct(">ii")
 """The size of what follows, and the correlation id."""
@@ -68,13 +75,15 @@ class _Usual(NamedTuple):
 class _Slot:
     """The place of one answer in the order of answers."""
 
-    __slots__ = ("correlation_id", "parts", "promise", "way")
+    __slots__ = ("correlation_id", "held_bytes", "parts", "promise", "way")
 
     def __init__(self, correlation_id: int, way: Route) -> None:
         self.correlation_id = correlation_id
         self.way = way
         self.parts: list[Part] | None = None
         self.promise: Promise[object] | None = None
+        self.held_bytes = 0
+        """Of the request that waits, or of the answer whose turn has not come."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -85,12 +94,14 @@ class Connection(asyncio.BufferedProtocol):
         node: Node,
         scratch: Scratch,
         memory: RequestMemory,
+        answers: AnswerMemory,
         is_pressed: Callable[[], bool],
         on_made: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._node = node
         self._memory = memory
+        self._answers = answers
         self._is_pressed = is_pressed
         self._on_made = on_made
         self._on_lost = on_lost
@@ -98,6 +109,8 @@ class Connection(asyncio.BufferedProtocol):
             scratch, node.config.request_max_bytes, self._on_frame, self._ask_for_room
         )
         self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self._has_large_answers = False
         self._outbox: Outbox | None = None
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
@@ -117,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = cast(asyncio.Transport, transport)  # uvloop's do not derive from asyncio's
         self._transport = stream
-        self._outbox = outbox_for(stream, self._look_again)
+        self._outbox = outbox_for(stream, self._has_sent)
         address = transport.get_extra_info("peername")
         self._host = str(address[0]) if address else "?"
         self.peer = f"{self._host}:{address[1]}" if address else "?"
@@ -137,6 +150,7 @@ class Connection(asyncio.BufferedProtocol):
             if promise is not None:
                 promise.abandon()
         self._memory.leave(self)
+        self._answers.release(self)
         self._on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -225,6 +239,8 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         if isinstance(answer, Promise):
             slot.promise = answer
+            if way.api_key != _PRODUCE:  # of which nothing is kept that is not in the log
+                self._hold(slot, len(frame))
             answer.then(partial(self._answer_later, slot))
         else:
             self._answer(slot, answer)
@@ -261,26 +277,58 @@ class Connection(asyncio.BufferedProtocol):
         outbox = self._outbox
         if outbox is None:
             return  # nobody is there any more
-        slot.parts = _framed(slot.correlation_id, slot.way, value)
+        slot.parts, size = _framed(slot.correlation_id, slot.way, value)
         was_awaited = slot.promise is not None
         slot.promise = None  # which knows the slot
         slots = self._slots
         if slots[0] is not slot:
-            return  # its turn has not come
+            self._hold(slot, size)  # its turn has not come
+            if size > LARGE_ANSWER_BYTES:
+                self._hold_large(size)
+            return
+        self._taken += size >> 10
         while slots and (ready := slots[0].parts) is not None:
-            slots.popleft()
+            self._held_bytes -= slots.popleft().held_bytes
             if slots or not was_awaited:
                 outbox.send(ready)
             else:
                 outbox.send_now(ready)  # awaited, and there is nothing to gather it with
+        if size > LARGE_ANSWER_BYTES or self._has_large_answers:
+            self._send_large(outbox, size)
         if not self._is_reading:
             self._look_again()
+
+    def _hold(self, slot: _Slot, size: int) -> None:
+        self._held_bytes += size - slot.held_bytes
+        slot.held_bytes = size
+
+    def _hold_large(self, size: int) -> None:
+        self._has_large_answers = True
+        self._answers.hold(self, size)
+
+    def _send_large(self, outbox: Outbox, size: int) -> None:
+        outbox.flush()
+        if not outbox.is_blocked:
+            self._release_large()
+        elif size > LARGE_ANSWER_BYTES:
+            self._hold_large(size)
+
+    def _release_large(self) -> None:
+        """What was sent has left."""
+        if self._has_large_answers and all(each.parts is None for each in self._slots):
+            self._has_large_answers = False
+            self._answers.release(self)
+
+    def _has_sent(self) -> None:
+        self._release_large()
+        self._look_again()
 
     # --- back pressure ------------------------------------------------------------------------
 
     def _may_read(self) -> bool:
         return (
             len(self._slots) < MOST_UNANSWERED
+            and self._held_bytes < MOST_HELD_BYTES
             and self._outbox is not None
             and not self._outbox.is_blocked
             and self._has_room
@@ -343,6 +391,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._frames.received_bytes
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether the client is gone, and nobody noticed because it is not read from."""
+        return not self._is_reading and self._outbox is not None and self._outbox.has_peer_left
+
+    @property
     def is_waiting(self) -> bool:
         """Whether the client waits for an answer of ours."""
         return bool(self._slots)
@@ -359,17 +412,21 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
 
-def _framed(correlation_id: int, way: Route, value: object) -> list[Part]:
-    """An answer as it is sent: its size, its header and its body."""
+def _framed(correlation_id: int, way: Route, value: object) -> tuple[list[Part], int]:
+    """An answer as it is sent: its size, its header and its body; and what of it is in memory."""
     tags = way.tags
     parts = list(way.write(value))
     size = _ANSWER_START.size - PREFIX + len(tags)
+    in_files = 0
     for each in parts:
-        size += len(each) if isinstance(each, BUFFERS) else each.length
-    start = _ANSWER_START.pack(size, correlation_id) + tags
+        if isinstance(each, BUFFERS):
+            size += len(each)
+        else:
+            in_files += each.length
+    start = _ANSWER_START.pack(size + in_files, correlation_id) + tags
     first = parts[0]
     if isinstance(first, bytes):
         parts[0] = start + first
     else:
         parts.insert(0, start)
-    return parts
+    return parts, size

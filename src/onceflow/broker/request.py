@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple, TypeVar
 
 from onceflow.errors import OnceflowError
+
+T = TypeVar("T", bound=Hashable)
 
 
 class Client(NamedTuple):
@@ -22,6 +25,12 @@ class _NoAnswer:
 
 NO_ANSWER = _NoAnswer()
 """What a handler returns for a request that is not answered: a Produce that wants no word of it."""
+
+
+def once_each(asked: Iterable[T]) -> tuple[T, ...]:
+    """What is asked for, without repetitions: a name takes a few bytes and what there is to tell of
+    it thousands, so that a request could ask for more than there is memory by repeating one."""
+    return tuple(dict.fromkeys(asked))
 
 
 class Hangup(OnceflowError):

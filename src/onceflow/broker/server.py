@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from onceflow.broker.answer_memory import AnswerMemory
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
@@ -74,6 +75,7 @@ class Server:
         self._timers: dict[str, Timer] = {}
         self._is_relief_due = False
         self._memory = RequestMemory(config.buffered_bytes, _FRAME_SECONDS, self._crowded)
+        self._answers = AnswerMemory(config.buffered_bytes)
         self._store: LogStore | None = None
         self._node: Node | None = None
         self._listener: Listener | None = None
@@ -168,6 +170,7 @@ class Server:
             self.node,
             self._scratch,
             self._memory,
+            self._answers,
             self._is_pressed,
             self._connected,
             self._disconnected,
@@ -241,6 +244,8 @@ class Server:
                 connection.close(f"half a request, and no more of it in {unfinished:.0f} s")
             elif silent > longest and not connection.is_waiting:
                 connection.close(f"idle for {silent:.0f} s")
+            elif connection.is_abandoned:
+                connection.abort()
         if self.node.store.failure is None:
             # What found no room on the disk and waits for it: there may be some now, and nobody
             # else would say so unless a client sent more.

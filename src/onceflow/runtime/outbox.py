@@ -19,6 +19,8 @@ from onceflow.runtime.disk import File, RealFile
 
 _MOST_BUFFERS = 256
 _MOST_SPAN = 8 << 20
+_LEFT = (7, 8)
+"""The kernel's numbers for a connection that is over, and for one whose peer has said its last."""
 
 
 class FileSpan(Protocol):
@@ -49,12 +51,21 @@ class Outbox(Protocol):
         """Whether the peer does not take what was sent."""
         ...
 
+    @property
+    def has_peer_left(self) -> bool:
+        """Whether the peer has closed its side, as far as that can be seen without reading."""
+        ...
+
     def send(self, parts: Iterable[Part]) -> None:
         """Queues parts behind those that wait already."""
         ...
 
     def send_now(self, parts: Iterable[Part]) -> None:
         """As `send`, without waiting for the turn's end."""
+        ...
+
+    def flush(self) -> None:
+        """Sends what waits without waiting for the turn's end, as far as the peer takes it."""
         ...
 
     def writing_paused(self) -> None:
@@ -80,12 +91,19 @@ class TransportOutbox:
         self._on_room = on_room
         self.is_blocked = False
 
+    @property
+    def has_peer_left(self) -> bool:
+        return False  # a transport tells that only who reads
+
     def send(self, parts: Iterable[Part]) -> None:
         self._transport.writelines(
             [each if isinstance(each, BUFFERS) else each.read() for each in parts]
         )
 
     send_now = send
+
+    def flush(self) -> None:
+        pass  # nothing waits here
 
     def writing_paused(self) -> None:
         self.is_blocked = True
@@ -124,6 +142,13 @@ class SocketOutbox:
         self._is_due = False
         self.is_blocked = False
 
+    @property
+    def has_peer_left(self) -> bool:
+        if self._fd < 0:
+            return True
+        (state,) = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        return state in _LEFT
+
     def send(self, parts: Iterable[Part]) -> None:
         self._queue.extend(parts)
         if not self._is_due and not self.is_blocked:
@@ -133,6 +158,10 @@ class SocketOutbox:
     def send_now(self, parts: Iterable[Part]) -> None:
         self._queue.extend(parts)
         if not self._is_due and not self.is_blocked:
+            self._flush()
+
+    def flush(self) -> None:
+        if not self.is_blocked:
             self._flush()
 
     def _flush(self) -> None:

@@ -23,7 +23,7 @@ from kio.schema.describe_configs.v4.response import (
 
 from onceflow.broker.broker_configs import describe_broker
 from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.broker.topic_config import ConfigEntry
 from onceflow.broker.topic_rules import name_refusal
 from onceflow.wire.error_code import ErrorCode
@@ -38,7 +38,7 @@ def handle(node: Node, client: Client, request: DescribeConfigsRequest) -> Descr
     """Describes each resource."""
     return DescribeConfigsResponse(
         throttle_time=timedelta(0),
-        results=tuple(_describe(node, each, request) for each in request.resources),
+        results=tuple(_describe(node, each, request) for each in once_each(request.resources)),
     )
 
 

@@ -18,7 +18,7 @@ from kio.schema.describe_groups.v6.response import (
 
 from onceflow.broker.group_service import GroupHost
 from onceflow.broker.refusal import shortened
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.group.state import Group, Member, State
 from onceflow.wire.error_code import ErrorCode
 
@@ -38,7 +38,7 @@ def handle(
         throttle_time=timedelta(0),
         groups=tuple(
             _describe(group_id, node.groups.find(group_id), client.version, operations)
-            for group_id in request.groups
+            for group_id in once_each(request.groups)
         ),
     )
 

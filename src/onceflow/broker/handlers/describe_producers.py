@@ -25,17 +25,18 @@ _NONE = -1
 def handle(
     node: Node, client: Client, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """Looks each partition up."""
+    """Looks each partition up, once."""
+    wanted: dict[str, dict[int, None]] = {}
+    for each in request.topics:
+        wanted.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
     return DescribeProducersResponse(
         throttle_time=timedelta(0),
         topics=tuple(
             TopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _partition(node, topic.name, index) for index in topic.partition_indexes
-                ),
+                name=topic,
+                partitions=tuple(_partition(node, topic, index) for index in indexes),
             )
-            for topic in request.topics
+            for topic, indexes in wanted.items()
         ),
     )
 

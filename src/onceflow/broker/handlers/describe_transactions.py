@@ -17,7 +17,7 @@ from kio.schema.describe_transactions.v0.response import (
 )
 
 from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.txn.state import TopicPartition
 from onceflow.wire.error_code import ErrorCode
 
@@ -31,11 +31,12 @@ def handle(
     node: Node, client: Client, request: DescribeTransactionsRequest
 ) -> Answer[DescribeTransactionsResponse]:
     """Looks each id up; answers when what it has seen is durable."""
+    asked = once_each(request.transactional_ids)
     response = DescribeTransactionsResponse(
         throttle_time=timedelta(0),
-        transaction_states=tuple(_state(node, each) for each in request.transactional_ids),
+        transaction_states=tuple(_state(node, each) for each in asked),
     )
-    found = (node.transactions.find(each) for each in request.transactional_ids)
+    found = (node.transactions.find(each) for each in asked)
     return node.transactions.once_durable([each for each in found if each is not None], response)
 
 

@@ -22,7 +22,7 @@ from kio.schema.metadata.v13.response import (
 from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.broker.topic_rules import name_refusal
 from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
@@ -45,7 +45,10 @@ def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[Metad
     else:
         may_create = request.allow_auto_topic_creation and node.config.creates_topics_when_asked_for
         topics = [
-            _one(node, each.name, each.topic_id, tickets if may_create else None) for each in wanted
+            _one(node, name, topic_id, tickets if may_create else None)
+            for name, topic_id in once_each(
+                (each.name if each.topic_id is None else None, each.topic_id) for each in wanted
+            )
         ]
     if not request.include_topic_authorized_operations:
         topics = [_without_operations(topic) for topic in topics]

@@ -10,6 +10,7 @@ are classic groups only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -67,7 +68,7 @@ def handle(
     node: GroupHost, client: Client, request: OffsetFetchRequest
 ) -> Answer[OffsetFetchResponse]:
     """Looks the offsets up."""
-    queries = [_query(group) for group in request.groups]
+    queries = _queries(request.groups)
 
     def response(found: tuple[FoundOffsets, ...]) -> OffsetFetchResponse:
         return OffsetFetchResponse(
@@ -85,11 +86,23 @@ def handle(
     return then(node.groups.fetch(queries, require_stable=request.require_stable), response)
 
 
-def _query(group: OffsetFetchRequestGroup) -> OffsetQuery:
-    if group.topics is None:
-        return OffsetQuery(group.group_id, None)
-    topics = tuple((topic.name, tuple(topic.partition_indexes)) for topic in group.topics)
-    return OffsetQuery(group.group_id, topics)
+def _queries(groups: Iterable[OffsetFetchRequestGroup]) -> list[OffsetQuery]:
+    """Every partition of a group once, however often it is named: each may have a long text."""
+    wanted: dict[str, dict[str, dict[int, None]] | None] = {}
+    for group in groups:
+        topics = wanted.setdefault(group.group_id, {})
+        if group.topics is None or topics is None:
+            wanted[group.group_id] = None
+            continue
+        for topic in group.topics:
+            topics.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [
+        OffsetQuery(
+            group_id,
+            None if topics is None else tuple((name, (*each,)) for name, each in topics.items()),
+        )
+        for group_id, topics in wanted.items()
+    ]
 
 
 def _topics(offsets: FoundOffsets) -> tuple[OffsetFetchResponseTopics, ...]:

@@ -82,8 +82,8 @@ class _Places:
         self._is_newest_next = True
 
     @property
-    def is_crowded(self) -> bool:
-        return bool(self._waiting)
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     def ask(self, request: _Request) -> bool:
         if not self._waiting and self._has_room(request):
@@ -96,7 +96,7 @@ class _Places:
     def leave(self, sender: Sender) -> None:
         if (request := self._holders.pop(sender, None)) is not None:
             self._used -= request.size
-        elif (request := self._waiting.pop(sender, None)) is not None:
+        elif self._waiting and (request := self._waiting.pop(sender, None)) is not None:
             self._wanted -= request.size
         while self._waiting:
             request = self._waiting[
@@ -151,15 +151,14 @@ class RequestMemory:
     @property
     def is_crowded(self) -> bool:
         """Whether somebody waits."""
-        return self._usual.is_crowded or self._largest.is_crowded
+        return self._usual.waiting + self._largest.waiting > 0
 
     def ask(self, sender: Sender, size: int, now: float) -> bool:
         """Takes a place, or waits for one: then `go_on` follows. `leave` gives up either."""
-        was_crowded = self.is_crowded
         places = self._usual if size <= _USUAL_BYTES else self._largest
         if places.ask(_Request(sender, size, now)):
             return True
-        if not was_crowded:
+        if self._usual.waiting + self._largest.waiting == 1:
             self._on_crowded()
         return False
 

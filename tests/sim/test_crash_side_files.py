@@ -49,6 +49,8 @@ class SideFileWorkload:
     steps: int
     compacting: bool
     durability: Durability = Durability.FSYNC
+    slow: bool = False
+    """Whether snapshots take a while to be made."""
     disk: SimDisk = field(default_factory=SimDisk)
     history: list[StoredBatch] = field(default_factory=list)
     sequence: int = 0
@@ -80,14 +82,14 @@ class SideFileWorkload:
         store = LogStore.open(self.disk, background, incarnations, self.config)
         store.create("state", [LOG_ID])
         log = store.logs[LOG_ID]
-        log.companion = ProducerModel(log)
+        log.companion = ProducerModel(log, slow=self.slow)
         for step in range(self.steps):
             if step % 30 == 29:
                 store.close()
                 background.close()
                 store = LogStore.open(self.disk, background, incarnations, self.config)
                 log = store.logs[LOG_ID]
-                restored(log)
+                restored(log, slow=self.slow)
             self._operate(store, log, step)
             for _ in range(self.rand.choice((0, 0, 1, 3, 8))):
                 background.step()
@@ -125,7 +127,7 @@ class SideFileWorkload:
         starts = [batch.header.base_offset for batch in batches_from(log, 0)]
         if starts:
             store.truncate(log, self.rand.choice(starts[-6:]))
-            restored(log)
+            restored(log, slow=self.slow)
 
 
 @cache
@@ -212,6 +214,13 @@ def test_a_start_finds_the_state_of_the_log_whenever_the_power_goes(
     workload = SideFileWorkload(3, steps=35, compacting=compacting, durability=durability)
     images = crash_images(workload.disk, seed=workload.seed, subsets=1)
     assert check_images(workload, images) > len(workload.disk.ops) // 2
+
+
+@pytest.mark.parametrize("compacting", [False, True])
+def test_a_start_finds_the_state_of_the_log_when_snapshots_come_late(compacting: bool) -> None:
+    workload = SideFileWorkload(3, steps=35, compacting=compacting, slow=True)
+    images = crash_images(workload.disk, seed=workload.seed, subsets=1)
+    assert check_images(workload, images) > len(workload.disk.ops) // 4
 
 
 def test_the_checks_notice_snapshots_that_are_trusted_behind_the_checkpoint(

@@ -31,6 +31,7 @@ from onceflow.txn.finishing import COMPLETED, finish
 from onceflow.txn.records import decode_value
 from onceflow.txn.state import NONE, State, TopicPartition, Transaction
 from onceflow.txn.timeouts import Deadlines
+from tests.unit.log_producer_model import ModelSnapshot
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -183,7 +184,7 @@ def snapshot_of_the_future(patch: pytest.MonkeyPatch) -> None:
     def collect(keeper: SideFileKeeper, durable: int) -> tuple[Beside, ...]:
         files = keeper.companion
         return tuple(
-            each._replace(snapshot=files._table.to_bytes(each.end))
+            each._replace(snapshot=ModelSnapshot(files._table.to_bytes(each.end), is_finished=True))
             if isinstance(files, ProducerFiles) and each.snapshot is not None
             else each
             for each in honest(keeper, durable)

@@ -19,11 +19,32 @@ Record = tuple[int, bytes | None, bytes | None]
 """Offset, key and value."""
 
 
+class ModelSnapshot:
+    """Bytes that are there, but perhaps not yet to be had."""
+
+    def __init__(self, data: bytes, *, is_finished: bool) -> None:
+        self._data = data
+        self.is_finished = is_finished
+
+    def finish(self) -> None:
+        self.is_finished = True
+
+    def cancel(self) -> None:
+        self._data = b"cancelled"
+
+    def to_bytes(self) -> bytes:
+        assert self.is_finished
+        return self._data
+
+
 class ProducerModel:
     """What producers and transactions are like after the batches below `end`."""
 
-    def __init__(self, log: PartitionLog | None) -> None:
+    def __init__(self, log: PartitionLog | None, *, slow: bool = False) -> None:
+        """A slow one finishes its snapshots some batches later."""
         self.log = log
+        self.slow = slow
+        self.unfinished: list[ModelSnapshot] = []
         self.end = 0
         self.producers: dict[int, tuple[int, int]] = {}  # epoch and newest sequence of that epoch
         self.open: dict[int, int] = {}  # to the first offset
@@ -34,6 +55,8 @@ class ProducerModel:
     def apply(self, batch: StoredBatch) -> None:
         header = batch.header
         self.end = header.next_offset
+        if len(self.unfinished) > 1 or (self.unfinished and not header.base_offset % 3):
+            self.unfinished.pop(0).finish()
         if header.producer_id < 0:
             return
         epoch, sequence = self.producers.get(header.producer_id, (-1, -1))
@@ -66,7 +89,16 @@ class ProducerModel:
         entries = [each for each in self.all_aborted if base <= each[2] < end]
         index = b"".join(struct.pack(">hqqqq", 0, *each, each[2] + 1) for each in entries)
         state = [end, list(self.producers.items()), list(self.open.items()), self.all_aborted]
-        return SideFiles(json.dumps(state).encode(), index)
+        snapshot = ModelSnapshot(json.dumps(state).encode(), is_finished=not self.slow)
+        if self.slow:
+            self.unfinished.append(snapshot)
+        return SideFiles(snapshot, index)
+
+    def has_aged(self) -> bool:
+        return False
+
+    def start_moved(self, start: int) -> None:
+        self.all_aborted = [each for each in self.all_aborted if each[2] >= start]
 
     def first_unstable(self) -> int | None:
         durable = self.end if self.log is None else self.log.high_watermark
@@ -103,12 +135,13 @@ def batches_from(log: PartitionLog, offset: int) -> list[StoredBatch]:
     return found
 
 
-def restored(log: PartitionLog) -> ProducerModel:
+def restored(log: PartitionLog, *, slow: bool = False) -> ProducerModel:
     """The companion as a start makes it: the newest snapshot, then the log's tail."""
     offset, data = next(log.snapshots(), (log.start_offset, None))
     model = ProducerModel(log) if data is None else ProducerModel.load(log, data)
     model.apply_all(batches_from(log, offset))
     model.end = log.end_offset
+    model.slow = slow
     log.companion = model
     return model
 

@@ -150,25 +150,6 @@ def test_not_promised_that_a_producer_comes_back_as_itself_after_its_state_expir
     play(script, producer_id_expiration_ms=60_000, producer_id_expiration_check_interval_ms=10_000)
 
 
-def test_not_promised_that_a_producer_of_old_records_is_remembered_for_as_long() -> None:
-    """Its age is told by the timestamps of its records, as nothing else is in the log: with those
-    of last year it is forgotten when next looked for old ones."""
-
-    async def script(world: World, running: Running, client: RawClient) -> None:
-        await client.create("orders", retention_ms="-1")
-        who = await ready(client, None)
-        last_year = world.clock.wall_ms() - 365 * 24 * 3_600_000
-        records = sent(who, 0, b"payment 1", timestamp=last_year)
-        for _ in range(2):
-            await produce(client, who, "orders", records)
-        assert await stored(client) == [b"payment 1"]
-        await asyncio.sleep(11)
-        await produce(client, who, "orders", records)
-        assert await stored(client) == [b"payment 1", b"payment 1"]
-
-    play(script, producer_id_expiration_check_interval_ms=10_000)
-
-
 def test_not_promised_that_the_same_record_sent_twice_is_one() -> None:
     """Two sends are two records, whatever is in them: sequences are counted, not contents."""
 

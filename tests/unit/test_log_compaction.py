@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.log.config import NO_LIMIT_MS
 from onceflow.records.batch import Codec, TimestampType, iter_stored
 from onceflow.records.control import marker
 from onceflow.records.validate import validate_records
@@ -106,25 +107,42 @@ def test_a_tombstone_stays_until_its_time_and_then_goes() -> None:
     assert [record[:2] for record in records(log)[:2]] == [(1, b"b"), (3, b"c")]
 
 
-def test_the_last_batch_of_a_producer_stays_as_a_header_while_it_may_come_back() -> None:
-    _, store, log = opened(config(min_cleanable_dirty_ratio=0))
-    model = log.companion = ProducerModel(log)
+@pytest.mark.parametrize("timestamp", [NOW_MS, NOW_MS - 1000 * DAY_MS, -1])
+def test_the_last_batch_of_a_producer_stays_as_a_header_while_it_is_remembered(
+    timestamp: int,
+) -> None:
+    """Whatever its timestamp, which its client has chosen."""
+    _, store, log = opened(config(min_cleanable_dirty_ratio=0, segment_ms=NO_LIMIT_MS))
+    model = ProducerModel(log)
+    log.companion = model
     for number in range(4):
-        batch = keyed([(b"k", b"v")] * 3, producer_id=7, sequence=3 * number, timestamp=1)
+        batch = keyed([(b"k", b"v")] * 3, producer_id=7, sequence=3 * number, timestamp=timestamp)
         followed_append(store, log, batch)
     followed_append(store, log, keyed([(b"k", b"last")]))
     followed_append(store, log, keyed([(b"end", b"x" * 200)]))
-    compact(store)  # the age of its records says nothing about the producer
+    compact(store)
     kept = batches_of(log)
     empty = kept[0].header
     assert (empty.base_offset, empty.record_count, empty.producer_id) == (9, 0, 7)
     assert (empty.base_sequence, empty.last_sequence, empty.size) == (9, 11, 61)
     assert [batch.header.base_offset for batch in kept] == [9, 12, 13]
     assert log.max_timestamp() is not None  # a batch without records does not hide the others
+    followed_append(store, log, keyed([(b"end", b"x" * 200)]))
+    compact(store, NOW_MS + 2000 * DAY_MS)
+    assert batches_of(log)[0].header.base_offset == 9
     model.forgets = True
     followed_append(store, log, keyed([(b"end", b"x" * 200)]))
+    compact(store, NOW_MS + 2000 * DAY_MS)
+    assert all(batch.header.producer_id < 0 for batch in batches_of(log))
+
+
+def test_without_a_companion_the_last_batch_of_every_producer_stays() -> None:
+    _, store, log = opened(config(min_cleanable_dirty_ratio=0))
+    append(store, log, keyed([(b"k", b"v")], producer_id=7, sequence=0, timestamp=1))
+    append(store, log, keyed([(b"k", b"last")]))
+    seal_active(store, log)
     compact(store)
-    assert [batch.header.base_offset for batch in batches_of(log)] == [12, 13, 14]
+    assert [batch.header.base_offset for batch in batches_of(log)] == [0, 1, 2]
 
 
 def test_without_a_companion_compaction_ends_at_the_first_transaction() -> None:

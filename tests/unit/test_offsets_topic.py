@@ -12,6 +12,7 @@ from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.offsets_topic import OffsetsTopic
 from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.slices import Slices
 from onceflow.broker.topics import Topics
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
@@ -42,7 +43,7 @@ class Node:
 
     def __init__(self, world: World, store: LogStore) -> None:
         rand = world.rand.fork("node")
-        self.topics = Topics(store, world.clock, rand, {})
+        self.topics = Topics(store, world.clock, rand, {}, Slices(world.loop.call_later))
         offsets = OffsetsTopic(self.topics, world.clock, PARTITIONS)
         self.groups = GroupService(
             GroupConfig(offsets_topic_num_partitions=PARTITIONS),

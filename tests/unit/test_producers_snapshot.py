@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 
 import pytest
 
 from onceflow.checksum import crc32c
+from onceflow.producers.aborted import Aborted
+from onceflow.producers.replay import replay_plain
 from onceflow.producers.snapshot import SnapshotInvalid
-from onceflow.producers.state import Written, judge
+from onceflow.producers.state import Producer, Written, judge
 from onceflow.producers.table import ProducerTable
 from tests.unit.producers_helpers import OTHER, PRODUCER, Log, header
 
@@ -107,7 +110,7 @@ def resealed(body: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda body: b"\0\2" + body[2:], "of version 2, not 1"),
+        (lambda body: b"\0\3" + body[2:], "of version 3, not 2"),
         (lambda body: body[:-1], "aborted transactions"),
         (lambda body: body + b"\0", "aborted transactions"),
         (lambda body: body[:10] + b"\0\0\xff\0" + body[14:], "ends too early"),
@@ -119,6 +122,55 @@ def test_a_sound_checksum_does_not_excuse_wrong_contents(change: object, message
     body = log.table.to_bytes(log.end)[4:]
     with pytest.raises(SnapshotInvalid, match=message):
         ProducerTable.from_bytes(resealed(change(body)), log.end)
+
+
+def test_a_snapshot_of_version_1_is_read_and_silence_begins_at_the_start() -> None:
+    """One that an older broker wrote: an open transaction, a producer with two batches, an aborted
+    transaction. Nobody noted for how long they had been silent."""
+    body = struct.pack(">HqII", 1, 9, 2, 1)
+    body += struct.pack(">qhiqqB", 7, 3, 5, 1000, -1, 2)
+    body += struct.pack(">iiqq", 0, 1, 0, 900) + struct.pack(">iiqq", 2, 0, 2, 1000)
+    body += struct.pack(">qhiqqB", 8, 0, -1, 2000, 4, 0)
+    body += struct.pack(">qqqq", 9, 5, 6, 7)
+    table = ProducerTable.from_bytes(resealed(body), 9)
+    assert dict(table.producers()) == {
+        7: Producer(3, 1000, 5, None, deque([Written(0, 1, 0, 1, 900), Written(2, 2, 2, 2, 1000)])),
+        8: Producer(0, 2000, -1, 4),
+    }
+    assert list(table.aborted) == [Aborted(9, 5, 6, 7)]
+    assert table.expire(10**15, 1000) == 0, "the first look only notes that they are silent"
+    assert table.expire(10**15 + 999, 1000) == 0
+    assert table.expire(10**15 + 1000, 1000) == 1
+    assert ProducerTable.from_bytes(table.to_bytes(9), 9).find(7) is None
+
+
+def test_silence_goes_on_after_a_restart_and_time_without_a_broker_does_not_count() -> None:
+    log = Log()
+    log.data(PRODUCER, 0)
+    log.table.expire(5_000, 1000)
+    log.table.expire(5_900, 1000)
+    log.data(OTHER, 0)
+    table = ProducerTable.from_bytes(log.table.to_bytes(log.end), log.end)
+    assert table.expire(99, 1000) == 0
+    assert table.expire(100, 1000) == 1
+    assert table.find(PRODUCER) is None
+    table = ProducerTable.from_bytes(table.to_bytes(log.end), log.end)
+    assert table.expire(899, 1000) == 0, "silent for 100 ms before the restart"
+    assert table.expire(900, 1000) == 1
+
+
+def test_a_batch_behind_the_snapshot_is_a_sign_of_life() -> None:
+    log = Log()
+    log.data(PRODUCER, 0)
+    log.table.expire(0, 1000)
+    log.table.expire(999, 1000)
+    snapshot, end = log.table.to_bytes(log.end), log.end
+    log.data(PRODUCER, 1)
+    table = ProducerTable.from_bytes(snapshot, end)
+    replay_plain(table, memoryview(log.bytes_from(1)))
+    assert table.expire(1, 1000) == 0
+    assert table.expire(1000, 1000) == 0
+    assert table.expire(1001, 1000) == 1
 
 
 def test_a_snapshot_of_another_offset_is_refused() -> None:

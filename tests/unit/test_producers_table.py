@@ -109,9 +109,10 @@ def test_a_later_transaction_that_is_not_durable_holds_back_behind_an_earlier_on
 def test_stability_never_goes_back_and_says_so() -> None:
     log = Log()
     log.data(PRODUCER, 0, 10)
-    assert log.table.last_stable_offset(10) == 10
+    log.table.settle(10)
+    assert log.table.last_stable_offset(9) == 9, "a question changes nothing"
     with pytest.raises(InvariantViolated, match="the last stable offset never goes back: 9"):
-        log.table.last_stable_offset(9)
+        log.table.settle(9)
 
 
 def test_a_marker_without_a_transaction_moves_only_epochs_and_time() -> None:
@@ -203,30 +204,66 @@ def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     assert list(producer.window) == [Written(0, 1, 10, 11, 1000)]
 
 
-@pytest.mark.parametrize(("now", "expected"), [(1999, 0), (2000, 1), (5000, 1)])
-def test_idle_producers_are_forgotten_at_exactly_their_age(now: int, expected: int) -> None:
+@pytest.mark.parametrize("timestamp", [-(2**63), -1, 1000, 10**12, 2**63 - 1])
+def test_silent_producers_are_forgotten_whatever_their_records_say(timestamp: int) -> None:
     log = Log()
-    log.data(PRODUCER, 0, timestamp=1000)
-    log.data(OTHER, 0, timestamp=4001)
-    assert log.table.expire(now, 1000) == expected
-    assert (log.table.find(PRODUCER) is None) == bool(expected)
+    log.data(PRODUCER, 0, timestamp=timestamp)
+    assert log.table.expire(5000, 1000) == 0, "it may have written a moment ago"
+    assert log.table.expire(5999, 1000) == 0
+    log.data(OTHER, 0, timestamp=timestamp)
+    assert log.table.expire(6000, 1000) == 1
+    assert log.table.find(PRODUCER) is None
     assert log.table.find(OTHER) is not None
+
+
+def test_silence_is_measured_from_the_look_after_the_last_batch() -> None:
+    """So never too short; too long by at most the time between two looks."""
+    log = Log()
+    for now in range(0, 10_000, 500):
+        log.data(PRODUCER, now)
+        assert log.table.expire(now, 600) == 0
+    assert log.table.expire(10_000, 600) == 0
+    assert log.table.expire(10_100, 600) == 1
+
+
+def test_some_producers_are_looked_at_and_the_others_later() -> None:
+    log = Log()
+    for producer_id in range(4):
+        log.data(producer_id, 0)
+    assert log.table.expire(0, 1000, [0, 1]) == 0
+    assert log.table.expire(900, 1000, [2, 3, 77]) == 0
+    assert log.table.expire(1000, 1000, [0, 2, 77]) == 1
+    assert set(log.table.ids()) == {1, 2, 3}
 
 
 def test_a_producer_with_an_open_transaction_is_never_forgotten() -> None:
     log = Log()
     log.begin(PRODUCER)
+    log.table.expire(0, 1)
     assert log.table.expire(10**15, 1) == 0
     log.commit(PRODUCER)
-    assert log.table.expire(10**15, 1) == 1
+    assert log.table.expire(10**15, 1) == 0, "the marker is a sign of life"
+    assert log.table.expire(10**15 + 1, 1) == 1
     assert stable(log) == log.end
 
 
 def test_a_marker_is_a_sign_of_life() -> None:
     log = Log()
     log.begin(PRODUCER)
-    log.finish(PRODUCER, commit=True, timestamp=9000)
-    assert log.table.expire(9999, 1000) == 0
+    log.table.expire(0, 1000)
+    log.finish(PRODUCER, commit=True, timestamp=-1)
+    assert log.table.expire(1000, 1000) == 0
+    assert log.table.expire(1999, 1000) == 0
+    assert log.table.expire(2000, 1000) == 1
+
+
+def test_what_has_ended_is_not_kept_when_nobody_reads() -> None:
+    log = Log()
+    for number in range(1000):
+        log.begin(PRODUCER, number)
+        log.finish(PRODUCER, commit=number % 2 == 0)
+        log.table.settle(max(log.end - 6, 0))  # the newest markers are on their way
+    assert len(log.table._ended_markers) == len(log.table._ended_starts) == 3
 
 
 def test_the_start_of_the_log_moves_past_part_of_a_transaction() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
@@ -15,7 +13,9 @@ from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.offsets_topic import OffsetsTopic
+from onceflow.broker.producer_expiry import ProducerExpiry
 from onceflow.broker.producer_ids import ProducerIds
+from onceflow.broker.slices import CallLater, Slices
 from onceflow.broker.topics import Topics
 from onceflow.broker.transactions_topic import TransactionsTopic
 from onceflow.broker.txn_book import Outside, TransactionBook
@@ -28,15 +28,6 @@ from onceflow.runtime.rand import Rand
 from onceflow.txn.state import TopicPartition
 
 _ABSURD_PRODUCER_ID: Final = 2**62
-
-
-class Timer(Protocol):
-    """Something that will happen unless it is cancelled."""
-
-    def cancel(self) -> None: ...
-
-
-CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class Node:
@@ -57,13 +48,16 @@ class Node:
         self.address = config.advertise or config.listen
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
+        self.slices = Slices(call_later)
         self.topics = Topics(
             store,
             clock,
             rand,
             config.topic_defaults,
+            self.slices,
             adopt_unknown_logs=config.adopt_unknown_logs,
         )
+        self._expiry = ProducerExpiry(self.topics, clock, config.producer_id_expiration_ms)
         if store.report.may_have_lost:
             self.topics.begin_epochs()
         made = self.topics.by_name.get(OFFSETS_TOPIC)
@@ -147,12 +141,9 @@ class Node:
         )
 
     def expire_producers(self) -> None:
-        """Forgets producers that have not written for long."""
-        now_ms, longest = self.clock.wall_ms(), self.config.producer_id_expiration_ms
-        for topic in self.topics.by_name.values():
-            for partition in topic.partitions:
-                expire = partial(partition.producers.expire, now_ms, longest)
-                self.store.quarantine.attempt("expiry of producers", partition.log.name, expire)
+        """Begins to forget producers that have not written for long."""
+        if not self._expiry.is_under_way:
+            self.slices.run("forgetting producers", self._expiry.run())
 
     def listens_on(self, address: Address) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""

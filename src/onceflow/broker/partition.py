@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from onceflow.broker.producer_files import ProducerFiles, load_producers
+from onceflow.broker.slices import Slices
 from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
@@ -51,14 +52,16 @@ class Partition:
 
     __slots__ = ("_store", "_waiting", "epochs", "index", "log", "producers")
 
-    def __init__(self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...]) -> None:
+    def __init__(
+        self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...], slices: Slices
+    ) -> None:
         self._store = store
         self._waiting: dict[Callable[[], None], None] = {}  # in the order they came
         self.index = log.log_id.partition
         self.log = log
         self.epochs = epochs
         self.producers = load_producers(log)
-        log.companion = ProducerFiles(log, self.producers)
+        log.companion = ProducerFiles(log, self.producers, slices)
 
     @property
     def leader_epoch(self) -> int:
@@ -71,9 +74,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Up to where readers of committed records may read."""
-        log = self.log
-        self.producers.start_moved(log.durable_start)
-        return self.producers.last_stable_offset(log.high_watermark)
+        return self.producers.last_stable_offset(self.log.high_watermark)
 
     def append(
         self,
@@ -93,6 +94,9 @@ class Partition:
         ticket = self._store.append(self.log, stored, purpose=purpose)
         if stored.header.producer_id >= 0:
             self.producers.apply(stored.header, marker)
+            if marker is not None:
+                # Somebody has to, also where nobody reads; and each transaction ends only once.
+                self.producers.settle(self.log.high_watermark)
         if self._waiting:
             ticket.add_done_callback(self._durable)
         return stored, ticket

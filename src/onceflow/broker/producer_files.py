@@ -7,11 +7,13 @@ verify is passed over for an older one, or for the log itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from onceflow.broker.slices import Slices
 from onceflow.errors import LogCorrupt
 from onceflow.log.companion import SideFiles
 from onceflow.log.partition_log import PartitionLog, Span
+from onceflow.producers.draft import SnapshotDraft
 from onceflow.producers.replay import replay
 from onceflow.producers.snapshot import SnapshotInvalid
 from onceflow.producers.table import ProducerTable
@@ -62,15 +64,39 @@ def _newest_snapshot(log: PartitionLog) -> tuple[int, ProducerTable]:
 class ProducerFiles:
     """What the log asks for when it writes files and when it is compacted."""
 
-    __slots__ = ("_log", "_table")
+    __slots__ = ("_log", "_slices", "_table")
 
-    def __init__(self, log: PartitionLog, table: ProducerTable) -> None:
+    def __init__(self, log: PartitionLog, table: ProducerTable, slices: Slices) -> None:
         self._log = log
         self._table = table
+        self._slices = slices
 
     def sealed(self, base: int, end: int) -> SideFiles:
-        """The state of all batches below `end`, and the aborted transactions ended in between."""
-        return SideFiles(self._table.to_bytes(end), self._table.aborted.encode(base, end))
+        """The state of all batches below `end`, and the aborted transactions ended in between. Of
+        many producers the first are encoded now, the others in turns to come."""
+        draft = self._table.draft(end)
+        draft.advance()
+        if not draft.is_finished:
+            name = f"the producer snapshot of {self._log.directory} at offset {end}"
+            self._slices.run(name, self._finish(draft))
+        return SideFiles(draft, self._table.aborted.encode(base, end))
+
+    def _finish(self, draft: SnapshotDraft) -> Iterator[None]:
+        while not draft.is_finished:
+            try:
+                draft.advance()
+            except Exception as error:  # it never will be; two rolls later nobody wants it
+                self._log.side_files.note_problem(error)
+                return
+            yield
+
+    def has_aged(self) -> bool:
+        """Whether time has changed what is remembered."""
+        return self._table.has_aged
+
+    def start_moved(self, start: int) -> None:
+        """Of transactions that were aborted below nothing is left."""
+        self._table.start_moved(start)
 
     def first_unstable(self) -> int | None:
         """Up to where compaction may go."""
@@ -81,8 +107,9 @@ class ProducerFiles:
         return [each[:3] for each in self._table.aborted.overlapping(start, end)]
 
     def remembered(self) -> Collection[int]:
-        """The producers that have not expired, by the broker's own judgement."""
-        return frozenset(producer_id for producer_id, _ in self._table.producers())
+        """The producers that have not expired, by the broker's own judgement. A copy: it is read in
+        another thread."""
+        return frozenset(self._table.ids())
 
     def compacted(self, upto: int) -> None:
         """Nothing is left of transactions that were aborted below."""

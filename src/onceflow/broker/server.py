@@ -19,8 +19,9 @@ from onceflow.broker.answer_memory import AnswerMemory
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
-from onceflow.broker.node import Node, Timer
+from onceflow.broker.node import Node
 from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
+from onceflow.broker.slices import Timer
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log.quarantine import FailedJob
@@ -273,6 +274,7 @@ class Server:
         if self._node is not None:
             self._node.transactions.close()
             self._node.groups.close()
+            self._node.slices.close()
         try:
             if self._store is not None:
                 self._store.close()  # makes durable what waits, and so answers it

@@ -27,6 +27,7 @@ from onceflow.broker.metadata_log import (
     topic_gone,
 )
 from onceflow.broker.partition import Partition, next_epochs
+from onceflow.broker.slices import Slices
 from onceflow.broker.topic_config import TopicConfig, usable_config
 from onceflow.broker.unknown_logs import adopted, refusal, sort_unknown, topic_names
 from onceflow.errors import OnceflowError
@@ -73,6 +74,7 @@ class Topics:
         clock: Clock,
         rand: Rand,
         defaults: Mapping[str, str],
+        slices: Slices,
         *,
         adopt_unknown_logs: bool = False,
     ) -> None:
@@ -80,6 +82,7 @@ class Topics:
         self._clock = clock
         self._rand = rand
         self._defaults = defaults
+        self._slices = slices
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
         self.on_delete: Callable[[str], None] = lambda _: None
@@ -176,7 +179,8 @@ class Topics:
 
     def _partition(self, record: TopicRecord, index: int) -> Partition:
         log = self._store.logs[LogId(record.topic_id, index)]
-        return Partition(self._store, log, record.epochs.get(index, FIRST_EPOCH))
+        epochs = record.epochs.get(index, FIRST_EPOCH)
+        return Partition(self._store, log, epochs, self._slices)
 
     def _configure(self, topic: Topic) -> None:
         config = topic.config.to_log_config()

@@ -3,7 +3,7 @@
 The log calls its companion when a segment is sealed, keeps what it is given in files that share the
 segments' fate (`side_files.py`), and asks it which transactions compaction must wait for, which
 were aborted and which producers may come back. What the bytes say is none of the log's business.
-All calls come from the owner's thread.
+All calls come from the owner's thread, but for one that says otherwise.
 """
 
 from __future__ import annotations
@@ -12,10 +12,28 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 
+class Snapshot(Protocol):
+    """A companion's state at one offset. To make it may take long, so it may not be finished when
+    it is handed out; it says the same whenever it is."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there are bytes."""
+
+    def finish(self) -> None:
+        """Makes at once what is left to make."""
+
+    def cancel(self) -> None:
+        """Says that nobody will ask for the bytes."""
+
+    def to_bytes(self) -> bytes:
+        """Once it is finished; from any thread."""
+
+
 class SideFiles(NamedTuple):
     """What is kept beside a sealed segment."""
 
-    snapshot: bytes
+    snapshot: Snapshot
     """The companion's state after all batches below the segment's end."""
     aborted_index: bytes
     """The aborted transactions whose markers are in the segment, as in Kafka's `.txnindex`; no file
@@ -28,6 +46,13 @@ class Companion(Protocol):
     def sealed(self, base: int, end: int) -> SideFiles:
         """The segment [base, end) takes no more batches. Called before anything is appended at
         `end`, and of the active segment in an orderly stop."""
+
+    def has_aged(self) -> bool:
+        """Whether its state is another than at the last `sealed` even if nothing was appended: some
+        of it may change with time alone."""
+
+    def start_moved(self, start: int) -> None:
+        """Records below are gone for good."""
 
     def first_unstable(self) -> int | None:
         """The first offset of all transactions that are open or whose marker is not durable yet:

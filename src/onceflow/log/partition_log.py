@@ -194,6 +194,11 @@ class PartitionLog:
             raise InvariantViolated(f"high-watermark-never-goes-back: {mark} < {self.durable}")
         self.durable = mark if mark[1] == self.segments[-1].base_offset else self._on_active(mark)
 
+    def settle_start(self, offset: int) -> None:
+        """That the log starts at `offset` is durable."""
+        self.durable_start = offset
+        self.side_files.start_moved(offset)
+
     def _on_active(self, mark: Mark) -> Mark:
         """The end of a sealed segment is the start of the next: then the sealed one may go."""
         base = self.segments[-1].base_offset

@@ -78,7 +78,7 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
     replay = _replay(catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
         log.settle(log.end_mark)
-        log.durable_start = log.start_offset
+        log.settle_start(log.start_offset)
     report = RecoveryReport(
         clean=checkpoint.clean,
         may_have_lost=checkpoint.durability is Durability.OS and not checkpoint.clean,

@@ -8,7 +8,8 @@ recovery removes such a file before anything is appended. The newest two are kep
 `<base>.txnindex` belongs to its segment as the other indexes do. An active segment has one only
 after a clean stop.
 
-Nothing depends on these files: without one, more of the log is read at the next start.
+Nothing depends on these files: without one, more of the log is read at the next start. So no
+checkpoint waits for a snapshot that is still being made: it is written with the one after.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import takewhile
 from typing import NamedTuple
 
 from onceflow.errors import DiskFailed, DiskFull
-from onceflow.log.companion import Companion
+from onceflow.log.companion import Companion, Snapshot
 from onceflow.log.segment import segment_path
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk
@@ -38,7 +40,7 @@ class Beside(NamedTuple):
 
     base: int
     end: int
-    snapshot: bytes | None
+    snapshot: Snapshot | None
     """None when later ones are waiting: this one would be removed at once."""
     aborted_index: bytes
 
@@ -56,6 +58,11 @@ class SideFileKeeper:
         self._problem: Exception | None = None
         self.companion: Companion | None = None
 
+    def start_moved(self, start: int) -> None:
+        """The log durably starts there."""
+        if self.companion is not None:
+            self.companion.start_moved(start)
+
     def compacted(self, upto: int) -> None:
         """The log is compacted up to there."""
         if self.companion is not None:
@@ -72,8 +79,11 @@ class SideFileKeeper:
             return
         self._waiting.append(Beside(base, end, *files))
         if len(self._waiting) > _KEPT:
-            skipped = self._waiting[-1 - _KEPT]
-            self._waiting[-1 - _KEPT] = skipped._replace(snapshot=None)
+            self._waiting[-1 - _KEPT] = _without_snapshot(self._waiting[-1 - _KEPT])
+
+    def note_problem(self, error: Exception) -> None:
+        """The companion could not go on with what it had begun to give."""
+        self._problem = error
 
     def take_problem(self) -> Exception | None:
         """Why the companion had nothing to give, the last time that it had not; told once."""
@@ -83,12 +93,26 @@ class SideFileKeeper:
     def stopping(self, base: int, end: int) -> None:
         """As `sealed`, for the active segment in an orderly stop."""
         known = [*self._offsets, *(each.end for each in self._waiting)]
-        if end and end not in known:
+        has_aged = self.companion is not None and self.companion.has_aged()
+        if end and (end not in known or has_aged):
             self.sealed(base, end)
+        self._waiting = [self._finished(each) for each in self._waiting]
+
+    def _finished(self, beside: Beside) -> Beside:
+        """Nothing depends on a snapshot that cannot be finished, least of all a clean stop."""
+        try:
+            if beside.snapshot is not None:
+                beside.snapshot.finish()
+        except Exception as error:
+            self._problem = error
+            return _without_snapshot(beside)
+        return beside
 
     def collect(self, durable: int) -> tuple[Beside, ...]:
         """What can be written now, handed over."""
-        due = tuple(each for each in self._waiting if each.end <= durable)
+        due = tuple(
+            takewhile(lambda each: each.end <= durable and _is_finished(each), self._waiting)
+        )
         del self._waiting[: len(due)]
         return due
 
@@ -112,6 +136,9 @@ class SideFileKeeper:
         to it any more."""
         behind = [offset for offset in self._offsets if offset > end]
         self._offsets = [offset for offset in self._offsets if offset <= end]
+        for each in self._waiting:
+            if each.end > end:
+                _without_snapshot(each)
         self._waiting = [each for each in self._waiting if each.end <= end]
         return [
             segment_path(self._directory, base, ABORTED_INDEX),
@@ -132,6 +159,16 @@ class SideFileKeeper:
         return segment_path(self._directory, offset, SNAPSHOT)
 
 
+def _is_finished(beside: Beside) -> bool:
+    return beside.snapshot is None or beside.snapshot.is_finished
+
+
+def _without_snapshot(beside: Beside) -> Beside:
+    if beside.snapshot is not None:
+        beside.snapshot.cancel()
+    return beside._replace(snapshot=None)
+
+
 def write_beside(disk: Disk, directory: str, due: Iterable[Beside]) -> Job:
     """Writes the files, synced; their names are not durable yet."""
     for each in due:
@@ -143,7 +180,7 @@ def write_beside(disk: Disk, directory: str, due: Iterable[Beside]) -> Job:
             yield
         if each.snapshot is not None:
             yield from _write_aside(
-                disk, segment_path(directory, each.end, SNAPSHOT), each.snapshot
+                disk, segment_path(directory, each.end, SNAPSHOT), each.snapshot.to_bytes()
             )
 
 

@@ -303,12 +303,8 @@ class LogStore:
     def _move_start(self, log: PartitionLog, offset: int, purpose: Purpose) -> Ticket:
         self._make_room(0)
         self._catalog.apply(JournalEntry(EntryKind.LOG_START, log.log_id, offset, _NOTHING))
-        effect = partial(self._start_moved, log, log.start_offset)
+        effect = partial(log.settle_start, log.start_offset)
         return self._order(EntryKind.LOG_START, log, offset, _NOTHING, purpose, effect)
-
-    @staticmethod
-    def _start_moved(log: PartitionLog, offset: int) -> None:
-        log.durable_start = offset
 
     def truncate(self, log: PartitionLog, offset: int) -> None:
         """Cuts a log to `offset`, blocking. Unlike all else it destroys bytes in place, so a

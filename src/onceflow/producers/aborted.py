@@ -3,17 +3,22 @@
 Markers are written in offset order, so the list is sorted by its last offsets without any sorting.
 A long transaction may end far behind its first record, so first offsets are in no order; the
 smallest one of each block of entries says which blocks a reader can pass over.
+
+There are as many entries as the log has aborted transactions, which may be millions: they lie in
+flat arrays, 40 bytes each, and go into files as a whole, so that a snapshot waits for none of them.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-_INDEX_VERSION = 0
-_INDEX_ENTRY = struct.Struct(">hqqqq")
+_INDEX_VERSION = struct.Struct(">h")
+_VERSION_0 = _INDEX_VERSION.pack(0)
 _BLOCK = 64
 
 
@@ -28,14 +33,20 @@ class Aborted(NamedTuple):
     still open began, or the offset behind the marker."""
 
 
+_FIELDS = len(Aborted._fields)
+_FIRST_OFFSET = Aborted._fields.index("first_offset")
+_LAST_OFFSET = Aborted._fields.index("last_offset")
+ENTRY_SIZE = 8 * _FIELDS
+
+
 class AbortedTransactions:
     """Sorted by last offset, appended to in that order."""
 
-    __slots__ = ("_block_minimum", "_dropped", "_entries", "_last_offsets")
+    __slots__ = ("_block_minimum", "_dropped", "_last_offsets", "_values")
 
     def __init__(self, entries: Iterable[Aborted] = ()) -> None:
-        self._entries: list[Aborted] = []
-        self._last_offsets: list[int] = []
+        self._values = array("q")  # the fields of the first entry, of the second, ...
+        self._last_offsets = array("q")
         self._block_minimum: list[int] = []
         # How many entries are missing from the first block: blocks do not move when some go.
         self._dropped = 0
@@ -43,17 +54,20 @@ class AbortedTransactions:
             self.append(entry)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._last_offsets)
 
     def __iter__(self) -> Iterator[Aborted]:
-        return iter(self._entries)
+        return (self._entry(number) for number in range(len(self._last_offsets)))
+
+    def _entry(self, number: int) -> Aborted:
+        return Aborted._make(self._values[_FIELDS * number : _FIELDS * (number + 1)])
 
     def append(self, entry: Aborted) -> None:
-        if (self._dropped + len(self._entries)) % _BLOCK == 0:
+        if (self._dropped + len(self._last_offsets)) % _BLOCK == 0:
             self._block_minimum.append(entry.first_offset)
         elif entry.first_offset < self._block_minimum[-1]:
             self._block_minimum[-1] = entry.first_offset
-        self._entries.append(entry)
+        self._values.extend(entry)
         self._last_offsets.append(entry.last_offset)
 
     def overlapping(self, start: int, end: int) -> list[Aborted]:
@@ -64,9 +78,14 @@ class AbortedTransactions:
         found: list[Aborted] = []
         for block in range((index + self._dropped) // _BLOCK, len(self._block_minimum)):
             if self._block_minimum[block] < end:
-                first = max(index, block * _BLOCK - self._dropped)
+                begin = max(index, block * _BLOCK - self._dropped)
                 block_end = (block + 1) * _BLOCK - self._dropped
-                found += [entry for entry in self._entries[first:block_end] if entry[1] < end]
+                firsts = self._values[_FIELDS * begin + _FIRST_OFFSET : _FIELDS * block_end]
+                found += [
+                    self._entry(number)
+                    for number, first in enumerate(firsts[::_FIELDS], begin)
+                    if first < end
+                ]
         return found
 
     def between(self, fetch_offset: int, upper: int) -> tuple[tuple[int, int], ...]:
@@ -76,14 +95,44 @@ class AbortedTransactions:
     def drop_before(self, offset: int) -> None:
         """Forget those that ended before `offset`: no record of theirs is left to leave out."""
         count = bisect_left(self._last_offsets, offset)
-        del self._entries[:count]
+        del self._values[: _FIELDS * count]
         del self._last_offsets[:count]
         blocks, self._dropped = divmod(self._dropped + count, _BLOCK)
         del self._block_minimum[:blocks]
 
+    # --- as bytes -----------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """Of each entry its fields as big-endian numbers, `ENTRY_SIZE` bytes."""
+        return _big_endian(self._values[:]).tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: memoryview) -> AbortedTransactions:
+        """From a whole number of entries."""
+        found = cls()
+        found._values.frombytes(data)
+        _big_endian(found._values)
+        found._last_offsets = found._values[_LAST_OFFSET::_FIELDS]
+        firsts = found._values[_FIRST_OFFSET::_FIELDS]
+        found._block_minimum = [
+            min(firsts[begin : begin + _BLOCK]) for begin in range(0, len(firsts), _BLOCK)
+        ]
+        return found
+
     def encode(self, base: int, end: int) -> bytes:
-        """The `.txnindex` file of a segment with the offsets from `base` up to before `end`."""
+        """The `.txnindex` file of a segment with the offsets from `base` up to before `end`: of
+        each entry a version and the fields."""
         low, high = bisect_left(self._last_offsets, base), bisect_left(self._last_offsets, end)
-        return b"".join(
-            [_INDEX_ENTRY.pack(_INDEX_VERSION, *entry) for entry in self._entries[low:high]]
-        )
+        fields = _big_endian(self._values[_FIELDS * low : _FIELDS * high]).tobytes()
+        size = _INDEX_VERSION.size + ENTRY_SIZE
+        index = bytearray(_VERSION_0.ljust(size, b"\0") * (high - low))
+        for column in range(ENTRY_SIZE):  # not one by one: there may be very many
+            index[_INDEX_VERSION.size + column :: size] = fields[column::ENTRY_SIZE]
+        return bytes(index)
+
+
+def _big_endian(values: array[int]) -> array[int]:
+    """Turns the bytes of all numbers round, to or from the order in files; changes `values`."""
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values

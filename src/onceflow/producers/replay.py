@@ -44,8 +44,7 @@ def replay(table: ProducerTable, data: bytes | memoryview, remaining: int = 0) -
 
 def replay_plain(table: ProducerTable, view: memoryview) -> int:
     """Batch by batch."""
-    position, size = 0, len(view)
-    end = 0
+    position, size, end = 0, len(view), 0
     while size - position >= HEADER_SIZE:
         (length,) = _LENGTH.unpack_from(view, position + _LENGTH_AT)
         after = position + LENGTH_PREFIX + length
@@ -53,7 +52,8 @@ def replay_plain(table: ProducerTable, view: memoryview) -> int:
             break
         end = _apply(table, view, position)
         position = after
-    table.settle(end)
+    if end:
+        table.settle(end)
     return position
 
 
@@ -88,7 +88,8 @@ def _apply_all(table: ProducerTable, view: memoryview, positions: Iterable[int])
     end = 0
     for position in positions:
         end = _apply(table, view, position)
-    table.settle(end)
+    if end:
+        table.settle(end)
 
 
 def _apply(table: ProducerTable, view: memoryview, position: int) -> int:

@@ -20,6 +20,8 @@ WINDOW = 5
 NO_COORDINATOR_EPOCH = -1
 LAST_EPOCH = 32767
 """Never given to a client: only the marker that ends a producer id's last transaction has it."""
+AWAKE = 2**63 - 1
+"""Later than any time: the producer has written since its table last looked for silent ones."""
 _STRICT_MARKERS = 2  # the transaction version from which on every transaction has its own epoch
 
 
@@ -44,11 +46,17 @@ class Producer:
 
     epoch: int
     last_timestamp: int
+    """Of its last batch, as the client chose it: shown to operators, and good for nothing else."""
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     transaction_start: int | None = None
     """The first offset of the transaction that is open here."""
     window: deque[Written] = field(default_factory=_empty_window)
     """Its latest batches of this epoch, the newest last."""
+    silent_since: int = field(default=AWAKE, compare=False)
+    """When its table first found that it had written nothing since the time before, by the clock
+    of `ProducerTable.expire`. Timestamps are the client's to choose, so they say nothing here."""
+    snapshot: int = field(default=0, compare=False)
+    """The number of the newest snapshot that has it, or that it is too young for."""
 
     @property
     def last_sequence(self) -> int:

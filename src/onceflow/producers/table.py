@@ -7,19 +7,24 @@ has been judged (`state.judge`) before it got there.
 Invariant "the last stable offset never goes back": as long as the high watermark does not. A
 transaction counts as unstable until the marker that ends it is durable, and new ones start behind
 the high watermark.
+
+Invariant "a producer is remembered for as long as was promised, whatever its records say": silence
+is measured between two looks of `expire`, by a clock that stands while the broker does and that
+nobody can set. What is read from the log at a start begins its silence there.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from onceflow.errors import InvariantViolated
 from onceflow.producers import snapshot
 from onceflow.producers.aborted import Aborted, AbortedTransactions
-from onceflow.producers.state import Producer, Written
+from onceflow.producers.draft import SnapshotDraft
+from onceflow.producers.state import AWAKE, Producer, Written
 from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from onceflow.records.control import Marker, MarkerType
 from onceflow.records.sequence import last_sequence
@@ -41,19 +46,25 @@ class ProducerTable:
     """All that one partition knows of those who write to it."""
 
     __slots__ = (
-        "_completed",
+        "_drafts",
+        "_ended_markers",
+        "_ended_starts",
         "_log_start",
-        "_newest_marker",
+        "_looked_at_ms",
         "_open",
         "_producers",
+        "_snapshots",
         "_stable",
         "aborted",
+        "has_aged",
     )
 
     def __init__(
-        self, producers: Iterable[tuple[int, Producer]] = (), aborted: Iterable[Aborted] = ()
+        self,
+        producers: Iterable[tuple[int, Producer]] = (),
+        aborted: AbortedTransactions | None = None,
     ) -> None:
-        self.aborted = AbortedTransactions(aborted)
+        self.aborted = AbortedTransactions() if aborted is None else aborted
         self._producers = dict(producers)
         begun = (
             (producer.transaction_start, producer_id)
@@ -63,11 +74,18 @@ class ProducerTable:
         # Producer id -> first offset. Transactions begin in offset order, so the first is the
         # earliest; a plain dict would search for it behind the places of those that are gone.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(begun))
-        # First offset and marker of those whose marker may not be durable yet; a heap.
-        self._completed: list[tuple[int, int]] = []
-        self._newest_marker = -1
+        # First offset and marker of transactions whose marker may not be durable yet, both
+        # ascending: one that began later than a transaction which ended after it holds nobody back.
+        self._ended_starts: list[int] = []
+        self._ended_markers: list[int] = []
         self._log_start = 0
         self._stable = 0
+        self._looked_at_ms = 0
+        self._drafts: list[SnapshotDraft] = []
+        self._snapshots = 0
+        self.has_aged = False
+        """Whether it has changed since the last snapshot although nothing was written: producers
+        have been silent for longer, or are forgotten."""
 
     # --- the fold -----------------------------------------------------------------------------
 
@@ -86,11 +104,15 @@ class ProducerTable:
             return
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(epoch, timestamp)
-        elif producer.epoch != epoch:
-            producer.window.clear()
-            producer.epoch = epoch
+            producer = self._add(producer_id, epoch, timestamp)
+        else:
+            if self._drafts:
+                self._take_for_drafts(producer_id, producer)
+            if producer.epoch != epoch:
+                producer.window.clear()
+                producer.epoch = epoch
         producer.last_timestamp = timestamp
+        producer.silent_since = AWAKE
         if sequence >= 0:
             last = last_sequence(sequence, delta)
             producer.window.append(_new(Written, (sequence, last, base, base + delta, timestamp)))
@@ -104,11 +126,15 @@ class ProducerTable:
         epoch, producer_id = header.producer_epoch, header.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[producer_id] = Producer(epoch, header.max_timestamp)
-        elif producer.epoch != epoch:
-            producer.window.clear()
-            producer.epoch = epoch
+            producer = self._add(producer_id, epoch, header.max_timestamp)
+        else:
+            if self._drafts:
+                self._take_for_drafts(producer_id, producer)
+            if producer.epoch != epoch:
+                producer.window.clear()
+                producer.epoch = epoch
         producer.last_timestamp = header.max_timestamp
+        producer.silent_since = AWAKE
         if marker is not None:
             producer.coordinator_epoch = marker.coordinator_epoch
         start = producer.transaction_start
@@ -117,45 +143,53 @@ class ProducerTable:
         producer.transaction_start = None
         del self._open[producer_id]
         at = header.base_offset
-        heappush(self._completed, (start, at))
-        self._newest_marker = at
+        self._note_ended(start, at)
         if marker is not None and marker.type is MarkerType.ABORT:
             stable = next(iter(self._open.values()), at + 1)
             self.aborted.append(Aborted(producer_id, start, at, stable))
 
+    def _add(self, producer_id: int, epoch: int, timestamp: int) -> Producer:
+        producer = Producer(epoch, timestamp, snapshot=self._snapshots)
+        self._producers[producer_id] = producer
+        return producer
+
+    def _note_ended(self, start: int, marker: int) -> None:
+        starts, markers = self._ended_starts, self._ended_markers
+        while starts and starts[-1] > start:
+            starts.pop()
+            markers.pop()
+        starts.append(start)
+        markers.append(marker)
+
     def settle(self, high_watermark: int) -> None:
-        """Everything below is durable: transactions that ended there are no longer unstable."""
-        completed = self._completed
-        if self._newest_marker < high_watermark:
-            completed.clear()
-        else:
-            while completed and completed[0][1] < high_watermark:
-                heappop(completed)
-
-    # --- what a reader may see ----------------------------------------------------------------
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """The offset that a read_committed reader may read up to."""
-        stable = high_watermark
-        if self._open or self._completed:
-            unstable = self.first_unstable_offset(high_watermark)
-            if unstable is not None and unstable < stable:
-                stable = unstable
+        """Everything below is durable: transactions that ended there are no longer unstable. To be
+        called now and then, or what is known of them is kept for ever."""
+        durable = bisect_left(self._ended_markers, high_watermark)
+        if durable:
+            del self._ended_starts[:durable], self._ended_markers[:durable]
+        stable = self.last_stable_offset(high_watermark)
         if stable < self._stable:
             raise InvariantViolated(
                 f"the last stable offset never goes back: {stable} after {self._stable}, "
                 f"high watermark {high_watermark}"
             )
         self._stable = stable
-        return stable
+
+    # --- what a reader may see ----------------------------------------------------------------
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The offset that a read_committed reader may read up to."""
+        unstable = self.first_unstable_offset(high_watermark)
+        return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the earliest transaction begins that is open or whose end is not durable; None if
         there is none. Never below the log's start."""
-        self.settle(high_watermark)
-        first = next(iter(self._open.values()), None)
-        if self._completed and (first is None or self._completed[0][0] < first):
-            first = self._completed[0][0]
+        markers = self._ended_markers
+        first = next(iter(self._open.values()), None) if self._open else None
+        if markers and markers[-1] >= high_watermark:
+            ended = self._ended_starts[bisect_left(markers, high_watermark)]
+            first = ended if first is None or ended < first else first
         return None if first is None else max(first, self._log_start)
 
     # --- questions ----------------------------------------------------------------------------
@@ -194,17 +228,32 @@ class ProducerTable:
 
     # --- forgetting ---------------------------------------------------------------------------
 
-    def expire(self, now_ms: int, older_than_ms: int) -> int:
-        """Forget producers that wrote nothing for so long and have nothing open; how many."""
-        latest = now_ms - older_than_ms
-        expired = [
-            producer_id
-            for producer_id, producer in self._producers.items()
-            if producer.last_timestamp <= latest and producer.transaction_start is None
-        ]
-        for producer_id in expired:
-            del self._producers[producer_id]
-        return len(expired)
+    def ids(self) -> Collection[int]:
+        """Every producer id that is remembered; changes with the table."""
+        return self._producers.keys()
+
+    def expire(self, now_ms: int, silent_ms: int, among: Iterable[int] | None = None) -> int:
+        """Forget producers, all or some, that wrote nothing for so long and have nothing open; how
+        many. `now_ms` is a time that only goes on while the broker runs: it is 0 when the table is
+        made or loaded, and no less than the last time."""
+        self._looked_at_ms = now_ms
+        forgotten = 0
+        for producer_id in list(self._producers) if among is None else among:
+            producer = self._producers.get(producer_id)
+            if producer is None:
+                continue
+            self.has_aged = True
+            if producer.silent_since == AWAKE:
+                # It has written since the last look, nobody knows when: perhaps right now.
+                producer.silent_since = now_ms
+            elif producer.transaction_start is None and (
+                now_ms - producer.silent_since >= silent_ms
+            ):
+                if self._drafts:
+                    self._take_for_drafts(producer_id, producer)
+                del self._producers[producer_id]
+                forgotten += 1
+        return forgotten
 
     def start_moved(self, log_start: int) -> None:
         """Records below are gone. Producers stay, and so do their open transactions: a repeat is
@@ -215,9 +264,36 @@ class ProducerTable:
 
     # --- snapshots ----------------------------------------------------------------------------
 
+    def draft(self, offset: int) -> SnapshotDraft:
+        """Begins a snapshot as of `offset`: exactly the batches below it have been applied. The
+        snapshot is of the table as it is now, whatever is applied before it is finished."""
+        self._snapshots += 1
+        draft = SnapshotDraft(
+            offset,
+            self._snapshots,
+            self._producers,
+            self.aborted.to_bytes(),
+            self._take_for_drafts,
+            self._drafts.remove,
+        )
+        self._drafts.append(draft)
+        self.has_aged = False
+        return draft
+
+    def _take_for_drafts(self, producer_id: int, producer: Producer) -> None:
+        """Before a producer changes: it is in all drafts then, or younger than they are."""
+        if producer.snapshot < self._snapshots:
+            encoded = snapshot.encode_producer(producer_id, producer, self._looked_at_ms)
+            for draft in self._drafts:
+                if producer.snapshot < draft.number:
+                    draft.add(encoded)
+            producer.snapshot = self._snapshots
+
     def to_bytes(self, offset: int) -> bytes:
-        """A snapshot as of `offset`: exactly the batches below it have been applied."""
-        return snapshot.encode(offset, sorted(self._producers.items()), list(self.aborted))
+        """A whole snapshot as of `offset`, at once."""
+        draft = self.draft(offset)
+        draft.finish()
+        return draft.to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, offset: int) -> ProducerTable:

@@ -29,7 +29,8 @@ from onceflow.wire.fetch import (
 from onceflow.wire.produce import TopicRef
 
 if TYPE_CHECKING:
-    from onceflow.broker.node import Node, Timer
+    from onceflow.broker.node import Node
+    from onceflow.broker.slices import Timer
 
 read = read_request
 write = write_response

@@ -1,0 +1,66 @@
+"""Forgetting producers that have been silent for `producer.id.expiration.ms`.
+
+By a clock that runs while this broker does and that nobody can set: what a partition promises is
+that a repeat is known for so long as one could have come. While the broker is down none can, so
+that time does not count, and neither does a jump of the wall clock. Timestamps of records are the
+client's: a backfill of last year is as fresh as any other batch. For how long a producer had been
+silent is carried over a restart by the snapshots; without one its silence begins at the start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+
+from onceflow.broker.partition import Partition
+from onceflow.broker.topics import Topics
+from onceflow.runtime.clock import Clock
+
+_SLICE = 2048
+"""Producers, or partitions without any, that are looked at in one turn: about a millisecond."""
+
+_log = logging.getLogger(__name__)
+
+
+class ProducerExpiry:
+    """Of all partitions; belongs to the broker's loop."""
+
+    def __init__(self, topics: Topics, clock: Clock, silent_ms: int) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._silent_ms = silent_ms
+        self._started = clock.monotonic()
+        self.is_under_way = False
+
+    def run(self) -> Iterator[None]:
+        """One look at all producers, to be run in slices."""
+        self.is_under_way = True
+        try:
+            yield from self._look()
+        finally:
+            self.is_under_way = False
+
+    def _look(self) -> Iterator[None]:
+        left = _SLICE
+        partitions = [
+            partition for topic in self._topics.by_name.values() for partition in topic.partitions
+        ]
+        for partition in partitions:
+            ids = iter(list(partition.producers.ids()))
+            is_last = False
+            while not is_last:
+                some = list(islice(ids, _SLICE))
+                is_last = len(some) < _SLICE
+                self._expire(partition, some)
+                left -= 1 + len(some)
+                if left <= 0:
+                    left = _SLICE
+                    yield
+
+    def _expire(self, partition: Partition, ids: list[int]) -> None:
+        now_ms = int((self._clock.monotonic() - self._started) * 1000)
+        try:
+            partition.producers.expire(now_ms, self._silent_ms, ids)
+        except Exception:  # the other partitions must not grow because of this one
+            _log.exception("forgetting producers of %s failed", partition.log.directory)

@@ -1,0 +1,62 @@
+"""Long work on the broker's loop, a little of it in each turn: requests are served in between.
+
+For work on state that belongs to the loop and so cannot go to a thread. It is a generator, and each
+`yield` lets one turn of the loop pass: whatever the work has looked at before may be different now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+_log = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """Something that will happen unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+class Slices:
+    """All such work of a broker; each in turn."""
+
+    def __init__(self, call_later: CallLater) -> None:
+        self._call_later = call_later
+        self._waiting: deque[tuple[str, Iterator[None]]] = deque()
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    def run(self, name: str, work: Iterator[None]) -> None:
+        """Begins with the next turn. An error ends the work, is logged under its name, and is
+        nobody else's trouble."""
+        self._waiting.append((name, work))
+        self._schedule()
+
+    def close(self) -> None:
+        """What is not done yet is left undone."""
+        self._is_closed = True
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        if self._timer is None and self._waiting and not self._is_closed:
+            self._timer = self._call_later(0, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        name, work = self._waiting.popleft()
+        try:
+            next(work)
+            self._waiting.append((name, work))
+        except StopIteration:
+            pass
+        except Exception:
+            _log.exception("%s failed and was given up", name)
+        self._schedule()

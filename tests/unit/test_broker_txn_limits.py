@@ -77,6 +77,38 @@ def test_an_id_that_expired_makes_room_for_another() -> None:
     )
 
 
+@pytest.mark.parametrize("jump_days", [30, -30])
+def test_a_jump_of_the_wall_clock_makes_no_id_older(jump_days: int) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await ready(client, "before")
+        world.clock.jump_wall(jump_days * 24 * 3_600_000)
+        await ready(client, "behind")
+        await asyncio.sleep(50)
+        world.clock.jump_wall(-jump_days * 24 * 3_600_000)
+        assert set(await states(client)) == {"before", "behind"}
+        await asyncio.sleep(20)
+        # What was stamped ahead of time is kept for longer, never for less.
+        kept = {"behind"} if jump_days > 0 else set()
+        assert set(await states(client)) == kept
+
+    play(
+        script,
+        transactional_id_expiration_ms=60_000,
+        transaction_expiration_check_interval_ms=1_000,
+    )
+
+
+def test_very_many_ids_expire_some_at_a_time() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        for number in range(200):
+            await ready(client, f"id-{number}")
+        await asyncio.sleep(60)
+        counts = [len(await states(client)) for _ in running.server.node.transactions.expire()]
+        assert counts == [136, 72, 8, 0]
+
+    play(script, transactional_id_expiration_ms=60_000)
+
+
 @both
 def test_an_open_transaction_beyond_the_limit_is_refused_until_another_has_ended(
     speaks: Generation, caplog: pytest.LogCaptureFixture

@@ -391,3 +391,33 @@ def test_subscriptions_of_all_members_count() -> None:
     bench.join(version=3, protocols=(Protocol("range", subscription("clicks")),))
     bench.advance(6)
     assert bench.group.subscribed_topics == frozenset({"orders", "clicks"})
+
+
+@pytest.mark.parametrize("jump_days", [30, -30])
+def test_a_jump_of_the_wall_clock_makes_no_offset_older(jump_days: int) -> None:
+    bench = Bench()
+    bench.commit(1)
+    bench.clock.wall_offset_ms += jump_days * DAY_S * 1000
+    bench.commit(2, group_id="behind")
+    bench.advance(DAY_S)
+    bench.clock.wall_offset_ms -= jump_days * DAY_S * 1000
+    bench.advance(5 * DAY_S)
+    assert bench.fetch() == 1
+    assert bench.groups.find("behind") is not None
+    bench.advance(1.1 * DAY_S)
+    assert bench.fetch() is None
+
+
+def test_very_many_groups_are_looked_at_in_turns() -> None:
+    bench = Bench(offsets_retention_minutes=60)
+    for number in range(1000):
+        bench.commit(1, group_id=f"group-{number}")
+    bench.advance(3599)
+    left = []
+    for _ in range(4):  # the check is due at the full hour, and takes four turns
+        bench.advance_to_next_call()
+        left.append(sum(1 for _ in bench.groups.all_groups()))
+    assert left == [744, 488, 232, 0]
+    bench.commit(1)
+    bench.advance(3600 + 600)
+    assert bench.fetch() is None, "the next check comes as ever"

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.clock import Clock, RealClock, SteadyClock
 from onceflow.runtime.rand import Rand, RealRand, SimRand
 from onceflow.runtime.sim_clock import WALL_START_MS, SimClock
 from onceflow.runtime.sim_world import World, run
@@ -67,5 +67,41 @@ def test_wall_jumps_move_neither_monotonic_nor_timers() -> None:
         assert clock.monotonic() == 4.0
         await timer
         assert clock.monotonic() == 10.0
+
+    run(1, main)
+
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.mark.parametrize("jumps", [(30,), (-30,), (30, -30), (-30, 30), (30, -60, 30)])
+def test_nothing_is_older_than_it_is_however_the_wall_clock_jumps(jumps: tuple[int, ...]) -> None:
+    async def main(world: World) -> None:
+        clock: SimClock = world.clock
+        stamped = {clock.wall_ms() - 5 * DAY_MS: -5 * DAY_MS, clock.wall_ms(): 0}
+        steady = SteadyClock(clock)
+        for jump in jumps:
+            clock.jump_wall(jump * DAY_MS)
+            await asyncio.sleep(3600)
+            stamped.setdefault(steady.wall_ms(), int(clock.monotonic() * 1000))
+            for stamp_ms, at_ms in stamped.items():
+                assert steady.age_ms(stamp_ms) <= int(clock.monotonic() * 1000) - at_ms
+        assert steady.age_ms(max(stamped)) <= 3_600_000
+
+    run(1, main)
+
+
+def test_a_clock_that_was_behind_at_the_start_and_was_put_right_tells_ages_again() -> None:
+    """As on a machine that learns the time from others after it has started."""
+
+    async def main(world: World) -> None:
+        clock: SimClock = world.clock
+        before = clock.wall_ms() - DAY_MS
+        clock.jump_wall(-20_000 * DAY_MS)
+        steady = SteadyClock(clock)
+        assert steady.age_ms(before) < 0
+        clock.jump_wall(20_000 * DAY_MS)
+        await asyncio.sleep(3600)
+        assert steady.age_ms(before) == DAY_MS + 3_600_000
 
     run(1, main)

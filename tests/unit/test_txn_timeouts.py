@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.txn.machine import State, expire, time_out
+from onceflow.txn.machine import State, is_expired, time_out
 from onceflow.txn.timeouts import Deadlines, remaining_ms
 from tests.unit.txn_helpers import A0, Coordinator, held
 
@@ -115,6 +115,5 @@ def test_what_is_not_open_does_not_time_out(state: State) -> None:
 @pytest.mark.parametrize("state", list(State))
 def test_only_idle_ids_are_forgotten_and_only_when_the_time_is_up(state: State) -> None:
     idle = state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-    transaction = held(state)  # last changed at 1000
-    assert not expire(transaction, 1_499, 500)
-    assert expire(transaction, 1_500, 500) is idle
+    assert not is_expired(held(state), 499, 500)
+    assert is_expired(held(state), 500, 500) is idle

@@ -46,7 +46,7 @@ from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater
 from onceflow.records.batch import StoredBatch
-from onceflow.runtime.clock import Clock
+from onceflow.runtime.clock import Clock, SteadyClock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.error_code import ErrorCode
 
@@ -98,10 +98,10 @@ class GroupService:
         attempt: Attempt = unguarded,
     ) -> None:
         self._config = config
-        self._clock = clock
+        self._clock = SteadyClock(clock)
         self._rand = rand
         self._topic_exists = topic_exists
-        self._driver = Driver(config, clock, call_later, log, self._answer, attempt)
+        self._driver = Driver(config, self._clock, call_later, log, self._answer, attempt)
         self._writer = self._driver.writer
         self._tickets = count()
         self._parked: dict[int, Promise[Any]] = {}

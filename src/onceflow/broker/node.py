@@ -23,7 +23,7 @@ from onceflow.broker.txn_repair import repair
 from onceflow.broker.txn_service import TransactionService
 from onceflow.log.journal import Ticket
 from onceflow.log.store import LogStore
-from onceflow.runtime.clock import Clock
+from onceflow.runtime.clock import Clock, SteadyClock
 from onceflow.runtime.rand import Rand
 from onceflow.txn.state import TopicPartition
 
@@ -85,8 +85,9 @@ class Node:
 
     def _make_transactions(self) -> TransactionService:
         ids = ProducerIds(self.topics)
+        clock = SteadyClock(self.clock)
         outside = Outside(
-            self.clock,
+            clock,
             self.call_later,
             self._transactions_topic,
             self.markers,
@@ -101,7 +102,7 @@ class Node:
             repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)
         return TransactionService(
             self.config,
-            self.clock,
+            clock,
             book,
             ids,
             lambda place: self._topic_exists(*place),
@@ -142,8 +143,11 @@ class Node:
 
     def expire_producers(self) -> None:
         """Begins to forget producers that have not written for long."""
-        if not self._expiry.is_under_way:
-            self.slices.run("forgetting producers", self._expiry.run())
+        self.slices.run("forgetting producers", self._expiry.run())
+
+    def expire_transactional_ids(self) -> None:
+        """Begins to forget transactional ids that were not used for long."""
+        self.slices.run("forgetting transactional ids", self.transactions.expire())
 
     def listens_on(self, address: Address) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""

@@ -31,17 +31,9 @@ class ProducerExpiry:
         self._clock = clock
         self._silent_ms = silent_ms
         self._started = clock.monotonic()
-        self.is_under_way = False
 
     def run(self) -> Iterator[None]:
-        """One look at all producers, to be run in slices."""
-        self.is_under_way = True
-        try:
-            yield from self._look()
-        finally:
-            self.is_under_way = False
-
-    def _look(self) -> Iterator[None]:
+        """One look at all producers; to be run in slices."""
         left = _SLICE
         partitions = [
             partition for topic in self._topics.by_name.values() for partition in topic.partitions

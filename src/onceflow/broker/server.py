@@ -125,7 +125,7 @@ class Server:
         seconds = self._config.log_cleaner_backoff_ms / 1000
         self._every("compaction", seconds, self._compact)
         seconds = self._config.transaction_expiration_check_interval_ms / 1000
-        self._every("forgetting transactional ids", seconds, self._node.transactions.expire)
+        self._every("forgetting transactional ids", seconds, self._node.expire_transactional_ids)
         seconds = self._config.producer_id_expiration_check_interval_ms / 1000
         self._every("forgetting producers", seconds, self._node.expire_producers)
         return address

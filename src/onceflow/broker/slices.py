@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from onceflow.errors import OnceflowError
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,14 +31,17 @@ class Slices:
     def __init__(self, call_later: CallLater) -> None:
         self._call_later = call_later
         self._waiting: deque[tuple[str, Iterator[None]]] = deque()
+        self._names: set[str] = set()
         self._timer: Timer | None = None
         self._is_closed = False
 
     def run(self, name: str, work: Iterator[None]) -> None:
-        """Begins with the next turn. An error ends the work, is logged under its name, and is
-        nobody else's trouble."""
-        self._waiting.append((name, work))
-        self._schedule()
+        """Begins with the next turn, unless work of that name is not done yet. An error ends the
+        work, is logged under its name, and is nobody else's trouble."""
+        if name not in self._names:
+            self._names.add(name)
+            self._waiting.append((name, work))
+            self._schedule()
 
     def close(self) -> None:
         """What is not done yet is left undone."""
@@ -52,11 +57,22 @@ class Slices:
     def _turn(self) -> None:
         self._timer = None
         name, work = self._waiting.popleft()
+        if self._is_done(name, work):
+            self._names.discard(name)
+        else:
+            self._waiting.append((name, work))
+        self._schedule()
+
+    @staticmethod
+    def _is_done(name: str, work: Iterator[None]) -> bool:
         try:
             next(work)
-            self._waiting.append((name, work))
         except StopIteration:
-            pass
+            return True
+        except OnceflowError as error:  # no room on the disk, for example
+            _log.warning("%s failed: %s", name, error)
+            return True
         except Exception:
-            _log.exception("%s failed and was given up", name)
-        self._schedule()
+            _log.exception("%s failed", name)
+            return True
+        return False

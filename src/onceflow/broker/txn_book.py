@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from onceflow.broker.markers import Markers
@@ -19,7 +20,7 @@ from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.urgency import Purpose
-from onceflow.runtime.clock import Clock
+from onceflow.runtime.clock import SteadyClock
 from onceflow.txn import machine
 from onceflow.txn.finishing import COMPLETED
 from onceflow.txn.machine import (
@@ -36,6 +37,8 @@ _TICK_SECONDS = 0.2
 _UNEXPECTED_SECONDS = 60.0
 """Between two attempts at what failed for a reason that waiting will hardly mend."""
 _EACH_HAS_AN_EPOCH = 2
+_SLICE = 64
+"""Ids that are looked at in one turn: a tombstone for each takes some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +52,7 @@ class Timer(Protocol):
 class Outside(NamedTuple):
     """What the book needs from elsewhere."""
 
-    clock: Clock
+    clock: SteadyClock
     call_later: Callable[[float, Callable[[], None]], Timer]
     topic: TransactionsTopic
     markers: Markers
@@ -245,15 +248,23 @@ class TransactionBook:
         again = self._clock.monotonic() + seconds
         self._deadlines.started(transactional_id, transaction.epoch, again)
 
-    def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Forgets ids that were not used for so long."""
-        expired = [
-            each for each in self._known.values() if machine.expire(each, now_ms, expiration_ms)
-        ]
-        for each in expired:
-            self._outside.quarantine.attempt(
-                "expiry of a transactional id", each.transactional_id, partial(self._forget, each)
-            )
+    def expire(self, expiration_ms: int) -> Iterator[None]:
+        """Forgets ids that were not used for so long; to be run in slices."""
+        ids = iter(list(self._known))
+        while some := list(islice(ids, _SLICE)):
+            for transactional_id in some:
+                transaction = self._known.get(transactional_id)
+                if transaction is not None and self._is_expired(transaction, expiration_ms):
+                    self._outside.quarantine.attempt(
+                        "expiry of a transactional id",
+                        transactional_id,
+                        partial(self._forget, transaction),
+                    )
+            yield
+
+    def _is_expired(self, transaction: Transaction, expiration_ms: int) -> bool:
+        age_ms = self._clock.age_ms(transaction.updated_ms)
+        return machine.is_expired(transaction, age_ms, expiration_ms)
 
     def _forget(self, transaction: Transaction) -> None:
         transactional_id = transaction.transactional_id

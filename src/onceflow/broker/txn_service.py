@@ -299,9 +299,9 @@ class TransactionService:
         )
         return True
 
-    def expire(self) -> None:
-        """Forgets ids that were not used for long."""
-        self._book.expire(self._clock.wall_ms(), self._config.transactional_id_expiration_ms)
+    def expire(self) -> Iterator[None]:
+        """Forgets ids that were not used for long; to be run in slices."""
+        return self._book.expire(self._config.transactional_id_expiration_ms)
 
     def close(self) -> None:
         """Nothing times out any more."""

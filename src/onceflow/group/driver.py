@@ -40,10 +40,12 @@ from onceflow.group.timers import CallLater, Timers
 from onceflow.records.batch import StoredBatch
 from onceflow.records.control import MarkerType, parse_marker
 from onceflow.records.plain import read_placed
-from onceflow.runtime.clock import Clock
+from onceflow.runtime.clock import SteadyClock
 from onceflow.wire.error_code import ErrorCode
 
 _RETENTION_CHECK = "the next look for expired offsets"
+_SLICE = 256
+"""Groups that the retention check looks at in one turn."""
 
 _TimerName: TypeAlias = tuple[str, Timer] | str
 """A timer of a group, or the retention check."""
@@ -70,13 +72,14 @@ class Driver:
         "_groups",
         "_is_performing",
         "_timers",
+        "_unchecked",
         "writer",
     )
 
     def __init__(
         self,
         config: GroupConfig,
-        clock: Clock,
+        clock: SteadyClock,
         call_later: CallLater,
         log: OffsetsLog,
         answer: Callable[[int, JoinResult | SyncResult], None],
@@ -90,6 +93,7 @@ class Driver:
         self._groups: dict[str, Group] = {}
         self._effects: deque[tuple[Group, Effect]] = deque()
         self._is_performing = False
+        self._unchecked: list[str] = []  # groups that the retention check has not come to yet
         self.writer = OffsetsWriter(log, config.offsets_topic_num_partitions)
 
     # --- the groups ---------------------------------------------------------------------------
@@ -240,15 +244,21 @@ class Driver:
             self.perform(group, turn)
 
     def _check_retention(self) -> None:
-        """Lets go of what nobody has needed for long, and of groups that have nothing left."""
+        """Lets go of what nobody has needed for long, and of groups that have nothing left: of some
+        groups now, and of the others in the turns behind."""
+        if not self._unchecked:
+            self._unchecked = list(self._groups)
+        some = self._unchecked[-_SLICE:]
+        del self._unchecked[-_SLICE:]
         self._schedule_retention_check()  # first: whatever happens below, there is a next time
-        now_ms = self._clock.wall_ms()
-        for group in list(self._groups.values()):
-            self._attempt(group.group_id, partial(self._expire, group, now_ms))
+        for group_id in some:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._attempt(group_id, partial(self._expire, group))
 
-    def _expire(self, group: Group, now_ms: int) -> None:
+    def _expire(self, group: Group) -> None:
         offsets = self.writer.admitted
-        gone = expired(group, offsets, now_ms, self._config.offsets_retention_ms)
+        gone = expired(group, offsets, self._clock.age_ms, self._config.offsets_retention_ms)
         is_over = group.state is State.EMPTY and not group.pending
         if is_over and len(gone) == len(offsets.places(group.group_id)):
             self.delete(group, ignore)
@@ -257,4 +267,5 @@ class Driver:
             self.writer.write(group.group_id, ignore, offsets=records)
 
     def _schedule_retention_check(self) -> None:
-        self._timers.set(_RETENTION_CHECK, self._config.offsets_retention_check_interval_ms / 1000)
+        interval_ms = 0 if self._unchecked else self._config.offsets_retention_check_interval_ms
+        self._timers.set(_RETENTION_CHECK, interval_ms / 1000)

@@ -7,7 +7,7 @@ abort drops it. A tombstone ends both kinds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from onceflow.group.events import Identity
@@ -172,10 +172,11 @@ def is_metadata_too_long(metadata: str | None, limit: int) -> bool:
 def expired(
     group: Group,
     offsets: Offsets,
-    now_ms: int,
+    age_ms: Callable[[int], int],
     retention_ms: int,
 ) -> list[TopicPartition]:
-    """The offsets of a group that nobody has needed for as long as they are kept.
+    """The offsets of a group that nobody has needed for as long as they are kept; `age_ms` tells
+    how long ago a time was.
 
     Of an empty group that had members, counted from when it became empty; of a group that only
     keeps offsets, from each commit; of a stable group of consumers likewise, but never of a topic
@@ -192,11 +193,13 @@ def expired(
         for place, recorded in offsets.committed(group.group_id).items()
         if not group.is_subscribed_to(place.topic)
         and not offsets.is_pending(group.group_id, place)
-        and _is_expired(recorded.value, since_ms, now_ms, retention_ms)
+        and _is_expired(recorded.value, since_ms, age_ms, retention_ms)
     ]
 
 
-def _is_expired(value: OffsetValue, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+def _is_expired(
+    value: OffsetValue, since_ms: int | None, age_ms: Callable[[int], int], retention_ms: int
+) -> bool:
     if value.expire_timestamp_ms is not None:
-        return now_ms >= value.expire_timestamp_ms
-    return now_ms - (value.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
+        return age_ms(value.expire_timestamp_ms) >= 0
+    return age_ms(value.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms

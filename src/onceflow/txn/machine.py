@@ -34,8 +34,8 @@ __all__ = [
     "add_partitions",
     "code_for",
     "end",
-    "expire",
     "init_producer_id",
+    "is_expired",
     "resume",
     "time_out",
     "verify",
@@ -117,9 +117,10 @@ def time_out(
     )
 
 
-def expire(transaction: Transaction, now_ms: int, expiration_ms: int) -> bool:
-    """Whether an id has been idle for so long that it is to be forgotten, with a tombstone."""
-    return transaction.is_idle and transaction.updated_ms <= now_ms - expiration_ms
+def is_expired(transaction: Transaction, age_ms: int, expiration_ms: int) -> bool:
+    """Whether an id has been idle for so long that it is to be forgotten, with a tombstone.
+    `age_ms` is how long ago its `updated_ms` was."""
+    return transaction.is_idle and age_ms >= expiration_ms
 
 
 def resume(transaction: Transaction, now_ms: int) -> Finish | None:

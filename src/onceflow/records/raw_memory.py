@@ -7,20 +7,15 @@ proves every address before it comes here, and says so where it does.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 import numba
 import numba.extending
 from llvmlite import ir  # type: ignore[import-untyped]  # it has neither stubs nor annotations
 from numba.core import types
-from numba.core.caching import FunctionCache
 
-from onceflow.records import layout
+from onceflow.records.kernel_cache import cache_of
 from onceflow.records.layout import SPILL
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -30,31 +25,12 @@ _njit: Any = numba.njit
 _intrinsic: Callable[[Callable[..., Any]], Any] = numba.extending.intrinsic
 
 
-class _Cache(FunctionCache):
-    """numba's cache of compiled code, which looks at the age of the kernel's own file only: code
-    that was compiled with other helpers or another layout must not be taken for this one's."""
-
-    def _index_key(self, signature: Any, codegen: Any) -> Any:
-        key: tuple[object, ...] = _index_key(self, signature, codegen)
-        return (*key, _compiled_in())
-
-
-_index_key: Any = FunctionCache._index_key
-_make_cache: Any = _Cache
-
-
-@cache
-def _compiled_in() -> str:
-    sources = (inspect.getsource(module) for module in (sys.modules[__name__], layout))
-    return hashlib.sha256("".join(sources).encode()).hexdigest()
-
-
 def kernel(signature: str) -> Callable[[_F], _F]:
     """Compile for exactly `signature` at import, or load from the cache; run without the GIL."""
 
     def compiled(function: _F) -> _F:
         dispatcher = _njit(nogil=True, boundscheck=False, error_model="numpy")(function)
-        dispatcher._cache = _make_cache(function)
+        dispatcher._cache = cache_of(function)
         dispatcher.compile(signature)
         dispatcher.disable_compile()
         finished: _F = dispatcher

@@ -7,7 +7,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
+from onceflow.broker.handlers import describe_producers
+from onceflow.broker.promise import Promise
+from onceflow.broker.request import Client
 from onceflow.broker.slices import Slices
 from onceflow.producers.draft import SLICE, SnapshotDraft
 from onceflow.producers.state import Producer
@@ -311,5 +315,69 @@ def test_one_partition_that_fails_is_no_reason_to_keep_the_producers_of_all_othe
         assert len(broken.ids()) < 5_000
         assert not partition_of(running, "orders", 2).producers.ids()
         assert "forgetting producers of orders-1" in caplog.text
+
+    play(script)
+
+
+async def described(client: RawClient, *indexes: int) -> list[Any]:
+    topics = [{"name": "orders", "partition_indexes": list(indexes)}]
+    answer = await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": topics})
+    found: list[Any] = answer["topics"][0]["partitions"]
+    return found
+
+
+def test_very_many_producers_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[None] = []
+    turn = Slices._turn
+
+    def turned(slices: Slices) -> None:
+        turns.append(None)
+        turn(slices)
+
+    monkeypatch.setattr(Slices, "_turn", turned)
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", partitions=3)
+        crowd(running, 5000)
+        crowd(running, 10, partition=1)
+        found = await described(client, 1, 2)
+        assert [len(each["active_producers"]) for each in found] == [10, 0]
+        assert not turns, "few are described at once"
+        found = await described(client, 0, 1, 2, 7, 0)
+        counts = [len(each["active_producers"]) for each in found]
+        assert counts == [5000, 10, 0, 0, 0]
+        assert [each["error_code"] for each in found] == [
+            "NONE",
+            "NONE",
+            "NONE",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            "INVALID_REQUEST",
+        ]
+        assert len(turns) >= 4
+        assert found[0]["active_producers"][7] == {
+            "producer_id": 10_007,
+            "producer_epoch": 3,
+            "last_sequence": -1,
+            "last_timestamp": 5,
+            "coordinator_epoch": -1,
+            "current_txn_start_offset": -1,
+        }
+
+    play(script)
+
+
+def test_nobody_is_described_to_a_client_that_has_gone() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        crowd(running, 5000)
+        node = running.server.node
+        topics = (TopicRequest(name="orders", partition_indexes=(0,)),)
+        request = DescribeProducersRequest(topics=topics)
+        answer = describe_producers.handle(node, Client(0, "test", "test"), request)
+        assert isinstance(answer, Promise)
+        answer.abandon()
+        await asyncio.sleep(1)
+        assert not answer.is_resolved
+        assert not node.slices._waiting
 
     play(script)

@@ -2,7 +2,7 @@
 
 A handler's module is loaded when its API is first asked for, so that a broker accepts connections
 before it has read a thousand message classes. Most handlers see and give messages of the newest
-version; the two hot ones read and write their own bytes.
+version; the two hot ones read and write their own bytes, and any that has a `write` writes them.
 """
 
 from __future__ import annotations
@@ -136,6 +136,9 @@ def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, in
 
 
 def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable[Part]]:
+    write = getattr(module, "write", None)
+    if write is not None:
+        return lambda answer: write(answer, version)
     wanted = message_class(key, version, "response")
     prepare_writing(wanted)
     downgrade = getattr(module, "downgrade", None)

@@ -1,68 +1,105 @@
-"""DescribeProducers, version 0: who writes to a partition, and since where in a transaction."""
+"""DescribeProducers, version 0: who writes to a partition, and since where in a transaction.
+
+Of a partition with very many producers some are described in each turn of the loop: the answer is
+then not of one moment, but each row is. A partition that is named many times is described once, or
+the answer might be any number of times as large as what is known.
+"""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Generator, Iterable, Iterator
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
-from kio.schema.describe_producers.v0.response import (
-    DescribeProducersResponse,
-    PartitionResponse,
-    ProducerState,
-    TopicResponse,
-)
 
+from onceflow.broker.promise import Answer, Promise
 from onceflow.broker.request import Client
+from onceflow.producers.state import Producer
+from onceflow.producers.table import ProducerTable
+from onceflow.wire.describe_producers import (
+    DescribedPartition,
+    ProducerRow,
+    write_producers,
+    write_response,
+)
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 _NONE = -1
+_SLICE = 1024
+"""Producers that are described in one turn: about a millisecond."""
+_requests = count(1)
+
+Described = list[tuple[str, list[DescribedPartition]]]
 
 
-def handle(
-    node: Node, client: Client, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    """Looks each partition up, once."""
+def write(topics: Described, version: int) -> Iterable[bytes]:
+    return write_response(topics)
+
+
+def handle(node: Node, client: Client, request: DescribeProducersRequest) -> Answer[Described]:
+    """Looks each partition up; the answer comes later when that takes long."""
+    topics: Described = []
+    work = _describe(node, request, topics)
+    if next(work, StopIteration) is StopIteration:
+        return topics
+    promise: Promise[Described] = Promise()
+    promise.on_abandoned = work.close
+    node.slices.run(f"DescribeProducers {next(_requests)}", _then_resolve(work, promise, topics))
+    return promise
+
+
+def _then_resolve(
+    work: Generator[None, None, bool], promise: Promise[Described], topics: Described
+) -> Iterator[None]:
+    is_whole = yield from work
+    if is_whole:  # and not closed, because nobody waits for it any more
+        promise.resolve(topics)
+
+
+def _describe(
+    node: Node, request: DescribeProducersRequest, topics: Described
+) -> Generator[None, None, bool]:
+    """Fills `topics`; a turn passes for every so many producers of all partitions."""
+    left = _SLICE
     wanted: dict[str, dict[int, None]] = {}
-    for each in request.topics:
-        wanted.setdefault(each.name, {}).update(dict.fromkeys(each.partition_indexes))
-    return DescribeProducersResponse(
-        throttle_time=timedelta(0),
-        topics=tuple(
-            TopicResponse(
-                name=topic,
-                partitions=tuple(_partition(node, topic, index) for index in indexes),
-            )
-            for topic, indexes in wanted.items()
-        ),
-    )
+    for topic in request.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    for name, indexes in wanted.items():
+        described: list[DescribedPartition] = []
+        topics.append((name, described))
+        for index in indexes:
+            partition = node.topics.partition(name, index)
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if partition is None else ErrorCode.NONE
+            rows, parts = 0, []
+            for some in () if partition is None else _slices(partition.producers):
+                parts.append(write_producers(some))
+                rows += len(some)
+                left -= len(some)
+                if left <= 0:
+                    left = _SLICE
+                    yield
+            described.append(DescribedPartition(index, error, rows, parts))
+    return True
 
 
-def _partition(node: Node, topic: str, index: int) -> PartitionResponse:
-    partition = node.topics.partition(topic, index)
-    if partition is None:
-        return PartitionResponse(
-            partition_index=index,
-            error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            active_producers=(),
-        )
-    return PartitionResponse(
-        partition_index=index,
-        error_code=ErrorCode.NONE,
-        active_producers=tuple(
-            ProducerState(
-                producer_id=producer_id,
-                producer_epoch=producer.epoch,
-                last_sequence=producer.window[-1].last_sequence if producer.window else _NONE,
-                last_timestamp=producer.last_timestamp,
-                coordinator_epoch=producer.coordinator_epoch,
-                current_txn_start_offset=(
-                    _NONE if producer.transaction_start is None else producer.transaction_start
-                ),
-            )
-            for producer_id, producer in partition.producers.producers()
-        ),
+def _slices(table: ProducerTable) -> Iterator[list[ProducerRow]]:
+    ids = iter(list(table.ids()))
+    while some := list(islice(ids, _SLICE)):
+        known = ((producer_id, table.find(producer_id)) for producer_id in some)
+        yield [_row(producer_id, each) for producer_id, each in known if each is not None]
+
+
+def _row(producer_id: int, producer: Producer) -> ProducerRow:
+    start = producer.transaction_start
+    return ProducerRow(
+        producer_id,
+        producer.epoch,
+        producer.window[-1].last_sequence if producer.window else _NONE,
+        producer.last_timestamp,
+        producer.coordinator_epoch,
+        _NONE if start is None else start,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import deque
 
 import pytest
 
@@ -134,7 +133,7 @@ def test_a_snapshot_of_version_1_is_read_and_silence_begins_at_the_start() -> No
     body += struct.pack(">qqqq", 9, 5, 6, 7)
     table = ProducerTable.from_bytes(resealed(body), 9)
     assert dict(table.producers()) == {
-        7: Producer(3, 1000, 5, None, deque([Written(0, 1, 0, 1, 900), Written(2, 2, 2, 2, 1000)])),
+        7: Producer(3, 1000, 5, None, [Written(0, 1, 0, 1, 900), Written(2, 2, 2, 2, 1000)]),
         8: Producer(0, 2000, -1, 4),
     }
     assert list(table.aborted) == [Aborted(9, 5, 6, 7)]

@@ -95,8 +95,7 @@ class Partition:
         if stored.header.producer_id >= 0:
             self.producers.apply(stored.header, marker)
             if marker is not None:
-                # Somebody has to, also where nobody reads; and each transaction ends only once.
-                self.producers.settle(self.log.high_watermark)
+                self.producers.settle_if_many(self.log.high_watermark)
         if self._waiting:
             ticket.add_done_callback(self._durable)
         return stored, ticket

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -139,7 +139,7 @@ def group_is_whole(group: bytes | memoryview, header: GroupHeader) -> bool:
     return len(view) >= length and crc32c(view[_CHECKED_FROM:length]) == header.crc
 
 
-@cache
+@lru_cache(4096)
 def key_log_id(key: bytes) -> LogId:
     """The log that `log_key` gave this name; cached: a replay meets the same few all the time."""
     return LogId(UUID(bytes=key[:16]), int.from_bytes(key[16:], "big"))

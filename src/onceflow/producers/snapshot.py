@@ -15,8 +15,8 @@ stable offset, all i64.
 from __future__ import annotations
 
 import struct
-from collections import deque
 from collections.abc import Sequence
+from functools import reduce
 
 from onceflow.checksum import crc32c
 from onceflow.errors import OnceflowError
@@ -61,8 +61,9 @@ def encode_producer(producer_id: int, producer: Producer, now_ms: int) -> bytes:
 def encode(offset: int, count: int, producers: Sequence[bytes], aborted: bytes) -> bytes:
     """The whole: `count` producers as `encode_producer` gives them, and the aborted ones."""
     head = _HEAD.pack(_VERSION, offset, count, len(aborted) // ENTRY_SIZE)
-    body = b"".join([head, *producers, aborted])
-    return _CRC.pack(crc32c(body)) + body
+    body = [head, *producers, aborted]
+    # Part by part, and joined once: this may be many megabytes, and others wait for the GIL.
+    return b"".join([_CRC.pack(reduce(lambda crc, part: crc32c(part, crc), body, 0)), *body])
 
 
 def decode(
@@ -109,12 +110,13 @@ def _read_producers(
             position += _PRODUCER.size
             silent_since = -silent_ms
         producer_id, epoch, coordinator_epoch, timestamp, start = fields
-        window: deque[Written] = deque(maxlen=WINDOW)
+        window: list[Written] = []
         for _ in range(batches):
             sequence, delta, first, written_at = _WRITTEN.unpack_from(view, position)
             position += _WRITTEN.size
             last = last_sequence(sequence, delta)
             window.append(Written(sequence, last, first, first + delta, written_at))
+        del window[:-WINDOW]
         opened = None if start == _NOTHING_OPEN else start
         producer = Producer(epoch, timestamp, coordinator_epoch, opened, window, silent_since)
         entries.append((producer_id, producer))

@@ -7,7 +7,6 @@ about it is wrong, and a producer that is fenced hears of that before it hears o
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,10 +35,6 @@ class Written(NamedTuple):
     """The largest of the batch, as stored."""
 
 
-def _empty_window() -> deque[Written]:
-    return deque(maxlen=WINDOW)
-
-
 @dataclass(slots=True)
 class Producer:
     """One producer id in one partition. Only the table that owns it changes it."""
@@ -50,13 +45,16 @@ class Producer:
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     transaction_start: int | None = None
     """The first offset of the transaction that is open here."""
-    window: deque[Written] = field(default_factory=_empty_window)
-    """Its latest batches of this epoch, the newest last."""
+    window: list[Written] = field(default_factory=list)
+    """Its latest batches of this epoch, the newest last. At most `WINDOW`: a plain list, because an
+    empty deque takes more memory than all else that is known of a producer of one batch."""
     silent_since: int = field(default=AWAKE, compare=False)
     """When its table first found that it had written nothing since the time before, by the clock
     of `ProducerTable.expire`. Timestamps are the client's to choose, so they say nothing here."""
     snapshot: int = field(default=0, compare=False)
     """The number of the newest snapshot that has it, or that it is too young for."""
+    checked: int = field(default=0, compare=False)
+    """When its table last did what a change of it asks for: see `ProducerTable._before_change`."""
 
     @property
     def last_sequence(self) -> int:

@@ -24,11 +24,13 @@ from onceflow.errors import InvariantViolated
 from onceflow.producers import snapshot
 from onceflow.producers.aborted import Aborted, AbortedTransactions
 from onceflow.producers.draft import SnapshotDraft
-from onceflow.producers.state import AWAKE, Producer, Written
+from onceflow.producers.state import AWAKE, WINDOW, Producer, Written
 from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from onceflow.records.control import Marker, MarkerType
 from onceflow.records.sequence import last_sequence
 
+_MANY_ENDED = 32
+"""Transactions that may have ended durably before the table lets go of them."""
 _new = tuple.__new__
 
 
@@ -46,6 +48,7 @@ class ProducerTable:
     """All that one partition knows of those who write to it."""
 
     __slots__ = (
+        "_checks",
         "_drafts",
         "_ended_markers",
         "_ended_starts",
@@ -83,6 +86,7 @@ class ProducerTable:
         self._looked_at_ms = 0
         self._drafts: list[SnapshotDraft] = []
         self._snapshots = 0
+        self._checks = 1  # no producer that was loaded has seen one
         self.has_aged = False
         """Whether it has changed since the last snapshot although nothing was written: producers
         have been silent for longer, or are forgotten."""
@@ -106,16 +110,18 @@ class ProducerTable:
         if producer is None:
             producer = self._add(producer_id, epoch, timestamp)
         else:
-            if self._drafts:
-                self._take_for_drafts(producer_id, producer)
+            if producer.checked != self._checks:
+                self._before_change(producer_id, producer)
             if producer.epoch != epoch:
                 producer.window.clear()
                 producer.epoch = epoch
         producer.last_timestamp = timestamp
-        producer.silent_since = AWAKE
         if sequence >= 0:
             last = last_sequence(sequence, delta)
-            producer.window.append(_new(Written, (sequence, last, base, base + delta, timestamp)))
+            window = producer.window
+            if len(window) == WINDOW:
+                del window[0]
+            window.append(_new(Written, (sequence, last, base, base + delta, timestamp)))
         # A batch that compaction has emptied begins nothing: compaction stays behind the first
         # open transaction, so that batch's own has ended, and its marker may be gone.
         if attributes & TRANSACTIONAL_BIT and producer.transaction_start is None and count:
@@ -128,13 +134,12 @@ class ProducerTable:
         if producer is None:
             producer = self._add(producer_id, epoch, header.max_timestamp)
         else:
-            if self._drafts:
-                self._take_for_drafts(producer_id, producer)
+            if producer.checked != self._checks:
+                self._before_change(producer_id, producer)
             if producer.epoch != epoch:
                 producer.window.clear()
                 producer.epoch = epoch
         producer.last_timestamp = header.max_timestamp
-        producer.silent_since = AWAKE
         if marker is not None:
             producer.coordinator_epoch = marker.coordinator_epoch
         start = producer.transaction_start
@@ -143,30 +148,42 @@ class ProducerTable:
         producer.transaction_start = None
         del self._open[producer_id]
         at = header.base_offset
-        self._note_ended(start, at)
-        if marker is not None and marker.type is MarkerType.ABORT:
-            stable = next(iter(self._open.values()), at + 1)
-            self.aborted.append(Aborted(producer_id, start, at, stable))
-
-    def _add(self, producer_id: int, epoch: int, timestamp: int) -> Producer:
-        producer = Producer(epoch, timestamp, snapshot=self._snapshots)
-        self._producers[producer_id] = producer
-        return producer
-
-    def _note_ended(self, start: int, marker: int) -> None:
         starts, markers = self._ended_starts, self._ended_markers
         while starts and starts[-1] > start:
             starts.pop()
             markers.pop()
         starts.append(start)
-        markers.append(marker)
+        markers.append(at)
+        if marker is not None and marker.type is MarkerType.ABORT:
+            stable = next(iter(self._open.values()), at + 1)
+            self.aborted.append(Aborted(producer_id, start, at, stable))
+
+    def _add(self, producer_id: int, epoch: int, timestamp: int) -> Producer:
+        producer = Producer(epoch, timestamp, snapshot=self._snapshots, checked=self._checks)
+        self._producers[producer_id] = producer
+        return producer
+
+    def _before_change(self, producer_id: int, producer: Producer) -> None:
+        """A producer writes, for the first time since silent ones were looked for or a snapshot was
+        begun: what is the same for every batch in between is not asked for every batch."""
+        if self._drafts:
+            self._take_for_drafts(producer_id, producer)
+        producer.silent_since = AWAKE
+        producer.checked = self._checks
+
+    def settle_if_many(self, high_watermark: int) -> None:
+        """`settle`, once that is worth it: to be called for every marker, as nobody else may ever
+        ask, and what has ended would be kept for ever."""
+        if len(self._ended_markers) > _MANY_ENDED:
+            self.settle(high_watermark)
 
     def settle(self, high_watermark: int) -> None:
-        """Everything below is durable: transactions that ended there are no longer unstable. To be
-        called now and then, or what is known of them is kept for ever."""
-        durable = bisect_left(self._ended_markers, high_watermark)
-        if durable:
-            del self._ended_starts[:durable], self._ended_markers[:durable]
+        """Everything below is durable: transactions that ended there are no longer unstable."""
+        markers = self._ended_markers
+        if not markers or markers[0] >= high_watermark:
+            return
+        durable = bisect_left(markers, high_watermark)
+        del self._ended_starts[:durable], markers[:durable]
         stable = self.last_stable_offset(high_watermark)
         if stable < self._stable:
             raise InvariantViolated(
@@ -179,6 +196,9 @@ class ProducerTable:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The offset that a read_committed reader may read up to."""
+        markers = self._ended_markers
+        if not self._open and (not markers or markers[-1] < high_watermark):
+            return high_watermark  # as mostly
         unstable = self.first_unstable_offset(high_watermark)
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
@@ -237,6 +257,7 @@ class ProducerTable:
         many. `now_ms` is a time that only goes on while the broker runs: it is 0 when the table is
         made or loaded, and no less than the last time."""
         self._looked_at_ms = now_ms
+        self._checks += 1
         forgotten = 0
         for producer_id in list(self._producers) if among is None else among:
             producer = self._producers.get(producer_id)
@@ -268,6 +289,7 @@ class ProducerTable:
         """Begins a snapshot as of `offset`: exactly the batches below it have been applied. The
         snapshot is of the table as it is now, whatever is applied before it is finished."""
         self._snapshots += 1
+        self._checks += 1
         draft = SnapshotDraft(
             offset,
             self._snapshots,

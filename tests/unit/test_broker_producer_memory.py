@@ -301,24 +301,6 @@ def test_a_stop_in_the_middle_of_a_snapshot_finishes_it() -> None:
     simulate(3, main)
 
 
-def test_one_partition_that_fails_is_no_reason_to_keep_the_producers_of_all_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def script(world: World, running: Running, client: RawClient) -> None:
-        await client.create("orders", partitions=3)
-        for partition in range(3):
-            crowd(running, 5_000, partition)
-        broken = partition_of(running, "orders", 1).producers
-        broken._producers[1] = object()  # type: ignore[assignment]
-        await asyncio.sleep(DAY_S + HOUR_S)
-        assert not partition_of(running, "orders", 0).producers.ids()
-        assert len(broken.ids()) < 5_000
-        assert not partition_of(running, "orders", 2).producers.ids()
-        assert "forgetting producers of orders-1" in caplog.text
-
-    play(script)
-
-
 async def described(client: RawClient, *indexes: int) -> list[Any]:
     topics = [{"name": "orders", "partition_indexes": list(indexes)}]
     answer = await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": topics})

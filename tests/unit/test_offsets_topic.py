@@ -43,7 +43,9 @@ class Node:
 
     def __init__(self, world: World, store: LogStore) -> None:
         rand = world.rand.fork("node")
-        self.topics = Topics(store, world.clock, rand, {}, Slices(world.loop.call_later))
+        self.topics = Topics(
+            store, world.clock, rand, {}, Slices(world.loop.call_later, lambda *_: None)
+        )
         offsets = OffsetsTopic(self.topics, world.clock, PARTITIONS)
         self.groups = GroupService(
             GroupConfig(offsets_topic_num_partitions=PARTITIONS),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -48,7 +49,10 @@ class Node:
         self.address = config.advertise or config.listen
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
-        self.slices = Slices(call_later)
+        self.slices = Slices(
+            call_later,
+            lambda name, error: store.quarantine.report(name, "the broker", "", error),
+        )
         self.topics = Topics(
             store,
             clock,
@@ -57,7 +61,9 @@ class Node:
             self.slices,
             adopt_unknown_logs=config.adopt_unknown_logs,
         )
-        self._expiry = ProducerExpiry(self.topics, clock, config.producer_id_expiration_ms)
+        self._expiry = ProducerExpiry(
+            self.topics, store.quarantine, clock, config.producer_id_expiration_ms
+        )
         if store.report.may_have_lost:
             self.topics.begin_epochs()
         made = self.topics.by_name.get(OFFSETS_TOPIC)

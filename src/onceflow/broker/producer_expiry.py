@@ -9,25 +9,28 @@ silent is carried over a restart by the snapshots; without one its silence begin
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import islice
+from typing import Final
 
 from onceflow.broker.partition import Partition
 from onceflow.broker.topics import Topics
+from onceflow.log.quarantine import Quarantine
 from onceflow.runtime.clock import Clock
 
+_JOB: Final = "expiry of producers"
 _SLICE = 2048
 """Producers, or partitions without any, that are looked at in one turn: about a millisecond."""
-
-_log = logging.getLogger(__name__)
 
 
 class ProducerExpiry:
     """Of all partitions; belongs to the broker's loop."""
 
-    def __init__(self, topics: Topics, clock: Clock, silent_ms: int) -> None:
+    def __init__(
+        self, topics: Topics, quarantine: Quarantine, clock: Clock, silent_ms: int
+    ) -> None:
         self._topics = topics
+        self._quarantine = quarantine
         self._clock = clock
         self._silent_ms = silent_ms
         self._started = clock.monotonic()
@@ -40,19 +43,23 @@ class ProducerExpiry:
         ]
         for partition in partitions:
             ids = iter(list(partition.producers.ids()))
-            is_last = False
-            while not is_last:
+            goes_on = self._quarantine.begin(_JOB, partition.log.name)
+            while goes_on:
                 some = list(islice(ids, _SLICE))
-                is_last = len(some) < _SLICE
-                self._expire(partition, some)
+                goes_on = self._expire(partition, some) and len(some) == _SLICE
                 left -= 1 + len(some)
                 if left <= 0:
                     left = _SLICE
                     yield
 
-    def _expire(self, partition: Partition, ids: list[int]) -> None:
+    def _expire(self, partition: Partition, ids: list[int]) -> bool:
+        """Whether that went well."""
         now_ms = int((self._clock.monotonic() - self._started) * 1000)
+        name = partition.log.name
         try:
             partition.producers.expire(now_ms, self._silent_ms, ids)
-        except Exception:  # the other partitions must not grow because of this one
-            _log.exception("forgetting producers of %s failed", partition.log.directory)
+        except Exception as error:  # the other partitions must not grow because of this one
+            self._quarantine.failed(_JOB, name, partition.log.directory, error)
+            return False
+        self._quarantine.passed(_JOB, name)
+        return True

@@ -28,8 +28,10 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 class Slices:
     """All such work of a broker; each in turn."""
 
-    def __init__(self, call_later: CallLater) -> None:
+    def __init__(self, call_later: CallLater, report: Callable[[str, Exception], None]) -> None:
+        """`report` is told of unexpected errors, with the name of the work."""
         self._call_later = call_later
+        self._report = report
         self._waiting: deque[tuple[str, Iterator[None]]] = deque()
         self._names: set[str] = set()
         self._timer: Timer | None = None
@@ -37,7 +39,7 @@ class Slices:
 
     def run(self, name: str, work: Iterator[None]) -> None:
         """Begins with the next turn, unless work of that name is not done yet. An error ends the
-        work, is logged under its name, and is nobody else's trouble."""
+        work, and is nobody else's trouble."""
         if name not in self._names:
             self._names.add(name)
             self._waiting.append((name, work))
@@ -63,8 +65,7 @@ class Slices:
             self._waiting.append((name, work))
         self._schedule()
 
-    @staticmethod
-    def _is_done(name: str, work: Iterator[None]) -> bool:
+    def _is_done(self, name: str, work: Iterator[None]) -> bool:
         try:
             next(work)
         except StopIteration:
@@ -72,7 +73,7 @@ class Slices:
         except OnceflowError as error:  # no room on the disk, for example
             _log.warning("%s failed: %s", name, error)
             return True
-        except Exception:
-            _log.exception("%s failed", name)
+        except Exception as error:
+            self._report(name, error)
             return True
         return False

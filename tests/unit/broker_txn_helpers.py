@@ -7,6 +7,7 @@ has an epoch of its own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -375,10 +376,19 @@ def names_of(disk: SimDisk, ending: str) -> Sequence[str]:
 async def planted(running: Running, transaction: Transaction) -> None:
     """Writes what is so of a transactional id into the log behind the coordinator's back; it is
     found at the next start."""
-    admin = await running.client("__admin_client")  # others may not write to the broker's own
     record = PlainRecord(encode_key(transaction.transactional_id), encode_value(transaction))
     topic = running.server.node.topics.by_name[TRANSACTIONS_TOPIC]
     index = partition_for(transaction.transactional_id, len(topic.partitions))
-    records = bytes(write_records([record], NOW_MS).buffer)
-    answer = await admin.produce(TRANSACTIONS_TOPIC, records, partition=index)
-    assert answer["error_code"] == "NONE", answer
+    await planted_records(running, TRANSACTIONS_TOPIC, index, record)
+
+
+async def planted_records(
+    running: Running, topic: str, index: int, *records: PlainRecord, **batch: Any
+) -> int:
+    """Appends to one of the broker's own logs what no client may; the offset of the first."""
+    made = write_records(records, NOW_MS, **batch)
+    stored, ticket = partition_of(running, topic, index).append(made)
+    durable: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    ticket.add_done_callback(durable.set_result)
+    assert await durable is None
+    return stored.header.base_offset

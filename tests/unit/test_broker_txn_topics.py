@@ -13,7 +13,7 @@ from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
 from onceflow.txn.records import decode_key
 from onceflow.wire.api import ApiKey
-from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker
+from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import (
     GENERATIONS,
     NEW,
@@ -211,26 +211,6 @@ def test_the_topics_that_keep_transactions_and_groups_cannot_grow(topic: str) ->
             assert await states(client) == dict.fromkeys(names, "CompleteCommit")
             found = [await committed_offset(client, f"g-{name}", "orders") for name in names]
             assert found == [("NONE", 1)] * len(names)
-
-    simulate(1, main)
-
-
-@pytest.mark.parametrize("topic", [TRANSACTIONS_TOPIC, OFFSETS_TOPIC])
-@pytest.mark.parametrize("key", [b"k", b"\x00\x00\x00\x01t"], ids=["key", "value"])
-def test_nobody_can_write_what_a_start_could_not_read(topic: str, key: bytes) -> None:
-    async def main(world: World) -> None:
-        async with simulated_broker(world) as running:
-            client = await running.client()
-            await client.create("orders")
-            who = await ready(client, "t")
-            assert await commit_offset(client, who, "g", "orders", 1) == "NONE"
-            await ended(client, who, commit=True)
-            admin = await running.client("__admin_client")  # others may not write there at all
-            answer = await admin.produce(topic, batch(b"no state", key=key))
-            assert answer["error_code"] == "INVALID_RECORD"
-        async with again(world, world.disk) as (_, client):
-            assert await states(client) == {"t": "CompleteCommit"}
-            assert await committed_offset(client, "g", "orders") == ("NONE", 1)
 
     simulate(1, main)
 

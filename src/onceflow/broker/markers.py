@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from onceflow.broker.internal_topics import OFFSETS_TOPIC
+from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.partition import Partition
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.topics import Topics
@@ -74,7 +74,11 @@ class Markers:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> tuple[ErrorCode, Ticket | None]:
-        """`write` for somebody who may be late: the partition has the last word."""
+        """`write` for somebody who may be late or wrong: the partition has the last word."""
+        if producer_id < 0 or epoch < 0:
+            return ErrorCode.INVALID_REQUEST, None
+        if place.topic == TRANSACTIONS_TOPIC:  # in which no transaction is ever open
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, None
         partition = self._topics.partition(*place)
         if partition is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -14,6 +15,7 @@ from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.offsets_topic import OffsetsTopic
+from onceflow.broker.own_topic import OwnTopic
 from onceflow.broker.producer_expiry import ProducerExpiry
 from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.slices import CallLater, Slices
@@ -66,11 +68,15 @@ class Node:
         )
         if store.report.may_have_lost:
             self.topics.begin_epochs()
-        made = self.topics.by_name.get(OFFSETS_TOPIC)
-        # Which partition keeps a group goes by their number: that of a topic which is there stands,
-        # whatever the setting says now.
-        partitions = config.offsets_topic_num_partitions if made is None else len(made.partitions)
-        self._offsets = OffsetsTopic(self.topics, clock, partitions)
+        self._offsets = OffsetsTopic(self.topics, clock, config.offsets_topic_num_partitions)
+        self._transactions_topic = TransactionsTopic(
+            self.topics, clock, config.transaction_state_log_num_partitions
+        )
+        self.own_topics: Mapping[str, OwnTopic] = {
+            OFFSETS_TOPIC: self._offsets,
+            TRANSACTIONS_TOPIC: self._transactions_topic,
+        }
+        partitions = self._offsets.partition_count
         self.groups = GroupService(
             replace(config.to_group_config(), offsets_topic_num_partitions=partitions),
             clock,
@@ -84,9 +90,6 @@ class Node:
         self.groups.loaded()
         self.topics.on_delete = self.groups.topic_deleted
         self.markers = Markers(self.topics, clock, self._offsets_decided)
-        self._transactions_topic = TransactionsTopic(
-            self.topics, clock, config.transaction_state_log_num_partitions
-        )
         self.transactions = self._make_transactions()
 
     def _make_transactions(self) -> TransactionService:
@@ -162,10 +165,9 @@ class Node:
 
     def auto_create(self, name: str) -> Ticket:
         """Makes a topic that a client asked for, with the broker's defaults."""
-        if name == OFFSETS_TOPIC:
-            return self._offsets.make()[0]
-        if name == TRANSACTIONS_TOPIC:
-            return self._transactions_topic.make()[0]
+        own = self.own_topics.get(name)
+        if own is not None:
+            return own.make()[0]
         return self.topics.create(name, self.config.num_partitions, {})[1]
 
     def make_offsets_topic(self) -> list[Ticket]:

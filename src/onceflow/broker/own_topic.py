@@ -21,6 +21,13 @@ class OwnTopic:
         self._partitions = partitions
         self._creation: Ticket | None = None
 
+    @property
+    def partition_count(self) -> int:
+        """How many it has, or will have once it is made. Which partition keeps an id goes by this
+        number: that of a topic which is there stands, whatever the setting says now."""
+        topic = self._topics.by_name.get(self._name)
+        return self._partitions if topic is None else len(topic.partitions)
+
     def make(self) -> list[Ticket]:
         """Sees to it that the topic is there; what an answer that relies on it has to await."""
         self._topic()

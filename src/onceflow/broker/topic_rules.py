@@ -7,7 +7,7 @@ and a message. There is one broker here, so a partition has one replica, and it 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from onceflow.wire.error_code import ErrorCode
@@ -110,6 +110,38 @@ def partition_count(num_partitions: int, assignments: Sequence[Assignment], defa
     if assignments:
         return len(assignments)
     return default if num_partitions == USE_DEFAULT else num_partitions
+
+
+def own_topic_refusal(name: str) -> Refusal:
+    """Why nobody may change a topic in which the broker keeps its state."""
+    return Refusal(
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"{name} is the broker's own: clients may read it, and change nothing of it.",
+    )
+
+
+def own_topic_difference(
+    name: str,
+    count: int,
+    configs: Sequence[tuple[str, str | None]],
+    own_count: int,
+    own_configs: Mapping[str, str],
+) -> Refusal | None:
+    """Why a client's request does not make one of the broker's own topics as the broker does: by
+    their number its records find their partition, and by its policy they stay."""
+    if count != own_count:
+        return Refusal(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{name} is the broker's own and has {own_count} partition(s), not {count}: "
+            "ask for that many, or for -1.",
+        )
+    others = sorted({key for key, value in configs if own_configs.get(key) != value})
+    if others:
+        return Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"{name} is the broker's own and its configs are fixed: leave out {', '.join(others)}.",
+        )
+    return None
 
 
 def increase_refusal(

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.durable import or_hang_up
-from onceflow.broker.internal_topics import OFFSETS_TOPIC
+from onceflow.broker.internal_topics import OFFSETS_TOPIC, POLICIES
 from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.promise import Answer
 from onceflow.broker.txn_book import TransactionBook
@@ -162,21 +162,20 @@ class TransactionService:
         places: Sequence[TopicPartition],
         version: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn: all of them, or none."""
-        unknown = self._unknown(places)
-        if unknown:
-            return unknown
+        """AddPartitionsToTxn: all of them, or none. The partition of a group is added otherwise, by
+        `add_offsets` and `enter_offsets`."""
+        own = [each for each in places if each.topic in POLICIES]
+        refused = dict.fromkeys(own, ErrorCode.TOPIC_AUTHORIZATION_FAILED) | self._unknown(places)
+        if refused:
+            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
         code = self._add(transactional_id, identity, places, client_version=0)
         return dict.fromkeys(places, code_for(code, ApiKey.ADD_PARTITIONS_TO_TXN, version))
 
     def _unknown(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Empty when there are all of these partitions; else what is told of each."""
-        unknown = [each for each in places if not self._exists(each)]
-        if not unknown:
-            return {}
-        return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | dict.fromkeys(
-            unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        """What is told of those partitions that there are not."""
+        return {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in places if not self._exists(each)
+        }
 
     def add_offsets(
         self, transactional_id: str, identity: Identity, group_id: str, version: int
@@ -193,7 +192,10 @@ class TransactionService:
         self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether the producer's open transaction has these partitions."""
-        return self._unknown(places) or self._verify(transactional_id, identity, places)
+        unknown = self._unknown(places)
+        if unknown:
+            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
+        return self._verify(transactional_id, identity, places)
 
     def _verify(
         self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]

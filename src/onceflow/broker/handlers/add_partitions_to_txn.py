@@ -2,7 +2,8 @@
 
 All partitions of a transaction are added or none: when one is not known, the others are said not to
 have been attempted. The answer does not wait for the disk: records of the transaction come behind
-it in the journal's order, so what is durable of them makes it durable too.
+it in the journal's order, so what is durable of them makes it durable too. The topics in which the
+broker keeps groups and transactions are refused; in Apache Kafka up to version 3, for clients.
 
 Versions 4 and 5 are for brokers, which ask for many transactions at once, or only whether some
 partitions belong to one (`verify_only`); this broker asks itself without a request, and serves them

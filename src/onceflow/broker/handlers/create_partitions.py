@@ -23,7 +23,7 @@ from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
 from onceflow.broker.request import Client
-from onceflow.broker.topic_rules import increase_refusal
+from onceflow.broker.topic_rules import increase_refusal, own_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -66,7 +66,7 @@ def _grow(
             "This server does not host this topic-partition.",
         )
     if topic.is_internal:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own")
+        raise Refused.of(own_topic_refusal(topic.name))
     assignments = wanted.assignments
     refusal = increase_refusal(
         topic.name,

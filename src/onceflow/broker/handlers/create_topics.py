@@ -1,7 +1,8 @@
 """CreateTopics, versions 2-7: each topic of a request is made whole or not at all.
 
 Names, counts, assignments and configs are judged as Apache Kafka judges them. There is one broker,
-so a replication factor above 1 is refused.
+so a replication factor above 1 is refused. Unlike in Apache Kafka, a topic in which the broker
+keeps groups or transactions is made only as the broker itself makes it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from kio.schema.create_topics.v7.response import (
 )
 
 from onceflow.broker.durable import once_durable
+from onceflow.broker.internal_topics import POLICIES
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
 from onceflow.broker.request import Client
@@ -27,6 +29,7 @@ from onceflow.broker.topic_rules import (
     Refusal,
     layout_refusal,
     new_name_refusal,
+    own_topic_difference,
     partition_count,
     total_refusal,
 )
@@ -66,8 +69,9 @@ def _assignments(topic: CreatableTopic) -> list[Assignment]:
 
 
 def _partitions(node: Node, topic: CreatableTopic) -> int:
-    count = partition_count(topic.num_partitions, _assignments(topic), node.config.num_partitions)
-    return max(count, 0)
+    own = node.own_topics.get(topic.name)
+    default = node.config.num_partitions if own is None else own.partition_count
+    return max(partition_count(topic.num_partitions, _assignments(topic), default), 0)
 
 
 def _create(
@@ -82,9 +86,8 @@ def _create(
         partitions = _partitions(node, topic)
         topic_id = node.topics.new_id()  # told also when nothing is made, as Kafka does
         if not validate_only:
-            made, ticket = node.topics.create(topic.name, partitions, dict(config.overrides))
-            tickets.append(ticket)
-            topic_id = made.topic_id
+            tickets.append(_make(node, topic.name, partitions, config))
+            topic_id = node.topics.by_name[topic.name].topic_id
     except OnceflowError as error:
         return _refused(topic, refusal_of(error))
     return CreatableTopicResult(
@@ -98,6 +101,13 @@ def _create(
     )
 
 
+def _make(node: Node, name: str, partitions: int, config: TopicConfig) -> Ticket:
+    own = node.own_topics.get(name)
+    if own is not None:
+        return own.make()[0]
+    return node.topics.create(name, partitions, dict(config.overrides))[1]
+
+
 def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> TopicConfig:
     refusal = (
         new_name_refusal(topic.name, node.topics.by_name)
@@ -109,14 +119,25 @@ def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> Top
         )
         or too_many
     )
-    config = config_of_new_topic(
-        [(each.name, each.value) for each in topic.configs], node.config.topic_defaults
-    )
+    configs = [(each.name, each.value) for each in topic.configs]
+    own = node.own_topics.get(topic.name)
+    if own is None:
+        config = config_of_new_topic(configs, node.config.topic_defaults)
+    else:
+        config = _config_of_own(topic.name, configs, _partitions(node, topic), own.partition_count)
     if refusal is None and isinstance(config, Refusal):
         refusal = config
     if refusal is not None or isinstance(config, Refusal):
         raise Refused.of(refusal)
     return config
+
+
+def _config_of_own(
+    name: str, configs: list[tuple[str, str | None]], count: int, own_count: int
+) -> TopicConfig | Refusal:
+    policy = POLICIES[name]
+    difference = own_topic_difference(name, count, configs, own_count, policy)
+    return difference or TopicConfig.parse(policy, {})
 
 
 def _config(config: TopicConfig) -> list[CreatableTopicConfigs]:

@@ -16,6 +16,7 @@ from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
+from onceflow.broker.topic_rules import own_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -58,9 +59,7 @@ def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> Dele
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
         )
     if topic.is_internal:
-        return _result(
-            wanted, ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own"
-        )
+        return _result(wanted, *own_topic_refusal(topic.name))
     try:
         tickets.append(node.topics.delete(topic))
     except OnceflowError as error:

@@ -1,6 +1,8 @@
 """IncrementalAlterConfigs, versions 0-1: of topics; all alterations of one topic, or none.
 
-Not served: altering the broker, whose settings come from its flags, environment and file.
+Not served: altering the broker, whose settings come from its flags, environment and file. Unlike in
+Apache Kafka, the configs of the topics in which the broker keeps groups and transactions are fixed:
+with another policy committed offsets would be forgotten, and what is open could never be ended.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
 from onceflow.broker.request import Client
 from onceflow.broker.topic_config import Alteration, altered
-from onceflow.broker.topic_rules import Refusal, name_refusal
+from onceflow.broker.topic_rules import Refusal, name_refusal, own_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -75,6 +77,8 @@ def _alter(
     topic = node.topics.by_name.get(name)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    if topic.is_internal:
+        raise Refused.of(own_topic_refusal(name))
     alterations = [
         Alteration(each.name, each.config_operation, each.value) for each in resource.configs
     ]

@@ -20,6 +20,7 @@ from kio.schema.metadata.v13.response import (
 )
 
 from onceflow.broker.durable import or_hang_up
+from onceflow.broker.metadata_log import METADATA_TOPIC
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client, once_each
@@ -82,7 +83,7 @@ def _one(
         return _topic(node, topic)
     if name_refusal(name):
         return _error(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if created is None:
+    if created is None or name == METADATA_TOPIC:  # that one is no topic, and never will be
         return _error(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _error(name, None, _auto_create(node, name, created))
 

@@ -7,7 +7,9 @@ nothing is answered, and an error ends the connection, which is the only way to 
 answered as the batch that it repeats, when that one is durable.
 
 One partition that is refused does not touch the others of the request. Not served: the versions
-before 3, whose record formats are gone from Apache Kafka too. Never throttled.
+before 3, whose record formats are gone from Apache Kafka too. Never throttled. Nobody writes to the
+topics in which the broker keeps groups and transactions; Apache Kafka lets a client do so that
+calls itself `__admin_client`, which no tool does any more.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ from typing import TYPE_CHECKING
 
 from onceflow.broker.append import LOG_APPEND_TIME, checked_batch
 from onceflow.broker.durable import once_durable
-from onceflow.broker.own_records import check_own_records
 from onceflow.broker.partition import Partition
 from onceflow.broker.producer_rules import repeated
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of, was_examined
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
+from onceflow.broker.topic_rules import own_topic_refusal
 from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
@@ -48,7 +50,6 @@ _ALL, _LEADER, _NONE = -1, 1, 0
 _ACKS = (_ALL, _LEADER, _NONE)
 _ATTRIBUTES = 22  # its lower byte
 _PRODUCER_ID = slice(43, 51)
-_ADMIN_CLIENT = "__admin_client"
 
 
 def write(response: ProduceResponse, version: int) -> Iterable[bytes]:
@@ -106,14 +107,12 @@ def _append(
     index, records = data
     partition = None
     try:
-        topic = _topic(node, client, topic_ref)
+        topic = _topic(node, topic_ref)
         if not 0 <= index < len(topic.partitions):
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         now_ms = node.clock.wall_ms()
         batch = checked_batch(topic, records, client.version, now_ms)
-        if topic.is_internal:
-            check_own_records(topic.name, batch)
         if batch.header.producer_id >= 0:
             first = repeated(node, topic, partition, batch.header, transactional_id, client.version)
             if first is not None:
@@ -136,15 +135,15 @@ def _answer_again(
     return ProduceResult(index, 0, first.first_offset, first.timestamp, start), ticket
 
 
-def _topic(node: Node, client: Client, wanted: TopicRef) -> Topic:
+def _topic(node: Node, wanted: TopicRef) -> Topic:
     topic = node.topics.find(wanted)
     if topic is None:
         by_name = isinstance(wanted, str)
         raise Refused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
         )
-    if topic.is_internal and client.client_id != _ADMIN_CLIENT:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the broker's own")
+    if topic.is_internal:
+        raise Refused.of(own_topic_refusal(topic.name))
     return topic
 
 

@@ -2,7 +2,8 @@
 
 How an operator aborts a transaction that no coordinator knows (`kafka-transactions.sh abort`): the
 marker goes to the partition, and the coordinator is not asked. Each partition checks the epochs of
-producer and coordinator. Answered when the markers are durable.
+producer and coordinator. Answered when the markers are durable. Unlike in Apache Kafka, nobody
+writes them to `__transaction_state`, in which no transaction is ever open.
 """
 
 from __future__ import annotations

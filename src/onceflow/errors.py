@@ -41,6 +41,10 @@ class RecordMalformed(RecordError):
     """A record inside a batch contradicts the format or the batch's header."""
 
 
+class NewerRecord(RecordError):
+    """A record of the broker's own that only a newer version can read."""
+
+
 class CompressionFailed(RecordError):
     """The records section cannot be decompressed by the codec the header names."""
 

@@ -16,6 +16,7 @@ from onceflow.broker import transactions_topic, txn_service
 from onceflow.broker.handlers import produce
 from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.node import Node
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.producer_files import ProducerFiles, load_producers
 from onceflow.broker.topics import Topics
 from onceflow.broker.txn_book import TransactionBook
@@ -135,8 +136,8 @@ def deadlines_forgotten(patch: pytest.MonkeyPatch) -> None:
     """After a start, open transactions have all the time in the world."""
     honest = TransactionBook.load
 
-    def load(book: TransactionBook) -> None:
-        honest(book)
+    def load(book: TransactionBook, unapplied: Unapplied) -> None:
+        honest(book, unapplied)
         book._deadlines = Deadlines()
 
     patch.setattr(TransactionBook, "load", load)

@@ -112,7 +112,7 @@ class Bench:
         )
         for partition, batches in self.log.batches.items():
             for batch in batches:
-                self.groups.replay(partition, batch)
+                assert not self.groups.replay(partition, batch)
         self.groups.loaded()
 
     def _call_later(self, delay: float, callback: Callable[[], None]) -> _Call:

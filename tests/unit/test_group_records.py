@@ -6,7 +6,9 @@ import struct
 
 import pytest
 
+from onceflow.errors import NewerRecord, RecordError, RecordMalformed
 from onceflow.group.partitioner import partition_for
+from onceflow.group.persistence import group_of
 from onceflow.group.records import (
     GroupKey,
     GroupRecordMalformed,
@@ -14,7 +16,6 @@ from onceflow.group.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
-    OtherKey,
     decode_group,
     decode_key,
     decode_offset,
@@ -57,7 +58,6 @@ def test_keys_are_written_as_kafka_does() -> None:
     assert decode_key(encode_key(offset)) == offset
     assert decode_key(b"\x00\x00" + encode_key(offset)[2:]) == offset
     assert decode_key(encode_key(GroupKey("gé"))) == GroupKey("gé")
-    assert decode_key(b"\x00\x05whatever") == OtherKey(5)
 
 
 def test_offsets_are_written_as_kafka_does() -> None:
@@ -134,11 +134,46 @@ def test_a_group_that_is_cut_off_is_refused(cut: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", ["0005", "ffff", "0003 0000000000000102 00000005 ffff", "0003" + "00" * 12 + "0001 ff"]
+    "data", ["00", "0003 0000000000000102 00000005 ffff", "0003" + "00" * 12 + "0001 ff"]
 )
 def test_offsets_that_contradict_the_schema_are_refused(data: str) -> None:
     with pytest.raises(GroupRecordMalformed):
         decode_offset(bytes.fromhex(data))
+
+
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        ("0005", NewerRecord),
+        ("00ff", NewerRecord),
+        ("0100", RecordMalformed),
+        ("ffff", RecordMalformed),
+    ],
+)
+def test_what_a_newer_version_may_write_is_told_from_what_nobody_does(
+    number: str, error: type[RecordError]
+) -> None:
+    with pytest.raises(error, match="a key of type"):
+        decode_key(bytes.fromhex(number + "0001ff"))
+    for decode in (decode_offset, decode_group):
+        with pytest.raises(error, match="a value of version"):
+            decode(bytes.fromhex(number) + GROUP_BYTES[2:])
+
+
+TWO = (GROUP.members[0], GROUP.members[0]._replace(member_id="other"))
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (GROUP._replace(generation=-1), "generation -1"),
+        (GROUP._replace(members=GROUP.members * 2), "one member id"),
+        (GROUP._replace(members=TWO), "one group instance id"),
+    ],
+)
+def test_a_group_that_cannot_be_is_not_read_back(value: GroupValue, what: str) -> None:
+    with pytest.raises(GroupRecordMalformed, match=what):
+        group_of("g", decode_group(encode_group(value)))
 
 
 def test_a_text_that_is_too_long_is_refused() -> None:
@@ -227,8 +262,11 @@ def test_an_empty_group_keeps_counting_generations_after_a_restart() -> None:
     assert joined.answer.generation == 3
 
 
-def test_records_of_other_protocols_are_passed_over() -> None:
+def test_records_of_other_protocols_are_those_of_a_newer_version() -> None:
     bench = Bench()
-    batch = write_records([PlainRecord(b"\x00\x03\x00\x01g", b"\x00\x00")], 0)
-    bench.groups.replay(0, batch.assign(0, 0))
+    key = b"\x00\x03\x00\x01g"
+    batch = write_records([PlainRecord(key, b"\x00\x00"), PlainRecord(key, None)], 0)
+    ((offset, error),) = bench.groups.replay(0, batch.assign(7, 0))
+    assert offset == 7
+    assert isinstance(error, NewerRecord)
     assert bench.groups.find("g") is None

@@ -11,6 +11,7 @@ import pytest
 from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.offsets_topic import OffsetsTopic
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.promise import Answer, Promise
 from onceflow.broker.slices import Slices
 from onceflow.broker.topics import Topics
@@ -55,7 +56,7 @@ class Node:
             offsets,
             lambda topic, partition: self.topics.partition(topic, partition) is not None,
         )
-        offsets.replay(self.groups.replay)
+        offsets.replay(self.groups.replay, Unapplied(OFFSETS_TOPIC))
         self.groups.loaded()
 
 

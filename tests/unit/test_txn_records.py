@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from onceflow.errors import NewerRecord, RecordError, RecordMalformed
 from onceflow.txn.records import (
     LAST_EPOCH_TAG,
     TransactionRecordMalformed,
@@ -52,8 +53,22 @@ def test_the_key() -> None:
     assert decode_key(encode_key("schlüssel")) == "schlüssel"
 
 
-def test_a_key_of_another_type_is_passed_over() -> None:
-    assert decode_key(bytes.fromhex("0001ffff")) is None
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        ("0002", NewerRecord),
+        ("00ff", NewerRecord),
+        ("0100", RecordMalformed),
+        ("ffff", RecordMalformed),
+    ],
+)
+def test_what_a_newer_version_may_write_is_told_from_what_nobody_does(
+    number: str, error: type[RecordError]
+) -> None:
+    with pytest.raises(error, match=f"a key of type {int(number, 16)} |a key of type -1 "):
+        decode_key(bytes.fromhex(number + "0001ff"))
+    with pytest.raises(error, match="a value of version"):
+        decode_value("my-id", bytes.fromhex(number + EMPTY_1[4:]))
 
 
 @pytest.mark.parametrize(("transaction", "data"), [(FULL, FULL_1), (EMPTY, EMPTY_1)])
@@ -126,8 +141,6 @@ def test_equal_states_are_equal_bytes() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        ("0002" + EMPTY_1[4:], "version 2 is not known"),
-        ("ffff" + EMPTY_1[4:], "version -1 is not known"),
         (EMPTY_1 + "00", "1 bytes are left over"),
         (EMPTY_0 + "0000", "2 bytes are left over"),
         (EMPTY_1.replace("ea6000", "ea6006"), "status 6 is none that is ever written"),

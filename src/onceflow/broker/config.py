@@ -81,6 +81,7 @@ class BrokerConfig:
     reserve_bytes: int = 16 << 20
     os_checkpoint_bytes: int = 1 << 30
     adopt_unknown_logs: bool = False
+    skip_unknown_records: bool = False
     log_level: str = "info"
     log_format: str = "text"
     topic_defaults: Mapping[str, str] = field(default_factory=dict)

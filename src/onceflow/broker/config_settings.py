@@ -185,7 +185,7 @@ _ROWS: Final = (
     _setting(
         "offsets.topic.num.partitions",
         _whole(1, 10_000),
-        "Partitions of __consumer_offsets; not to be changed once there are groups.",
+        "Partitions of __consumer_offsets when it is made; one that is there keeps its own.",
     ),
     _setting(
         "transaction.max.timeout.ms",
@@ -195,7 +195,7 @@ _ROWS: Final = (
     _setting(
         "transaction.state.log.num.partitions",
         _whole(1, 10_000),
-        "Partitions of __transaction_state; not to be changed once there are transactional ids.",
+        "Partitions of __transaction_state when it is made; one that is there keeps its own.",
     ),
     _setting(
         "transactional.id.expiration.ms",
@@ -254,6 +254,12 @@ _ROWS: Final = (
         _BOOLEAN,
         "Whether a start makes topics again, with default configs, of logs whose topic records "
         "were lost; otherwise it refuses.",
+    ),
+    _setting(
+        "skip.unknown.records",
+        _BOOLEAN,
+        "Whether a start skips what a newer version wrote of groups and transactions, and so "
+        "forgets it; otherwise it refuses.",
     ),
     _setting(
         "log.level", _choice("debug", "info", "warning", "error"), "What is worth a log line."

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from onceflow.broker.promise import Answer, Promise
 from onceflow.group import machine
 from onceflow.group.config import GroupConfig
-from onceflow.group.driver import Attempt, Driver, unguarded
+from onceflow.group.driver import Attempt, Driver, Problem, unguarded
 from onceflow.group.events import (
     CommitRequest,
     EmptinessStored,
@@ -113,9 +113,9 @@ class GroupService:
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, partition: int, batch: StoredBatch) -> None:
-        """One batch of a partition, in that log's order."""
-        self._driver.replay(partition, batch)
+    def replay(self, partition: int, batch: StoredBatch) -> Sequence[Problem]:
+        """One batch of a partition, in that log's order; the records that cannot be applied."""
+        return self._driver.replay(partition, batch)
 
     def loaded(self) -> None:
         """Everything was replayed: requests may come, and members' sessions run."""

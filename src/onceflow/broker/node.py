@@ -15,6 +15,7 @@ from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.offsets_topic import OffsetsTopic
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.own_topic import OwnTopic
 from onceflow.broker.producer_expiry import ProducerExpiry
 from onceflow.broker.producer_ids import ProducerIds
@@ -86,7 +87,7 @@ class Node:
             self._topic_exists,
             partial(store.quarantine.attempt, "expiry of a group's offsets"),
         )
-        self._offsets.replay(self.groups.replay)
+        self._offsets.replay(self.groups.replay, self._unapplied(OFFSETS_TOPIC))
         self.groups.loaded()
         self.topics.on_delete = self.groups.topic_deleted
         self.markers = Markers(self.topics, clock, self._offsets_decided)
@@ -105,9 +106,10 @@ class Node:
             self.store.quarantine,
         )
         book = TransactionBook(outside)
-        book.load()
+        unapplied = self._unapplied(TRANSACTIONS_TOPIC)
+        book.load(unapplied)
         self.topics.note_producer_ids_in_use(self._highest_producer_id(book))
-        if self.store.report.may_have_lost:
+        if self.store.report.may_have_lost or unapplied.skipped:
             repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)
         return TransactionService(
             self.config,
@@ -117,6 +119,9 @@ class Node:
             lambda place: self._topic_exists(*place),
             self._offsets_partition,
         )
+
+    def _unapplied(self, topic: str) -> Unapplied:
+        return Unapplied(topic, skip_unknown=self.config.skip_unknown_records)
 
     def _highest_producer_id(self, book: TransactionBook) -> int:
         """Of all that are in the logs; -1 if none is. One that is absurdly high was not ours: a

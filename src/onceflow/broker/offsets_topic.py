@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.metadata_log import log_batches
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.own_topic import OwnTopic
 from onceflow.broker.topics import Topics
+from onceflow.group.driver import Problem
 from onceflow.group.events import Producer
 from onceflow.log.journal import Ticket
 from onceflow.records.batch import StoredBatch
@@ -45,8 +47,12 @@ class OffsetsTopic(OwnTopic):
         stored, ticket = self._topic().partitions[partition].append(batch)
         return stored.header.base_offset, ticket
 
-    def replay(self, into: Callable[[int, StoredBatch], None]) -> None:
+    def replay(
+        self, into: Callable[[int, StoredBatch], Iterable[Problem]], unapplied: Unapplied
+    ) -> None:
         """Every batch of every partition, in each one's order."""
         for partition in self._to_replay():
             for batch in log_batches(partition.log):
-                into(partition.index, batch)
+                for problem in into(partition.index, batch):
+                    unapplied.add(partition.index, *problem)
+        unapplied.tell()

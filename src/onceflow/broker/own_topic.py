@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from onceflow.broker.internal_topics import POLICIES
+from onceflow.broker.metadata_log import log_batches
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.partition import Partition
 from onceflow.broker.topics import Topic, Topics
+from onceflow.errors import RecordError
 from onceflow.log.journal import Ticket
+from onceflow.records.plain import PlainRecord, read_placed
 from onceflow.runtime.clock import Clock
 
 
@@ -45,3 +49,17 @@ class OwnTopic:
         """Its partitions, none while it was not made."""
         topic = self._topics.by_name.get(self._name)
         return () if topic is None else topic.partitions
+
+    @staticmethod
+    def _placed_records(
+        partition: Partition, unapplied: Unapplied
+    ) -> Iterator[tuple[int, PlainRecord]]:
+        """All records of a partition but for markers, each with its offset."""
+        for batch in log_batches(partition.log):
+            if batch.header.is_control:
+                continue
+            records = read_placed(batch)
+            try:
+                yield from records
+            except RecordError as error:  # in the midst of a batch; the others are not touched
+                unapplied.add(partition.index, batch.header.base_offset, error)

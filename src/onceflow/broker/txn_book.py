@@ -15,6 +15,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from onceflow.broker.markers import Markers
+from onceflow.broker.own_replay import Unapplied
 from onceflow.broker.transactions_topic import TransactionsTopic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
@@ -103,15 +104,9 @@ class TransactionBook:
 
     # --- start and end ------------------------------------------------------------------------
 
-    def load(self) -> None:
+    def load(self, unapplied: Unapplied) -> None:
         """Brings everything back from the log, and ends what was being ended."""
-        found: dict[str, Transaction] = {}
-        for transactional_id, transaction in self._outside.topic.replay():
-            if transaction is None:
-                found.pop(transactional_id, None)
-            else:
-                found[transactional_id] = transaction
-        for transaction in found.values():
+        for transaction in self._outside.topic.replay(unapplied).values():
             self._apply(transaction)
             finish = machine.resume(transaction, self._clock.wall_ms())
             if finish is not None:

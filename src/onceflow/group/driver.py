@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from onceflow.errors import NewerRecord, RecordError
 from onceflow.group import machine
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
@@ -29,7 +30,7 @@ from onceflow.group.offsets import Offsets, expired, tombstones
 from onceflow.group.offsets_log import OffsetsLog, OffsetsWriter, ignore
 from onceflow.group.persistence import group_of
 from onceflow.group.records import (
-    GroupKey,
+    GroupRecordMalformed,
     OffsetKey,
     decode_group,
     decode_key,
@@ -58,6 +59,13 @@ Attempt: TypeAlias = Callable[[str, Callable[[], object]], object]
 def unguarded(_: str, work: Callable[[], object]) -> None:
     """Lets a failure go through."""
     work()
+
+
+class Problem(NamedTuple):
+    """A record in the log that cannot be applied."""
+
+    offset: int
+    error: RecordError
 
 
 class Driver:
@@ -142,15 +150,25 @@ class Driver:
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, partition: int, batch: StoredBatch) -> None:
-        """One batch of a partition, in the log's order."""
+    def replay(self, partition: int, batch: StoredBatch) -> list[Problem]:
+        """One batch of a partition, in the log's order; its records that cannot be applied."""
         header = batch.header
-        if not header.is_control:
-            producer_id = header.producer_id if header.is_transactional else None
-            for at, record in read_placed(batch):
-                if record.key is not None:
-                    self._replay(partition, at, record.key, record.value, producer_id)
-            return
+        problems: list[Problem] = []
+        producer_id = header.producer_id if header.is_transactional else None
+        try:
+            if header.is_control:
+                self._replay_marker(partition, batch)
+                return problems
+            for at, (key, value) in read_placed(batch):
+                try:
+                    self._replay(partition, at, key or b"", value, producer_id)
+                except RecordError as error:
+                    problems.append(Problem(at, error))
+        except RecordError as error:  # of what is left of the batch
+            problems.append(Problem(header.base_offset, error))
+        return problems
+
+    def _replay_marker(self, partition: int, batch: StoredBatch) -> None:
         marker = parse_marker(batch)
         if marker is not None:
             ended = partial(
@@ -164,15 +182,22 @@ class Driver:
     def _replay(
         self, partition: int, at: int, key: bytes, value: bytes | None, producer_id: int | None
     ) -> None:
-        about = decode_key(key)
+        try:
+            about = decode_key(key)
+        except NewerRecord:
+            if value is None:
+                return  # of what is gone nothing can be forgotten
+            raise
+        belongs = self.writer.partition_for(about.group_id)
+        if belongs != partition:
+            raise GroupRecordMalformed(f"group {about.group_id!r} belongs to partition {belongs}")
         if isinstance(about, OffsetKey):
             told = None if value is None else decode_offset(value)
             self.writer.replay(lambda state: state.apply(partition, at, about, told, producer_id))
-        elif isinstance(about, GroupKey):
-            if value is None:
-                self._groups.pop(about.group_id, None)
-            else:
-                self._groups[about.group_id] = group_of(about.group_id, decode_group(value))
+        elif value is None:
+            self._groups.pop(about.group_id, None)
+        else:
+            self._groups[about.group_id] = group_of(about.group_id, decode_group(value))
 
     def loaded(self) -> None:
         """Everything was replayed: members have a session to show themselves, time goes on."""

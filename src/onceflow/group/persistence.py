@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onceflow.group.records import GroupValue, MemberValue
+from onceflow.group.records import GroupRecordMalformed, GroupValue, MemberValue
 from onceflow.group.state import Group, Member, Protocol, State
 
 
@@ -40,7 +40,9 @@ def empty_value_of(group: Group) -> GroupValue:
 
 
 def group_of(group_id: str, value: GroupValue) -> Group:
-    """The group that a record describes: stable if it has members, else empty."""
+    """The group that a record describes: stable if it has members, else empty. Raises
+    `GroupRecordMalformed` for one that no group can be."""
+    _check(value)
     group = Group(
         group_id,
         state=State.STABLE if value.members else State.EMPTY,
@@ -65,3 +67,16 @@ def group_of(group_id: str, value: GroupValue) -> Group:
         group.leader = value.leader
     group.refresh_subscribed_topics()
     return group
+
+
+def _check(value: GroupValue) -> None:
+    """Members are found by their ids, each of which is one member's."""
+    if value.generation < 0:
+        raise GroupRecordMalformed(f"a group in generation {value.generation}")
+    for what, ids in (
+        ("member id", [each.member_id for each in value.members]),
+        ("group instance id", [each.group_instance_id for each in value.members]),
+    ):
+        given = [each for each in ids if each is not None]
+        if len(set(given)) < len(given):
+            raise GroupRecordMalformed(f"a group of which two members have one {what}")

@@ -3,7 +3,8 @@
 A key is a 16-bit type and a body: 0 and 1 name a committed offset (1 is written), 2 a group. A
 value is a 16-bit version and a body; offsets and groups are written in version 3, versions 0 to 4
 are read. A null value is a tombstone. Keys of other types belong to protocols that are not spoken
-here; they are recognised and passed over.
+here, which a newer version may do: like versions that are not known, they are told apart from bytes
+that are no record at all (`NewerRecord`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import struct
 from typing import NamedTuple, TypeAlias
 
 from onceflow.errors import RecordError
+from onceflow.records.numbering import unknown_number
 
 OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3
@@ -41,13 +43,7 @@ class GroupKey(NamedTuple):
     group_id: str
 
 
-class OtherKey(NamedTuple):
-    """A record of a protocol that is not spoken here."""
-
-    type: int
-
-
-Key: TypeAlias = OffsetKey | GroupKey | OtherKey
+Key: TypeAlias = OffsetKey | GroupKey
 
 
 class OffsetValue(NamedTuple):
@@ -102,7 +98,7 @@ def decode_key(key: bytes) -> Key:
         return OffsetKey(reader.string(), reader.string(), reader.number(">i"))
     if kind == _GROUP_KEY_TYPE:
         return GroupKey(reader.string())
-    return OtherKey(kind)
+    raise unknown_number("a key of type", kind, _GROUP_KEY_TYPE)
 
 
 def encode_offset(value: OffsetValue) -> bytes:
@@ -214,9 +210,7 @@ class _Reader:
     def version(self) -> int:
         version = self.number(">h")
         if not 0 <= version <= _NEWEST_READ:
-            raise GroupRecordMalformed(
-                f"a value of version {version}; versions 0 to {_NEWEST_READ} are known"
-            )
+            raise unknown_number("a value of version", version, _NEWEST_READ)
         self._flexible = version >= _FIRST_FLEXIBLE
         return version
 

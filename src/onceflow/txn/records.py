@@ -1,10 +1,11 @@
 """The records of `__transaction_state`, byte for byte as Kafka writes and reads them.
 
 A key is a 16-bit type, 0, and the transactional id. A value is a 16-bit version and a body; version
-1 is written, 0 and 1 are read. A null value is a tombstone. One tagged field is not Kafka's: the
-last epoch, without which the repetition of a request could not be told from a zombie's after a
-restart. Its tag is far above those that Kafka numbers from 0 upwards, so that none of Kafka's will
-ever meet it, and every reader passes over tags that it does not know.
+1 is written, 0 and 1 are read. Types and versions that a newer version may write are told apart
+from bytes that are no record at all (`NewerRecord`). A null value is a tombstone. One tagged field
+is not Kafka's: the last epoch, without which the repetition of a request could not be told from a
+zombie's after a restart. Its tag is far above those that Kafka numbers from 0 upwards, so that none
+of Kafka's will ever meet it, and every reader passes over tags that it does not know.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from onceflow.errors import MessageMalformed, RecordError
+from onceflow.records.numbering import unknown_number
 from onceflow.txn.state import NONE, State, TopicPartition, Transaction
 from onceflow.wire import primitives
 
@@ -21,7 +23,7 @@ VALUE_VERSION: Final = 1
 LAST_EPOCH_TAG: Final = 10_000
 
 _KEY_TYPE: Final = 0
-_VERSIONS_READ: Final = (0, 1)
+_NEWEST_READ: Final = 1
 _FIRST_FLEXIBLE: Final = 1
 _LONGEST_STRING: Final = 32_767
 _INT8 = struct.Struct(">b")
@@ -30,6 +32,9 @@ _INT64 = struct.Struct(">q")
 _FIXED: Final = struct.Struct(">hqhib")
 _TIMES: Final = struct.Struct(">qq")
 _NO_TAGS: Final = b"\x00"
+_IDLE: Final = frozenset(
+    each.value for each in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+)
 _PASSED_THROUGH: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
 
 _T = TypeVar("_T")
@@ -66,8 +71,8 @@ def encode_key(transactional_id: str) -> bytes:
     return struct.pack(">hh", _KEY_TYPE, len(data)) + data
 
 
-def decode_key(key: bytes) -> str | None:
-    """Whose record it is; None for one of another type, which is to be passed over."""
+def decode_key(key: bytes) -> str:
+    """Whose record it is."""
     return _named("the key of a transaction", lambda: _read_key(_Reader(key)))
 
 
@@ -94,6 +99,21 @@ def decode_value(transactional_id: str, value: bytes) -> Transaction:
     """A transactional id's state, of any version."""
     what = f"the value of transactional id {transactional_id!r}"
     return _named(what, lambda: _read_value(transactional_id, _Reader(value)))
+
+
+def may_follow(before: bytes, after: bytes | None) -> bool:
+    """Whether a value may stand behind another of its id, as far as can be seen without decoding
+    them: of all values of a log only the last ones are worth that. False means: look closely."""
+    if len(before) < _FIXED.size:
+        return False
+    _, producer_id, epoch, _, state = _FIXED.unpack_from(before)
+    if after is None:
+        return state in _IDLE
+    if len(after) < _FIXED.size:
+        return False
+    version, next_id, next_epoch, _, _ = _FIXED.unpack_from(after)
+    goes_back: bool = next_id == producer_id and next_epoch < epoch
+    return 0 <= version <= _NEWEST_READ and not goes_back
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -133,9 +153,10 @@ def _named(what: str, read: Callable[[], _T]) -> _T:
         raise TransactionRecordMalformed(f"{what}: {error}") from error
 
 
-def _read_key(reader: _Reader) -> str | None:
-    if reader.number(_INT16) != _KEY_TYPE:
-        return None
+def _read_key(reader: _Reader) -> str:
+    kind = reader.number(_INT16)
+    if kind != _KEY_TYPE:
+        raise unknown_number("a key of type", kind, _KEY_TYPE)
     transactional_id = reader.text()
     reader.end()
     return transactional_id
@@ -174,8 +195,8 @@ class _Reader:
 
     def version(self) -> None:
         version = self.number(_INT16)
-        if version not in _VERSIONS_READ:
-            raise MessageMalformed(f"version {version} is not known")
+        if not 0 <= version <= _NEWEST_READ:
+            raise unknown_number("a value of version", version, _NEWEST_READ)
         self._flexible = version >= _FIRST_FLEXIBLE
 
     def number(self, layout: struct.Struct) -> int:

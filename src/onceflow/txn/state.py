@@ -144,11 +144,12 @@ def moved(transaction: Transaction, to: State, **changes: Any) -> Transaction:
     gone = changes.get("producer_id", transaction.producer_id) != transaction.producer_id
     changes.setdefault("previous_producer_id", transaction.producer_id if gone else NONE)
     successor = replace(transaction, state=to, **changes)
-    _check_identity(transaction, successor)
+    check_identity(transaction, successor)
     return successor
 
 
-def _check_identity(before: Transaction, after: Transaction) -> None:
+def check_identity(before: Transaction, after: Transaction) -> None:
+    """Raises `InvariantViolated` where a producer id's epoch goes back, or an identity is none."""
     went_back = after.producer_id == before.producer_id and after.epoch < before.epoch
     if went_back or after.producer_id < 0 or not 0 <= after.epoch <= LARGEST_EPOCH:
         raise InvariantViolated(

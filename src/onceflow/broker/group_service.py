@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
 from onceflow.broker.promise import Answer, Promise
 from onceflow.group import machine
@@ -38,11 +39,10 @@ from onceflow.group.offsets import (
     check_delete,
     check_txn_commit,
     is_metadata_too_long,
-    tombstones,
 )
 from onceflow.group.offsets_log import OffsetsLog, Ticket, ignore
 from onceflow.group.persistence import empty_value_of
-from onceflow.group.records import OffsetKey, OffsetValue
+from onceflow.group.records import LONGEST_STRING, OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater
 from onceflow.records.batch import StoredBatch
@@ -53,8 +53,6 @@ from onceflow.wire.error_code import ErrorCode
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LONGEST_PREFIX = 249
-"""Of a member id that we make. What a client calls itself may be as long as a string can be."""
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -138,8 +136,7 @@ class GroupService:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
         turn = self._driver.turn()
         group = known or Group(request.group_id, state_since_ms=turn.now_ms)
-        prefix = request.group_instance_id or request.client_id
-        new_id = f"{prefix[:_LONGEST_PREFIX]}-{self._rand.uuid4()}"
+        new_id = _member_id(request.group_instance_id or request.client_id, self._rand.uuid4())
         ticket, promise = self._park()
         machine.join(group, request._replace(ticket=ticket, new_member_id=new_id), turn)
         if known is None and (group.members or group.pending):
@@ -342,13 +339,13 @@ class GroupService:
         def settled(code: ErrorCode) -> None:
             promise.resolve(Outcome(code) if code else outcome)
 
-        self._writer.write(group_id, settled, offsets=tombstones(group_id, doomed))
+        self._writer.delete(group_id, doomed, settled)
         return promise
 
     def topic_deleted(self, topic: str) -> None:
         """Nobody has offsets in a topic that is gone."""
         for group_id, places in self._writer.admitted.groups_with_topic(topic).items():
-            self._writer.write(group_id, ignore, offsets=tombstones(group_id, places))
+            self._writer.delete(group_id, places, ignore)
 
     # --- administration -----------------------------------------------------------------------
 
@@ -380,6 +377,15 @@ class GroupService:
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if group.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+
+def _member_id(prefix: str, unique: UUID) -> str:
+    """An id for a new member, which begins with what it calls itself, as far as there is room."""
+    ending = f"-{unique}"
+    room = LONGEST_STRING - len(ending)
+    if len(prefix) * 4 > room:  # as bytes it may not fit
+        prefix = prefix.encode()[:room].decode(errors="ignore")
+    return prefix + ending
 
 
 def _with_error(errors: Sequence[ErrorCode], code: ErrorCode) -> tuple[ErrorCode, ...]:

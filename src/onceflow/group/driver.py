@@ -26,7 +26,7 @@ from onceflow.group.events import (
     Timer,
     Turn,
 )
-from onceflow.group.offsets import Offsets, expired, tombstones
+from onceflow.group.offsets import Offsets, expired
 from onceflow.group.offsets_log import OffsetsLog, OffsetsWriter, ignore
 from onceflow.group.persistence import group_of
 from onceflow.group.records import (
@@ -145,8 +145,8 @@ class Driver:
                 group.transition(State.DEAD, self._clock.wall_ms())
             settled(code)
 
-        records = tombstones(group.group_id, self.writer.admitted.places(group.group_id))
-        self.writer.write(group.group_id, deleted, offsets=records, group=[None])
+        places = self.writer.admitted.places(group.group_id)
+        self.writer.delete(group.group_id, places, deleted, with_group=True)
 
     # --- recovery and the end -----------------------------------------------------------------
 
@@ -288,8 +288,7 @@ class Driver:
         if is_over and len(gone) == len(offsets.places(group.group_id)):
             self.delete(group, ignore)
         elif gone:
-            records = tombstones(group.group_id, gone)
-            self.writer.write(group.group_id, ignore, offsets=records)
+            self.writer.delete(group.group_id, gone, ignore)
 
     def _schedule_retention_check(self) -> None:
         interval_ms = 0 if self._unchecked else self._config.offsets_retention_check_interval_ms

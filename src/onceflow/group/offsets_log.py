@@ -21,11 +21,13 @@ from onceflow.errors import (
     StoreFailed,
 )
 from onceflow.group.events import Producer
-from onceflow.group.offsets import OffsetRecord, Offsets
+from onceflow.group.offsets import OffsetRecord, Offsets, TopicPartition, tombstones
 from onceflow.group.partitioner import partition_for
 from onceflow.group.records import (
+    LARGEST_WRITE,
     GroupKey,
     GroupValue,
+    OffsetsTooLarge,
     encode_group,
     encode_key,
     encode_offset,
@@ -36,11 +38,15 @@ from onceflow.wire.error_code import ErrorCode
 Change: TypeAlias = Callable[[Offsets], None]
 """A step of the fold: done to each of the two states."""
 
+_ROOM_FOR_TOPIC = 300
+"""Bytes of an offset's key that are not its group's id, at most."""
+
 # What a client is told when its group's records could not be written: to try again, to look for
 # another coordinator, or (the default) that this cannot work.
 _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
     ((StoreBusy, DiskFull), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ((StoreFailed, StoreClosed, DiskError), ErrorCode.NOT_COORDINATOR),
+    ((OffsetsTooLarge,), ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
 )
 
 
@@ -130,6 +136,28 @@ class OffsetsWriter:
 
         self._admit(partition, ticket, change, settled)
 
+    def delete(
+        self,
+        group_id: str,
+        places: Sequence[TopicPartition],
+        settled: Callable[[ErrorCode], None],
+        *,
+        with_group: bool = False,
+    ) -> None:
+        """Appends tombstones for offsets of a group, and for the group behind them. Those that are
+        too many for one write are deleted one part after the other, until one is refused."""
+        part = max(LARGEST_WRITE // (len(group_id.encode()) + _ROOM_FOR_TOPIC), 1)
+        last = max(len(places) - 1, 0) // part * part
+        refused: list[ErrorCode] = []
+        for start in range(0, last, part):
+            records = tombstones(group_id, places[start : start + part])
+            self.write(group_id, refused.append, offsets=records)
+            if any(refused):
+                settled(max(refused))
+                return
+        records = tombstones(group_id, places[last:])
+        self.write(group_id, settled, offsets=records, group=[None] if with_group else ())
+
     def end(self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool) -> None:
         """A marker has its place in a partition."""
 
@@ -164,9 +192,16 @@ class OffsetsWriter:
 def _encode(
     group_id: str, offsets: Sequence[OffsetRecord], group: Sequence[GroupValue | None]
 ) -> list[tuple[bytes, bytes | None]]:
-    records = [
-        (encode_key(key), None if value is None else encode_offset(value)) for key, value in offsets
-    ]
+    records: list[tuple[bytes, bytes | None]] = []
+    size = 0
+    for about, offset in offsets:
+        key, value = encode_key(about), None if offset is None else encode_offset(offset)
+        size += len(key) + len(value or b"")
+        if size > LARGEST_WRITE:
+            raise OffsetsTooLarge(
+                f"{len(offsets)} offsets of one group make more than {LARGEST_WRITE} bytes"
+            )
+        records.append((key, value))
     key = encode_key(GroupKey(group_id))
-    records += [(key, None if value is None else encode_group(value)) for value in group]
+    records += [(key, None if each is None else encode_group(each)) for each in group]
     return records

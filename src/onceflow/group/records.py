@@ -22,11 +22,18 @@ _OFFSET_KEY_TYPES = (0, 1)
 _GROUP_KEY_TYPE = 2
 _NEWEST_READ = 4
 _FIRST_FLEXIBLE = 4
-_LONGEST_STRING = 32_767
+LONGEST_STRING = 32_767
+LARGEST_WRITE = 32 << 20
+"""Bytes of records that are written at once, twice those of the largest request: a group's id is in
+the record of each of its offsets, and what all members said is in the one of the group."""
 
 
 class GroupRecordMalformed(RecordError):
     """A record of `__consumer_offsets` contradicts its schema, or cannot be written in it."""
+
+
+class OffsetsTooLarge(GroupRecordMalformed):
+    """Offsets that are committed at once make more bytes than are written at once."""
 
 
 class OffsetKey(NamedTuple):
@@ -141,7 +148,13 @@ def encode_group(value: GroupValue) -> bytes:
             _bytes(member.subscription),
             _bytes(member.assignment),
         ]
-    return b"".join(parts)
+    data = b"".join(parts)
+    if len(data) > LARGEST_WRITE:
+        raise GroupRecordMalformed(
+            f"a group of {len(value.members)} members has {len(data)} bytes: {LARGEST_WRITE} bytes "
+            "are the limit"
+        )
+    return data
 
 
 def decode_group(value: bytes) -> GroupValue:
@@ -181,10 +194,10 @@ def _decode_member(reader: _Reader, version: int) -> MemberValue:
 
 def _string(text: str) -> bytes:
     data = text.encode()
-    if len(data) > _LONGEST_STRING:
+    if len(data) > LONGEST_STRING:
         raise GroupRecordMalformed(
             f"a text of {len(data)} bytes does not fit into a group's record: "
-            f"{_LONGEST_STRING} bytes are the limit"
+            f"{LONGEST_STRING} bytes are the limit"
         )
     return struct.pack(">h", len(data)) + data
 

@@ -42,13 +42,14 @@ from onceflow.group.offsets import (
 )
 from onceflow.group.offsets_log import OffsetsLog, Ticket, ignore
 from onceflow.group.persistence import empty_value_of
-from onceflow.group.records import LONGEST_STRING, OffsetKey, OffsetValue
+from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.clock import Clock, SteadyClock
 from onceflow.runtime.rand import Rand
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.primitives import LONGEST_STRING
 
 T = TypeVar("T")
 R = TypeVar("R")

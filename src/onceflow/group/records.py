@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from onceflow.errors import RecordError
 from onceflow.records.numbering import unknown_number
+from onceflow.wire.primitives import LONGEST_STRING
 
 OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3
@@ -22,7 +23,6 @@ _OFFSET_KEY_TYPES = (0, 1)
 _GROUP_KEY_TYPE = 2
 _NEWEST_READ = 4
 _FIRST_FLEXIBLE = 4
-LONGEST_STRING = 32_767
 LARGEST_WRITE = 32 << 20
 """Bytes of records that are written at once, twice those of the largest request: a group's id is in
 the record of each of its offsets, and what all members said is in the one of the group."""

@@ -25,7 +25,6 @@ LAST_EPOCH_TAG: Final = 10_000
 _KEY_TYPE: Final = 0
 _NEWEST_READ: Final = 1
 _FIRST_FLEXIBLE: Final = 1
-_LONGEST_STRING: Final = 32_767
 _INT8 = struct.Struct(">b")
 _INT16, _INT32 = primitives.INT16, primitives.INT32
 _INT64 = struct.Struct(">q")
@@ -63,10 +62,10 @@ class TransactionRecordMalformed(RecordError):
 def encode_key(transactional_id: str) -> bytes:
     """The bytes of a key."""
     data = transactional_id.encode()
-    if len(data) > _LONGEST_STRING:
+    if len(data) > primitives.LONGEST_STRING:
         raise TransactionRecordMalformed(
             f"a transactional id of {len(data)} bytes does not fit into a record: "
-            f"{_LONGEST_STRING} bytes are the limit"
+            f"{primitives.LONGEST_STRING} bytes are the limit"
         )
     return struct.pack(">hh", _KEY_TYPE, len(data)) + data
 

@@ -50,6 +50,7 @@ class ProducerModel:
         self.open: dict[int, int] = {}  # to the first offset
         self.ended: list[tuple[int, int]] = []  # first offset and marker
         self.all_aborted: list[tuple[int, int, int]] = []
+        self.aged = False
         self.forgets = False  # as if all producers had expired
 
     def apply(self, batch: StoredBatch) -> None:
@@ -95,7 +96,7 @@ class ProducerModel:
         return SideFiles(snapshot, index)
 
     def has_aged(self) -> bool:
-        return False
+        return self.aged
 
     def start_moved(self, start: int) -> None:
         self.all_aborted = [each for each in self.all_aborted if each[2] >= start]

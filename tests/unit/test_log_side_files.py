@@ -20,7 +20,12 @@ from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_disk import Link, Op, SimDisk
 from tests.unit.log_compaction_helpers import batches_of, keyed
 from tests.unit.log_helpers import NOW_MS, RAND, log_id, open_store
-from tests.unit.log_producer_model import ProducerModel, followed_append, restored
+from tests.unit.log_producer_model import (
+    ModelSnapshot,
+    ProducerModel,
+    followed_append,
+    restored,
+)
 
 
 def settings(durability: Durability = Durability.FSYNC, **log: Any) -> StoreConfig:
@@ -276,3 +281,58 @@ def test_without_a_companion_there_are_no_such_files() -> None:
     store.close()
     assert len(batches_of(log)) == 3
     assert not names(disk, log, ".producers")
+
+
+class Unfinishable(ModelSnapshot):
+    """Fails whenever somebody asks for the rest."""
+
+    def finish(self) -> None:
+        raise KeyError("a producer that is not there")
+
+
+def test_a_snapshot_that_is_not_finished_waits_and_holds_nothing_up() -> None:
+    disk, store, log = opened()
+    model = ProducerModel(log, slow=True)
+    log.companion = model
+    send(store, log, 2)
+    store.request_checkpoint()
+    assert not names(disk, log, ".producers")
+    model.unfinished.pop().finish()
+    store.request_checkpoint()
+    assert names(disk, log, ".producers") == [1]
+    send(store, log, 3)
+    assert model.unfinished
+    store.close()
+    assert names(disk, log, ".producers") == [4, 5], "a clean stop finishes what is left"
+    assert restored(open_store(disk, settings()).logs[log_id(1)]).state() == ({4: (0, 4)}, {}, [])
+
+
+def test_a_snapshot_that_cannot_be_finished_does_not_keep_a_stop_from_being_clean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.unit.log_producer_model.ModelSnapshot", Unfinishable)
+    disk, store, log = opened()
+    log.companion = ProducerModel(log, slow=True)
+    send(store, log, 2)
+    monkeypatch.undo()
+    store.close()
+    assert names(disk, log, ".producers") == [2], "that of the stop itself"
+    assert sum(store.quarantine.failures.values()) == 1
+    store = open_store(disk, settings())
+    assert store.report.clean
+    assert restored(store.logs[log_id(1)]).state() == ({4: (0, 1)}, {}, [])
+
+
+def test_what_only_time_has_changed_is_written_anew_in_a_clean_stop() -> None:
+    disk, store, log = opened(settings(segment_bytes=10_000))
+    send(store, log, 3)
+    store.close()
+    store = open_store(disk, settings(segment_bytes=10_000))
+    log = store.logs[log_id(1)]
+    model = restored(log)
+    model.producers[4] = (0, 77)  # as if that were something which goes with time
+    model.aged = True
+    store.close()
+    assert names(disk, log, ".producers") == [3]
+    again = open_store(disk, settings(segment_bytes=10_000)).logs[log_id(1)]
+    assert restored(again).state() == ({4: (0, 77)}, {}, [])

@@ -68,8 +68,17 @@ class DiskError(OnceflowError):
     """The disk refused."""
 
 
-class DiskFull(DiskError):
-    """No room; nothing was acknowledged, and the call may be repeated when there is room."""
+class DiskExhausted(DiskError):
+    """The disk is sound but lacks something. Nothing was acknowledged, and the call may be repeated
+    when there is enough of it again."""
+
+
+class DiskFull(DiskExhausted):
+    """No room."""
+
+
+class OutOfDescriptors(DiskExhausted):
+    """The process, or the machine, may not open another file."""
 
 
 class DiskFailed(DiskError):

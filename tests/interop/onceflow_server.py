@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -21,7 +21,11 @@ class OnceflowStartError(RuntimeError):
 class OnceflowServer:
     """Answers when the block is entered; its process is gone when the block is left."""
 
-    def __init__(self, data_dir: Path, *, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, data_dir: Path, *, settings: Mapping[str, str], through: Sequence[str] = ()
+    ) -> None:
+        """`through` is a command that runs the one that is appended to it, by `exec`."""
+        self._through = through
         self._data_dir = data_dir
         self._errors = data_dir.with_suffix(".err")
         self._settings = settings
@@ -30,7 +34,15 @@ class OnceflowServer:
         self.bootstrap = ""
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "onceflow", "serve", "--listen", "127.0.0.1:0"]
+        command = [
+            *self._through,
+            sys.executable,
+            "-m",
+            "onceflow",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+        ]
         command += ["--data-dir", str(self._data_dir)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
@@ -50,8 +62,17 @@ class OnceflowServer:
                 self._reader.start()
                 return self
         self.stop()
-        errors_text = self._errors.read_text(encoding="utf-8", errors="replace")
-        raise OnceflowStartError(f"the broker ended: {''.join(said)}{errors_text[-3000:]}")
+        raise OnceflowStartError(f"the broker ended: {''.join(said)}{self.log_text[-3000:]}")
+
+    @property
+    def log_text(self) -> str:
+        return self._errors.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL, and waits until the process is gone."""
+        assert self._process is not None
+        self._process.kill()
+        self.stop()
 
     @property
     def pid(self) -> int:

@@ -72,15 +72,20 @@ def first_copy(disk: SimDisk) -> int:
     return next(links)
 
 
+def compacting_workload(durability: Durability = Durability.FSYNC) -> LogWorkload:
+    """The first one in which some segments are compacted, whatever changes its course."""
+    for seed in range(10, 40):
+        workload = LogWorkload(seed, steps=60, compacting=True, durability=durability)
+        if len(list(renames(workload.disk))) >= 3:
+            return workload
+    raise AssertionError("no workload compacts anything")
+
+
 @pytest.mark.parametrize(
-    ("seed", "durability"),
-    [(10, Durability.FSYNC), pytest.param(5, Durability.OS, marks=pytest.mark.long)],
+    "durability", [Durability.FSYNC, pytest.param(Durability.OS, marks=pytest.mark.long)]
 )
-def test_compaction_loses_no_latest_record_whenever_the_power_goes(
-    seed: int, durability: Durability
-) -> None:
-    workload = LogWorkload(seed, steps=60, compacting=True, durability=durability)
-    assert len(list(renames(workload.disk))) >= 3
+def test_compaction_loses_no_latest_record_whenever_the_power_goes(durability: Durability) -> None:
+    workload = compacting_workload(durability)
     check_all(workload, subsets=1, first=first_copy(workload.disk))
 
 
@@ -96,7 +101,7 @@ def test_the_checks_notice_a_compaction_that_does_not_wait_for_its_checkpoint(
 
     monkeypatch.setattr(Compactor, "_swap", staticmethod(hasty))
     monkeypatch.setattr(Swap, "rename", lambda *_: None)
-    workload = LogWorkload(seed=10, steps=60, compacting=True)
+    workload = LogWorkload(seed=13, steps=60, compacting=True)
     with pytest.raises(PromiseBroken, match="were durable"):
         check_all(workload, first=next(renames(workload.disk)))
 
@@ -111,7 +116,7 @@ def test_the_checks_notice_a_compaction_that_forgets_a_key(monkeypatch: pytest.M
         return honest(judge, batch, rows, row)
 
     monkeypatch.setattr(cleaner._Judge, "_filtered", forgetful)
-    workload = LogWorkload(seed=10, steps=60, compacting=True)
+    workload = LogWorkload(seed=13, steps=60, compacting=True)
     with pytest.raises(PromiseBroken, match="latest record of key b'k3'"):
         check_all(workload, subsets=0, first=len(workload.disk.ops))
 

@@ -6,6 +6,8 @@ from collections import deque
 from typing import Any
 from uuid import UUID
 
+from onceflow.errors import DiskFull
+from onceflow.log.checkpoint import PATH
 from onceflow.log.config import LogConfig
 from onceflow.log.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
@@ -13,7 +15,7 @@ from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
 from onceflow.runtime.background import Done, Inline, Job, Lane
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.runtime.sim_disk import Op, Rename, SimDisk
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000
@@ -84,6 +86,13 @@ def store_with_log(
 
 def append(store: LogStore, log: PartitionLog, batch: NewBatch) -> Ticket:
     return store.append(log, batch.assign(log.end_offset, 0))
+
+
+def full_for_checkpoints(op: Op) -> bool:
+    """For `SimDisk.fail`: as if there were no room for a checkpoint, not even that of the last."""
+    if isinstance(op, Rename) and op.new == PATH:
+        raise DiskFull("simulated")
+    return False
 
 
 def offsets(log: PartitionLog) -> list[int]:

@@ -121,7 +121,7 @@ def test_neither_defaults_nor_stored_configs_change_an_internal_policy(topic: st
     async def main(world: World) -> None:
         async with simulated_broker(world, topic_defaults=defaults) as running:
             node = running.server.node
-            node.auto_create(topic)
+            list(node.auto_create(topic))
             record = node.topics.by_name[topic].record
             # As an earlier version let a client alter it.
             record.configs.update({"cleanup.policy": "delete", "retention.ms": "1000"})
@@ -201,6 +201,7 @@ def test_an_adopted_topic_whose_name_is_taken_gets_another_one() -> None:
             node = running.server.node
             node.store.delete_records(metadata(node), metadata(node).high_watermark)
             node.topics.by_name.clear()
+            node.topics._names.clear()
             await client.create("orders")
         async with simulated_broker(world, adopt_unknown_logs=True) as running:
             client = await running.client()

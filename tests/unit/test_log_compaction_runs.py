@@ -27,7 +27,15 @@ from tests.unit.log_compaction_helpers import (
     records,
     seal_active,
 )
-from tests.unit.log_helpers import NOW_MS, RAND, append, log_id, new_batch, open_store
+from tests.unit.log_helpers import (
+    NOW_MS,
+    RAND,
+    append,
+    full_for_checkpoints,
+    log_id,
+    new_batch,
+    open_store,
+)
 
 
 def facts(*sizes: tuple[int, int], first: int = NOW_MS, latest: int = NOW_MS) -> list[DirtySegment]:
@@ -133,13 +141,6 @@ def test_no_room_for_the_copy_puts_compaction_off() -> None:
     disk.fail = lambda _: False
     compact(store)
     assert len(records(log)) == 2
-
-
-def full_for_checkpoints(op: Op) -> bool:
-    """As if there were no room to make the checkpoint's file."""
-    if isinstance(op, Link) and op.name == "checkpoint.unfinished":
-        raise DiskFull("simulated")
-    return False
 
 
 @pytest.mark.parametrize("then", ["goes on", "is cut", "is deleted", "is stopped"])

@@ -35,6 +35,7 @@ from tests.unit.log_helpers import (
     NOW_MS,
     RAND,
     append,
+    full_for_checkpoints,
     log_id,
     new_batch,
     offsets,
@@ -82,13 +83,6 @@ def test_the_journal_goes_on_in_one_file_when_it_may_not_grow() -> None:
     store.close()
 
 
-def full_for_checkpoints(op: Op) -> bool:
-    """As if there were no room to make the checkpoint's file."""
-    if isinstance(op, Link) and op.name.startswith("checkpoint"):
-        raise DiskFull("simulated")
-    return False
-
-
 def test_what_waits_goes_on_when_there_is_room_again() -> None:
     disk, store, log = store_with_log(StoreConfig(journal=ONE_FILE, reserve_bytes=0))
     disk.fail = full_for_checkpoints
@@ -121,11 +115,11 @@ def test_a_checkpoint_that_found_no_room_is_made_up_for(durability: Durability) 
     disk, store, log = store_with_log(config)
     for _ in range(10):
         append(store, log, new_batch())
-    disk.capacity = sum(map(len, disk.tree.files.values()))
+    disk.fail = full_for_checkpoints
     with pytest.raises(DiskFull):
         store.truncate(log, 5)
     assert offsets(log) == list(range(10))
-    disk.capacity = None
+    disk.fail = lambda _: False
     store.request_checkpoint()
     assert offsets(open_store(after_power_cut(disk), config).logs[log.log_id]) == list(range(10))
 
@@ -288,15 +282,22 @@ def test_a_topic_may_have_more_partitions_than_fit_the_journal_s_first_memory() 
     assert list(open_store(SimDisk(disk.tree)).logs) == ids
 
 
-def test_without_a_journal_a_creation_that_is_not_durable_is_undone() -> None:
+def test_without_a_journal_a_creation_waits_for_room_and_so_does_what_is_appended() -> None:
     config = StoreConfig(durability=Durability.OS, reserve_bytes=0)
     disk, store, log = store_with_log(config)
     disk.fail = full_for_checkpoints
-    with pytest.raises(DiskFull):
-        store.create("more", [log_id(5)])
+    created = store.create("more", [log_id(5)])
+    more = store.logs[log_id(5)]
+    appended = append(store, more, new_batch())
+    assert append(store, log, new_batch()).done
+    tickets = [created, appended, store.flush()]
+    assert [ticket.done for ticket in tickets] == [False] * 3
+    assert more.high_watermark == 0
     disk.fail = lambda _: False
-    assert list(store.logs) == [log.log_id]
-    assert store.create("more", [log_id(5)]).done
+    store.look_again()
+    assert [ticket.done for ticket in tickets] == [True] * 3
+    assert more.high_watermark == 1
+    assert append(store, more, new_batch()).done
     assert list(open_store(after_power_cut(disk), config).logs) == [log.log_id, log_id(5)]
 
 

@@ -23,10 +23,11 @@ from onceflow.log.urgency import Purpose
 from onceflow.runtime.disk import Access
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Link, Op, SimDisk, Sync
+from onceflow.runtime.sim_disk import SimDisk, Sync
 from tests.unit.log_helpers import (
     RAND,
     append,
+    full_for_checkpoints,
     log_id,
     new_batch,
     offsets,
@@ -104,13 +105,6 @@ def test_a_power_cut_after_a_clean_stop_brings_no_part_back(batches: int) -> Non
         again = open_store(image.disk)
         assert again.report.clean
         assert offsets(again.logs[log_id(1)]) == list(range(batches)), image.kind
-
-
-def full_for_checkpoints(op: Op) -> bool:
-    """As if there were no room to make the checkpoint's file."""
-    if isinstance(op, Link) and op.name.startswith("checkpoint"):
-        raise DiskFull("simulated")
-    return False
 
 
 CHANGES: dict[str, Callable[[LogStore, PartitionLog], Ticket]] = {

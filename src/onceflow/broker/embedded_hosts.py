@@ -75,7 +75,7 @@ class ThreadHost:
             # Not before it is needed: it loads most of the broker.
             from onceflow.broker.run import run
 
-            run(self._config, self._is_ready, self._stop.wait)
+            run(self._config, self._is_ready, self._stop.wait, owns_process=False)
         except Exception as error:
             if self._ready.done():
                 self._failure = error

@@ -22,6 +22,7 @@ from onceflow.broker.producer_ids import ProducerIds
 from onceflow.broker.slices import CallLater, Slices
 from onceflow.broker.topics import Topics
 from onceflow.broker.transactions_topic import TransactionsTopic
+from onceflow.broker.turns import Steps, Turns
 from onceflow.broker.txn_book import Outside, TransactionBook
 from onceflow.broker.txn_repair import repair
 from onceflow.broker.txn_service import TransactionService
@@ -56,6 +57,7 @@ class Node:
             call_later,
             lambda name, error: store.quarantine.report(name, "the broker", "", error),
         )
+        self.turns = Turns(clock, self.slices)
         self.topics = Topics(
             store,
             clock,
@@ -168,12 +170,12 @@ class Node:
         if self.config.advertise is None:
             self.address = address
 
-    def auto_create(self, name: str) -> Ticket:
+    def auto_create(self, name: str) -> Steps[Ticket]:
         """Makes a topic that a client asked for, with the broker's defaults."""
         own = self.own_topics.get(name)
         if own is not None:
             return own.make()[0]
-        return self.topics.create(name, self.config.num_partitions, {})[1]
+        return (yield from self.topics.make(name, self.config.num_partitions, {}))[1]
 
     def make_offsets_topic(self) -> list[Ticket]:
         """What an answer about groups has to await: the topic that keeps them."""

@@ -23,6 +23,7 @@ from onceflow.records.validate import read_kernels
 from onceflow.runtime.aio import Aio
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
+from onceflow.runtime.descriptors import NO_LIMIT, descriptor_limit, raise_descriptor_limit
 from onceflow.runtime.disk import RealDisk
 from onceflow.runtime.net import RealNet
 from onceflow.runtime.rand import RealRand
@@ -50,17 +51,24 @@ def run(
     config: BrokerConfig,
     on_ready: Callable[[Address], None],
     until: Callable[[], Awaitable[object]],
+    *,
+    owns_process: bool,
 ) -> None:
     """Serves from `on_ready` until what `until()` gave is done; it is called before anything else.
-    Raises `BrokerFailed` when the disk fails, and whatever kept the broker from starting."""
+    Raises `BrokerFailed` when the disk fails, and whatever kept the broker from starting.
+
+    In a process of its own the broker takes all descriptors that it may have; else the limit is the
+    program's, and the broker takes half of it."""
+    descriptors = raise_descriptor_limit() if owns_process else descriptor_limit() // 2
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(config, on_ready, until))
+        runner.run(serve(config, on_ready, until, descriptors))
 
 
 async def serve(
     config: BrokerConfig,
     on_ready: Callable[[Address], None],
     until: Callable[[], Awaitable[object]],
+    descriptors: int = NO_LIMIT,
 ) -> None:
     """As `run`, on the running loop."""
     loop = asyncio.get_running_loop()
@@ -69,7 +77,8 @@ async def serve(
     background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon, aio=aio)
     if aio is not None:
         loop.add_reader(aio.fileno(), background.serve)
-    doors = Doors(RealClock(), RealRand(), RealNet(), RealDisk(config.data_dir), background)
+    disk = RealDisk(config.data_dir)
+    doors = Doors(RealClock(), RealRand(), RealNet(), disk, background, descriptors)
     server = Server(config, doors)
     try:
         on_ready(await _started(server, stop))

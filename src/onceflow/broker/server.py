@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceflow.broker.answer_memory import AnswerMemory
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.connection import Connection
+from onceflow.broker.descriptors import share_out
 from onceflow.broker.node import Node
 from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
 from onceflow.broker.slices import Timer
@@ -28,6 +29,7 @@ from onceflow.log.quarantine import FailedJob
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock
+from onceflow.runtime.descriptors import NO_LIMIT
 from onceflow.runtime.disk import Disk
 from onceflow.runtime.net import Listener, Net
 from onceflow.runtime.rand import Rand
@@ -63,6 +65,8 @@ class Doors:
     net: Net
     disk: Disk
     background: Background
+    descriptors: int = NO_LIMIT
+    """How many files and sockets the broker may have open."""
 
 
 class Server:
@@ -73,6 +77,7 @@ class Server:
         self._doors = doors
         self._scratch = Scratch()
         self._connections: dict[Connection, None] = {}
+        self._shares = share_out(doors.descriptors, config)
         self._timers: dict[str, Timer] = {}
         self._is_relief_due = False
         self._memory = RequestMemory(config.buffered_bytes, _FRAME_SECONDS, self._crowded)
@@ -97,13 +102,14 @@ class Server:
             doors.disk,
             doors.background,
             doors.rand,
-            self._config.to_store_config(),
+            replace(self._config.to_store_config(), open_files=self._shares.files),
             self._store_failed,
             _tell_failed_job,
         )
         try:
             call_later = asyncio.get_running_loop().call_later
             self._node = Node(self._config, self._store, doors.clock, doors.rand, call_later)
+            self._store.make_durable()
         except BaseException:
             # What recovery found must still be so at the next start: it may be the one that repairs
             # what an unclean stop left.
@@ -111,6 +117,7 @@ class Server:
             self._store = None
             raise
         self._report_recovery(doors.clock.monotonic() - started)
+        self._report_limits()
         try:
             self._listener = await self._listen()
         except BaseException:
@@ -159,6 +166,17 @@ class Server:
         for stray in report.strays:
             _log.warning("moved a directory aside that nothing acknowledged made: %s", stray)
 
+    def _report_limits(self) -> None:
+        wanted, granted = self._config.max_connections, self._shares.connections
+        if granted < wanted:
+            _log.info(
+                "max.connections is %d, but %d descriptors (ulimit -n) are enough for %d beside "
+                "the files of segments: raise that limit, or set max.connections to what you need",
+                wanted,
+                self._doors.descriptors,
+                granted,
+            )
+
     def _report_totals(self) -> None:
         store = self.node.store
         totals = Totals(self.node.served, store.journal_totals, store.quarantine.failures)
@@ -179,8 +197,9 @@ class Server:
 
     def _connected(self, connection: Connection) -> None:
         self._connections[connection] = None
-        if len(self._connections) > self._config.max_connections:
-            connection.close(f"there are {self._config.max_connections} connections already")
+        most = self._shares.connections
+        if len(self._connections) > most:
+            connection.close(f"there are {most} connections already")
 
     def _disconnected(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
@@ -248,9 +267,9 @@ class Server:
             elif connection.is_abandoned:
                 connection.abort()
         if self.node.store.failure is None:
-            # What found no room on the disk and waits for it: there may be some now, and nobody
-            # else would say so unless a client sent more.
-            self.node.store.flush()
+            # What found no room on the disk, or no descriptor, and waits: there may be some now,
+            # and nobody else would say so unless a client sent more.
+            self.node.store.look_again()
 
     def _enforce_retention(self) -> None:
         self.node.store.enforce_retention(self._doors.clock.wall_ms())

@@ -75,8 +75,13 @@ def collisions(name: str, existing: Iterable[str]) -> list[str]:
     """Topics that differ from the name in '.' and '_' only: their metrics would be one."""
     if "." not in name and "_" not in name:
         return []
-    folded = name.replace(".", "_")
-    return sorted(other for other in existing if other.replace(".", "_") == folded)
+    alike = folded(name)
+    return sorted(other for other in existing if folded(other) == alike)
+
+
+def folded(name: str) -> str:
+    """What the metrics of a topic go by."""
+    return name.replace(".", "_")
 
 
 def layout_refusal(

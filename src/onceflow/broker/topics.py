@@ -9,9 +9,10 @@ change is either whole or was never answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 from uuid import UUID
 
 from onceflow.broker.internal_topics import METADATA_POLICY, POLICIES
@@ -29,6 +30,8 @@ from onceflow.broker.metadata_log import (
 from onceflow.broker.partition import Partition, next_epochs
 from onceflow.broker.slices import Slices
 from onceflow.broker.topic_config import TopicConfig, usable_config
+from onceflow.broker.topic_rules import folded
+from onceflow.broker.turns import A_TURN, Steps
 from onceflow.broker.unknown_logs import adopted, refusal, sort_unknown, topic_names
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
@@ -41,6 +44,11 @@ from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 from onceflow.types import LogId, topic_id_text
 from onceflow.wire.produce import TopicRef
+
+_MADE_TOGETHER = 4
+"""Logs; a directory and a file of each."""
+_DELETED_TOGETHER = 256
+"""Logs; it takes no files to delete one, only a few bytes in the journal."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +73,36 @@ class Topic:
         return self.record.topic_id
 
 
+class TopicMaking:
+    """A topic in the making, or one that is given more partitions: a state of its own between not
+    being there and being there.
+
+    Logs are made some at a time, in as many turns of the loop as it takes. Meanwhile the name is
+    taken, but nobody finds the topic by it. When all logs are there the record is written, and with
+    it the topic is there, whole.
+    """
+
+    __slots__ = ("config", "error", "first", "made", "partitions", "record")
+
+    def __init__(self, record: TopicRecord, config: TopicConfig, first: int = 0) -> None:
+        self.record = record
+        self.config = config
+        self.first = first
+        """The index of the first partition that is to be made."""
+        self.partitions: list[Partition] = []
+        """Those that have been made."""
+        self.made: MadeTopic | None = None
+        self.error: OnceflowError | None = None
+        """Why it never will be."""
+
+    @property
+    def has_all_logs(self) -> bool:
+        return self.first + len(self.partitions) == self.record.partitions
+
+
+MadeTopic: TypeAlias = tuple[Topic, Ticket]
+
+
 class Topics:
     """Belongs to the broker's loop."""
 
@@ -85,6 +123,8 @@ class Topics:
         self._slices = slices
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self._making: dict[str, TopicMaking] = {}
+        self._names: dict[str, set[str]] = {}  # all that are taken, by what their metrics go by
         self.on_delete: Callable[[str], None] = lambda _: None
         is_new = METADATA_LOG not in store.logs
         if is_new:
@@ -166,6 +206,7 @@ class Topics:
         topic = Topic(record, config, partitions)
         self._configure(topic)
         self.by_name[record.name] = self.by_id[record.topic_id] = topic
+        self._take_name(record.name)
         return topic
 
     def _config_of(self, record: TopicRecord) -> TopicConfig:
@@ -204,45 +245,113 @@ class Topics:
         """An id that no topic has had."""
         return self._rand.uuid4()
 
+    def names_like(self, name: str) -> Collection[str]:
+        """Topics, there or in the making, whose names are the same or differ in '.' and '_' only:
+        among many topics a name is found quickly to be free."""
+        return self._names.get(folded(name), ())
+
+    def _take_name(self, name: str) -> None:
+        self._names.setdefault(folded(name), set()).add(name)
+
+    def _free_name(self, name: str) -> None:
+        alike = self._names[folded(name)]
+        alike.discard(name)
+        if not alike:
+            del self._names[folded(name)]
+
     # --- changes ------------------------------------------------------------------------------
 
-    def create(self, name: str, partitions: int, configs: dict[str, str]) -> tuple[Topic, Ticket]:
-        """Makes a topic; the ticket completes when it is there for good. Names, counts and configs
-        have been checked. Raises `DiskFull` and the like with nothing changed."""
+    def make(self, name: str, partitions: int, configs: dict[str, str]) -> Steps[MadeTopic]:
+        """Makes a topic, some logs at a time; the ticket completes when it is there for good.
+        Names, counts and configs have been checked. Raises `DiskFull` and the like with nothing
+        changed."""
+        making = self._begin(name, partitions, configs)
+        while making.made is None:
+            if making.error is not None:  # met by one who could not wait for the next turn
+                raise making.error
+            yield self._go_on(making)
+        return making.made
+
+    def create(self, name: str, partitions: int, configs: dict[str, str]) -> MadeTopic:
+        """As `make`, in one go: for a topic of few partitions that somebody needs now."""
+        making = self._making.get(name) or self._begin(name, partitions, configs)
+        while making.made is None:
+            self._go_on(making)
+        return making.made
+
+    def _begin(self, name: str, partitions: int, configs: dict[str, str]) -> TopicMaking:
         record = TopicRecord(
             topic_id=self.new_id(), name=name, partitions=partitions, configs=configs
         )
-        log_ids = [LogId(record.topic_id, index) for index in range(partitions)]
-        self._store.create(name, log_ids)
-        try:
-            ticket = self._write(record.to_record())
-        except OnceflowError:
-            with suppress(OnceflowError):  # then the next start removes them
-                self._store.delete([self._store.logs[each] for each in log_ids])
-            raise
-        return self._put(record), ticket
+        making = self._making[name] = TopicMaking(record, self._config_of(record))
+        self._take_name(name)
+        return making
 
-    def delete(self, topic: Topic) -> Ticket:
-        """Removes a topic and its records."""
-        self._write(topic_gone(topic.topic_id))
+    def _go_on(self, making: TopicMaking) -> int:
+        """The next slice; how many logs were made in it."""
+        try:
+            if not making.has_all_logs:
+                return self._make_logs(making)
+            making.made = self._finish(making)
+        except OnceflowError as error:
+            making.error = error
+            del self._making[making.record.name]
+            self._free_name(making.record.name)
+            self._remove_made(making)
+            raise
+        return 1
+
+    def _make_logs(self, making: TopicMaking) -> int:
+        record, start = making.record, making.first + len(making.partitions)
+        stop = min(start + _MADE_TOGETHER, record.partitions)
+        log_ids = [LogId(record.topic_id, index) for index in range(start, stop)]
+        # An attempt to add partitions that failed has left empty logs.
+        self._store.create(record.name, [each for each in log_ids if each not in self._store.logs])
+        config = making.config.to_log_config()
+        for index in range(start, stop):
+            partition = self._partition(record, index)
+            self._store.configure(partition.log, config)
+            making.partitions.append(partition)
+        return stop - start
+
+    def _finish(self, making: TopicMaking) -> MadeTopic:
+        record = making.record
+        ticket = self._write(record.to_record())
+        topic = Topic(record, making.config, making.partitions)
+        del self._making[record.name]
+        self.by_name[record.name] = self.by_id[record.topic_id] = topic
+        return topic, ticket
+
+    def _remove_made(self, making: TopicMaking) -> None:
+        with suppress(OnceflowError):  # then the next start removes them
+            self._store.delete([partition.log for partition in making.partitions])
+
+    def delete(self, topic: Topic) -> Steps[Ticket]:
+        """Removes a topic, and then its records, those of some partitions at a time. A start
+        removes what a crash has left of them."""
+        ticket = self._write(topic_gone(topic.topic_id))
         del self.by_name[topic.name], self.by_id[topic.topic_id]
-        ticket = self._store.delete([partition.log for partition in topic.partitions])
-        for partition in topic.partitions:
-            partition.wake()
+        self._free_name(topic.name)
+        for start in range(0, len(topic.partitions), _DELETED_TOGETHER):
+            some = topic.partitions[start : start + _DELETED_TOGETHER]
+            ticket = self._store.delete([partition.log for partition in some])
+            for partition in some:
+                partition.wake()
+            yield A_TURN
         self.on_delete(topic.name)
         return ticket
 
-    def add_partitions(self, topic: Topic, total: int) -> Ticket:
-        """Gives a topic more partitions, up to `total`."""
-        added = range(len(topic.partitions), total)
-        log_ids = [LogId(topic.topic_id, index) for index in added]
-        # An attempt that found no room to say so has left empty logs.
-        missing = [each for each in log_ids if each not in self._store.logs]
-        self._store.create(topic.name, missing)
+    def add_partitions(self, topic: Topic, total: int) -> Steps[Ticket]:
+        """Gives a topic more partitions, up to `total`, all at the same moment; their logs are made
+        some at a time before. If that fails they stay, empty, for the next attempt."""
         record = replace(topic.record, partitions=total)
+        making = TopicMaking(record, topic.config, first=len(topic.partitions))
+        while not making.has_all_logs:
+            yield self._make_logs(making)
+        record = replace(topic.record, partitions=total)  # its config may be another by now
         ticket = self._write(record.to_record())
         topic.record = record
-        topic.partitions += [self._partition(topic.record, index) for index in added]
+        topic.partitions += making.partitions
         self._configure(topic)
         return ticket
 

@@ -86,7 +86,8 @@ def serve(
     loaded = load_config(flags, os.environ, config)
     log_to(sys.stderr, level_name=loaded.log_level, log_format=loaded.log_format)
     until = partial(_until_signalled, parent)
-    run(loaded, lambda address: print(f"listening on {address}", flush=True), until)
+    ready = partial(print, "listening on", flush=True)
+    run(loaded, ready, until, owns_process=True)
 
 
 def _pairs(settings: list[str]) -> dict[str, str | None]:

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from onceflow.errors import (
     DiskError,
-    DiskFull,
+    DiskExhausted,
     OnceflowError,
     StoreBusy,
     StoreClosed,
@@ -44,7 +44,7 @@ _ROOM_FOR_TOPIC = 300
 # What a client is told when its group's records could not be written: to try again, to look for
 # another coordinator, or (the default) that this cannot work.
 _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
-    ((StoreBusy, DiskFull), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ((StoreBusy, DiskExhausted), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ((StoreFailed, StoreClosed, DiskError), ErrorCode.NOT_COORDINATOR),
     ((OffsetsTooLarge,), ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
 )

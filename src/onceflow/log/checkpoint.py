@@ -7,19 +7,19 @@ and renamed, so that there is always exactly one whole checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from onceflow.checksum import crc32c
-from onceflow.errors import LogCorrupt, NewerFormat
+from onceflow.errors import DiskExhausted, LogCorrupt, NewerFormat
 from onceflow.log.config import Layout
 from onceflow.log.flush import Flush, Unwritten, write_flushes
 from onceflow.log.journal import JournalStart
 from onceflow.log.partition_log import Mark
-from onceflow.log.side_files import write_whole
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk
 from onceflow.types import LogId
@@ -28,6 +28,9 @@ PATH = "checkpoint"
 _UNFINISHED = "checkpoint.unfinished"
 _MAGIC = b"onceflow-checkpoint"
 FORMAT = 3
+_ENCODED_TOGETHER = 64
+_MORE_BYTES = 512
+"""By which the next checkpoint may be longer at least, and have its room all the same."""
 
 
 class Durability(Enum):
@@ -79,19 +82,27 @@ class Checkpoint:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    body = json.dumps(
-        {
-            "durability": checkpoint.durability.value,
-            "incarnation": checkpoint.incarnation,
-            "clean": checkpoint.clean,
-            "journal": checkpoint.journal,
-            "logs": [
-                (log.log_id.topic_id.hex, log.log_id.partition, *log[1:]) for log in checkpoint.logs
-            ],
-        },
-        separators=(",", ":"),
-    ).encode()
+    fields = {
+        "durability": checkpoint.durability.value,
+        "incarnation": checkpoint.incarnation,
+        "clean": checkpoint.clean,
+        "journal": checkpoint.journal,
+    }
+    body = f'{_json(fields)[:-1]},"logs":[{",".join(_encoded_logs(checkpoint.logs))}]}}'.encode()
     return b"%s %d %08x\n%s\n" % (_MAGIC, FORMAT, _checksum(b"%d" % FORMAT, body), body)
+
+
+def _encoded_logs(logs: Sequence[CheckpointedLog]) -> Iterator[str]:
+    """Some at a time: while one call makes text of them, no other thread does anything."""
+    for start in range(0, len(logs), _ENCODED_TOGETHER):
+        some = logs[start : start + _ENCODED_TOGETHER]
+        yield _json([(log.log_id.topic_id.hex, log.log_id.partition, *log[1:]) for log in some])[
+            1:-1
+        ]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _checksum(version: bytes, body: bytes) -> int:
@@ -167,7 +178,11 @@ def write_checkpoint(
 ) -> Job:
     """Makes the files durable, then says so: never the other way round."""
     yield from write_flushes(disk, flushes, unwritten)
-    write_whole(disk, _UNFINISHED, encode(checkpoint))
+    data = encode(checkpoint)
+    file = disk.open(_UNFINISHED, Access.CREATE)
+    file.pwrite(0, data)  # over what `_keep_room` has put there
+    file.truncate(len(data))
+    file.sync()
     yield
     # The root's names (new partition directories) must be durable before a checkpoint names them.
     disk.sync_dir(".")
@@ -175,3 +190,14 @@ def write_checkpoint(
     disk.rename(_UNFINISHED, PATH)
     yield
     disk.sync_dir(".")
+    yield
+    with suppress(DiskExhausted):
+        _keep_room(disk, len(data))
+
+
+def _keep_room(disk: Disk, size: int) -> None:
+    """Takes the room of the next checkpoint: on a disk that others have filled up to the last byte
+    there has to be one before the files of a deleted topic can go."""
+    file = disk.open(_UNFINISHED, Access.CREATE)
+    file.truncate(0)  # as an earlier attempt may have left it
+    file.pwrite(0, bytes(size + size // 8 + _MORE_BYTES))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from onceflow.errors import DiskError, DiskFull, StoreFailed
+from onceflow.errors import DiskError, DiskExhausted, StoreFailed
 from onceflow.log.checkpoint import (
     Checkpoint,
     CheckpointedLog,
@@ -96,21 +96,38 @@ def _modified(segments: list[Segment], end: Mark) -> Iterator[tuple[int, int]]:
                 yield segment.base_offset, modified
 
 
-def _complete(waiting: list[Ticket], error: Exception | None = None) -> None:
-    failed = None if error is None else StoreFailed(f"not known to be durable: {error}")
-    for ticket in waiting:
-        ticket.complete(failed)
+class _Known(NamedTuple):
+    """What the last checkpoint said of a log, and of which segments: of most logs, the next one
+    says the same."""
+
+    saved: CheckpointedLog
+    segments: list[Segment]
+
+    def is_true_of(self, log: PartitionLog) -> bool:
+        _, _, start, end, _, cleaned_to, swapped, _, layout = self.saved
+        return (
+            end == log.durable
+            and not log.has_news
+            and start == log.durable_start
+            and self.segments is log.segments
+            and log.compaction.swap is None
+            and not swapped
+            and layout == log.layout
+            and cleaned_to == min(log.compaction.cleaned_to, end.offset)
+        )
 
 
 class _Capture(NamedTuple):
     """One checkpoint: what it says, what has to be durable first, and what may go afterwards."""
 
     checkpoint: Checkpoint
+    changed: list[tuple[PartitionLog, CheckpointedLog]]
+    """Of which it does not say the same as the last one."""
     flushes: list[Flush]
     deleted: list[PartitionLog]
     swaps: list[tuple[PartitionLog, Swap]]
     """Of compacted segments, to be done once this is durable."""
-    waiting: list[Ticket]
+    ticket: Ticket
     unwritten: list[Unwritten]
     """Filled while it is written."""
 
@@ -141,7 +158,10 @@ class Checkpointer:
         self._after_checkpoint = after_checkpoint
         self._is_due = False
         self._is_running = False
-        self._waiting: list[Ticket] = []
+        self._is_stopped = False
+        self._known: dict[LogId, _Known] = {}
+        self._next = Ticket()
+        self._is_asked_for = False
         self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
         self._left_files: list[str] = []  # that could not be removed
         self._left_directories: list[str] = []
@@ -151,24 +171,46 @@ class Checkpointer:
         self._is_due = True
         self.proceed()
 
+    def covers_now(self) -> Ticket:
+        """Completes when a checkpoint that holds all that is so now is durable. It is not begun in
+        the present step of the owner, so that one is enough for all that changes in it."""
+        ticket = self._next
+        if not self._is_asked_for:
+            self._is_asked_for = True
+            self._jobs.soon(self._asked_for)
+        return ticket
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is a ticket that is not done."""
+        return self._is_asked_for or self._is_running
+
+    def _asked_for(self) -> None:
+        if self._is_asked_for:
+            self.request()
+
     def proceed(self) -> None:
         """Starts a checkpoint that is due, if that is possible now."""
         between_groups = self._journal is None or self._journal.is_between_groups
-        if self._is_due and not self._is_running and between_groups:
+        may_begin = between_groups and not self._is_running and not self._is_stopped
+        if self._is_due and may_begin:
             capture = self._capture()
             self._is_running = True
             self._jobs.submit(Lane.BULK, self._write(capture), partial(self._ended, capture))
 
-    def next_ticket(self) -> Ticket:
-        """Completes with the next checkpoint, which holds all that has been done until now."""
-        ticket = Ticket()
-        self._waiting.append(ticket)
-        return ticket
+    def stop(self) -> None:
+        """None is begun any more but by `write_now`."""
+        self._is_stopped = True
+
+    def look_again(self) -> None:
+        """Tries again what lacked room or descriptors."""
+        self.proceed()
+        self._remove([], [])
 
     def fail(self, error: Exception) -> None:
         """No checkpoint comes any more: those who wait for one learn it."""
-        waiting, self._waiting = self._waiting, []
-        _complete(waiting, error)
+        self.stop()
+        self._next.complete(_unknown_outcome(error))
 
     def write_now(
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
@@ -186,47 +228,62 @@ class Checkpointer:
     def _capture(
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
     ) -> _Capture:
-        self._is_due = False
+        self._is_due = self._is_asked_for = False
         deleted, self.deleted = self.deleted, []
-        logs = self._durable.values()
-        marks = {log.log_id: log.durable for log in logs}
-        if cut is not None:
-            marks[cut[0].log_id] = cut[1]
+        ticket, self._next = self._next, Ticket()
+        before, self._known = self._known, {}
+        changed, flushes = [], []
+        for log_id, log in self._durable.items():
+            known = before.get(log_id)
+            if cut is not None and cut[0] is log:
+                known = _Known(_described(*cut), [])  # true of no log: it is cut afterwards
+                changed.append((log, known.saved))
+            elif known is None or not known.is_true_of(log):
+                known = _Known(_described(log, log.durable), log.segments)
+                changed.append((log, known.saved))
+                log.has_news = False
+            self._known[log_id] = known
+            if clean or log.has_unflushed:
+                flushes.append(self._collect(log, clean=clean))
         checkpoint = Checkpoint(
             durability=self._durability,
             incarnation=self._incarnation,
             clean=clean,
             journal=None if self._journal is None else self._journal.start,
-            logs=tuple(_described(log, marks[log.log_id]) for log in logs),
+            logs=tuple([known.saved for known in self._known.values()]),
         )
-        flushes = [log.collect_flush(closing=clean) for log in logs]
         swaps = [
             (log, swap)
-            for log in logs
+            for log, _ in changed
             if (swap := log.compaction.swap) is not None and not swap.is_done
         ]
-        for log in logs:
-            if (problem := log.side_files.take_problem()) is not None:
-                self._quarantine.report(_SNAPSHOT, log.name, log.directory, problem)
-        waiting, self._waiting = self._waiting, []
-        return _Capture(checkpoint, flushes, deleted, swaps, waiting, [])
+        return _Capture(checkpoint, changed, flushes, deleted, swaps, ticket, [])
+
+    def _collect(self, log: PartitionLog, *, clean: bool) -> Flush:
+        flush = log.collect_flush(closing=clean)
+        if (problem := log.side_files.take_problem()) is not None:
+            self._quarantine.report(_SNAPSHOT, log.name, log.directory, problem)
+        return flush
 
     def _write(self, capture: _Capture) -> Job:
         return write_checkpoint(self._disk, capture.checkpoint, capture.flushes, capture.unwritten)
 
     def _ended(self, capture: _Capture, error: Exception | None) -> None:
         self._is_running = False
-        if isinstance(error, DiskFull):
-            self._postpone(capture)
-        elif error is not None:
+        if error is not None and not isinstance(error, DiskExhausted):
             self._on_failure(error)
-            _complete(capture.waiting, error)
-        else:
-            try:
-                self._set_free(capture)
-            except DiskError as failure:
-                self._on_failure(failure)
-            _complete(capture.waiting)
+            capture.ticket.complete(_unknown_outcome(error))
+            return
+        for flush in capture.flushes:
+            flush.log.synced(flush)
+        if error is not None:
+            self._postpone(capture)
+            return
+        try:
+            self._set_free(capture)
+        except DiskError as failure:
+            self._on_failure(failure)
+        capture.ticket.complete()
 
     def _postpone(self, capture: _Capture) -> None:
         """No room for the checkpoint itself: the old one stands, and the next one does it all.
@@ -235,8 +292,10 @@ class Checkpointer:
         append has found room.
         """
         self._is_due = True
-        self._waiting = capture.waiting + self._waiting
+        self._known.clear()
         self.deleted = capture.deleted + self.deleted
+        capture.ticket.add_done_callback(self._next.complete)  # who came first is told first
+        self._next = capture.ticket
         for flush in capture.flushes:
             flush.log.take_back(flush)
 
@@ -244,12 +303,7 @@ class Checkpointer:
         files = self._saved(capture)
         for log, swap in capture.swaps:
             log.finish_swap(swap)
-        for saved in capture.checkpoint.logs:
-            durable = self._durable.get(saved.log_id)
-            if durable is not None:
-                durable.compaction.checkpointed = saved.end.segment
-                durable.compaction.is_named = bool(saved.swapped)
-                files += durable.drop_segments(saved.start_offset, saved.end)
+        files += self._drop_segments(capture.changed)
         directories = [log.directory for log in capture.deleted if not log.compaction.is_busy]
         self.deleted += [log for log in capture.deleted if log.compaction.is_busy]
         self._remove(files, directories)
@@ -257,6 +311,17 @@ class Checkpointer:
             self._journal.release(capture.checkpoint.journal)
         self._after_checkpoint([log for log, _ in capture.swaps])
         self.proceed()
+
+    def _drop_segments(self, changed: list[tuple[PartitionLog, CheckpointedLog]]) -> list[str]:
+        files = []
+        for log, saved in changed:
+            if not log.is_deleted:
+                log.compaction.checkpointed = saved.end.segment
+                log.compaction.is_named = bool(saved.swapped)
+                files += log.drop_segments(saved.start_offset, saved.end)
+                if log.compaction.is_busy:  # what could not go now is looked for again
+                    self._known.pop(saved.log_id, None)
+        return files
 
     def _saved(self, capture: _Capture) -> list[str]:
         """Indexes and side files are written; those that are not are due again. The files that are
@@ -267,7 +332,8 @@ class Checkpointer:
             error = unwritten.get(id(flush))
             if error is not None:
                 flush.log.take_back(flush)
-                self._quarantine.report(_SNAPSHOT, flush.log.name, flush.log.directory, error)
+                if not isinstance(error, DiskExhausted):
+                    self._quarantine.report(_SNAPSHOT, flush.log.name, flush.log.directory, error)
                 continue
             for segment, _, _ in flush.indexes:
                 segment.release_indexes()
@@ -286,8 +352,13 @@ class Checkpointer:
     def _removed(self, removal: _Removal, error: Exception | None) -> None:
         """No promise depends on files that are not needed: only their room is not given back."""
         for path, reason in (*removal.left_files, *removal.left_directories):
-            self._quarantine.report(_REMOVAL, path, "", reason)
+            if not isinstance(reason, DiskExhausted):
+                self._quarantine.report(_REMOVAL, path, "", reason)
         if error is not None:
             self._quarantine.report(_REMOVAL, "the store", "", error)
         self._left_files += [path for path, _ in removal.left_files]
         self._left_directories += [path for path, _ in removal.left_directories]
+
+
+def _unknown_outcome(error: Exception) -> StoreFailed:
+    return StoreFailed(f"not known to be durable: {error}")

@@ -21,9 +21,10 @@ synced with that. So no error in here is a failed disk: it is told, and the file
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 
-from onceflow.errors import ColumnsTooLarge
+from onceflow.errors import ColumnsTooLarge, OutOfDescriptors
 from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.cleaning import (
     CleanedSegment,
@@ -62,7 +63,8 @@ def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
         yield from _clean(disk, cleaning, outcome)
     except Exception as problem:  # whatever it is: the owner says so, and tries again
         outcome.problem = problem
-        yield from remove_cleaned(disk, cleaning.directory)
+        with suppress(OutOfDescriptors):  # then the next attempt writes over them
+            yield from remove_cleaned(disk, cleaning.directory)
 
 
 def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onceflow.errors import OnceflowError
 from onceflow.log.config import LogConfig
+from onceflow.log.files import OpenFiles
 from onceflow.log.segment import CLEANED
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Disk, File
@@ -18,12 +19,22 @@ class CleaningStopped(OnceflowError):
 
 
 class Source(NamedTuple):
-    """A sealed segment that is compacted."""
+    """A sealed segment that is compacted. There may be more of them than descriptors: a file is
+    open while it is among those that were read last."""
 
-    file: File
+    files: OpenFiles
+    path: str
     base_offset: int
     end_offset: int
     size: int
+
+    @property
+    def file(self) -> File:
+        return self.files.get(self.path, _keep_nothing)
+
+
+def _keep_nothing() -> None:
+    """There is nothing to give back with the file of a source."""
 
 
 class CleanedSegment(NamedTuple):

@@ -13,17 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from onceflow.errors import DiskFull
+from onceflow.errors import DiskExhausted, OutOfDescriptors
 from onceflow.log.cleaning import Cleaning, CleaningStopped, Outcome, Source, remove_cleaned
 from onceflow.log.compaction_plan import DirtySegment, cleanable
 from onceflow.log.config import NO_LIMIT_MS
+from onceflow.log.files import OpenFiles
 from onceflow.log.jobs import Jobs
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.segment import Segment
 from onceflow.log.swap import Swap
 from onceflow.runtime.background import Job, Lane
-from onceflow.runtime.disk import Access, Disk
+from onceflow.runtime.disk import Disk
+
+_MOST_OPEN = 8
+"""Files of segments that are being compacted."""
 
 _JOB = "compaction"
 
@@ -93,6 +97,7 @@ class Compactor:
         self._quarantine = quarantine
         self._on_failure = on_failure
         self._waiting: list[PartitionLog] = []
+        self._untidied: list[PartitionLog] = []
         self._log: PartitionLog | None = None
         self._now_ms = 0
         self._is_stopped = False
@@ -100,6 +105,9 @@ class Compactor:
     def start(self, logs: Iterable[PartitionLog], now_ms: int) -> None:
         """Compacts all logs that need it; when that is already under way, sees to it that it goes
         on. To be called now and then: it asks for no more than one checkpoint each time."""
+        untidied, self._untidied = self._untidied, []
+        for log in untidied:
+            self._tidy(log)
         if self._log is not None:
             if self._log.compaction.swap is not None:
                 self._request_checkpoint()  # one that found no room may find some now
@@ -157,13 +165,9 @@ class Compactor:
                 self._failed(log, error, log.directory)
 
     def _begin(self, log: PartitionLog, segments: list[Segment]) -> None:
+        files = OpenFiles(self._disk, _MOST_OPEN)
         sources = tuple(
-            Source(
-                self._disk.open(each.path("log"), Access.READ),
-                each.base_offset,
-                each.end_offset,
-                each.size,
-            )
+            Source(files, each.path("log"), each.base_offset, each.end_offset, each.size)
             for each in segments
         )
         start, end = sources[0].base_offset, sources[-1].end_offset
@@ -189,7 +193,7 @@ class Compactor:
         state = log.compaction
         problem = outcome.problem or error
         if problem is not None:
-            if not isinstance(problem, DiskFull | CleaningStopped) and not log.is_deleted:
+            if not isinstance(problem, DiskExhausted | CleaningStopped) and not log.is_deleted:
                 self._failed(log, problem, outcome.path or log.directory)
             self._ended(log)
             return
@@ -223,10 +227,7 @@ class Compactor:
     def checkpointed(self, swapped: Iterable[PartitionLog]) -> None:
         """A checkpoint is durable, and the swaps that it was the first to name have been done."""
         for log in swapped:
-            if (swap := log.compaction.swap) is not None:
-                left: list[tuple[str, Exception]] = []
-                job = swap.remove_old(self._disk, log.directory, left)
-                self._jobs.submit(Lane.BULK, job, partial(self._tidied, log, left))
+            self._tidy(log)
         waiting = self._log
         if waiting is not None and waiting.is_deleted:
             swap = waiting.compaction.swap
@@ -234,9 +235,18 @@ class Compactor:
                 waiting.compaction.swap = None
                 self._ended(waiting)
 
+    def _tidy(self, log: PartitionLog) -> None:
+        if (swap := log.compaction.swap) is not None:
+            left: list[tuple[str, Exception]] = []
+            job = swap.remove_old(self._disk, log.directory, left)
+            self._jobs.submit(Lane.BULK, job, partial(self._tidied, log, left))
+
     def _tidied(
         self, log: PartitionLog, left: list[tuple[str, Exception]], error: Exception | None
     ) -> None:
+        if isinstance(error, OutOfDescriptors):
+            self._untidied.append(log)  # checkpoints go on naming the swap until it is done
+            return
         if error is not None:  # the sync of the names that the checkpoint promises
             self._on_failure(error)
             return

@@ -18,7 +18,7 @@ class Flush(NamedTuple):
     """What is not durable yet of a log."""
 
     log: PartitionLog
-    files: tuple[File, ...]
+    files: tuple[tuple[Segment, File], ...]
     indexes: tuple[tuple[Segment, bytes, bytes], ...]
     beside: tuple[Beside, ...]
     directory: str | None
@@ -35,16 +35,15 @@ class Unwritten(NamedTuple):
 
 def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) -> Job:
     """All data first: where there is no room for the rest, only that is due again. Of a log whose
-    other files fail only these are, which are told by `unwritten`."""
+    other files fail only these are, which are told by `unwritten`. A full disk has to do without
+    them, for a checkpoint is what the files of deleted records wait for."""
     for flush in flushes:
-        for file in flush.files:
+        for _, file in flush.files:
             file.sync()
             yield
     for flush in flushes:
         try:
             yield from _write_rest(disk, flush)
-        except DiskFull:
-            raise
         except Exception as error:
             unwritten.append(Unwritten(flush, error))
         if flush.directory is not None:
@@ -54,8 +53,16 @@ def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) 
 
 def _write_rest(disk: Disk, flush: Flush) -> Job:
     for segment, offsets, times in flush.indexes:
-        write_whole(disk, segment.path("index"), offsets)
-        yield
-        write_whole(disk, segment.path("timeindex"), times)
-        yield
+        yield from _write_index(disk, segment.path("index"), offsets)
+        yield from _write_index(disk, segment.path("timeindex"), times)
     yield from write_beside(disk, flush.log.directory, flush.beside)
+
+
+def _write_index(disk: Disk, path: str, data: bytes) -> Job:
+    try:
+        write_whole(disk, path, data)
+    except DiskFull:
+        if disk.exists(path):
+            disk.unlink(path)  # a part of one takes room, and has to be found out
+        raise
+    yield

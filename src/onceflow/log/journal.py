@@ -293,6 +293,10 @@ class Journal:
         else:
             self.kick_soon()
 
+    def close_files(self) -> None:
+        """Gives the descriptors back; nothing may be under way."""
+        self._ring.close_files()
+
     def fail(self, error: Exception) -> None:
         """Stops for good: every ticket that is open fails, none is ever given out again."""
         if self.failure is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from onceflow.errors import DiskFull
+from onceflow.errors import DiskExhausted, DiskFull, OutOfDescriptors
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal_format import BLOCK_SIZE, padded
 from onceflow.runtime.background import Job, Lane
@@ -47,6 +47,10 @@ def file_path(number: int) -> str:
     return f"{DIRECTORY}/{number:08}.journal"
 
 
+def _unfinished_path(number: int) -> str:
+    return f"{DIRECTORY}/{number:08}.unfinished"
+
+
 def file_number(name: str) -> int | None:
     """The number in a file's name; None for a name that is not a journal file's."""
     stem, dot, suffix = name.partition(".")
@@ -55,7 +59,7 @@ def file_number(name: str) -> int | None:
 
 def prepare_file(disk: Disk, number: int, size: int) -> Job:
     """Writes the file full of zeros under a name that recovery ignores, then names it."""
-    unfinished = f"{DIRECTORY}/{number:08}.unfinished"
+    unfinished = _unfinished_path(number)
     file = disk.open(unfinished, Access.CREATE)
     try:
         for position in range(0, size, len(_ZEROS)):
@@ -69,6 +73,13 @@ def prepare_file(disk: Disk, number: int, size: int) -> Job:
     yield
     disk.rename(unfinished, file_path(number))
     disk.sync_dir(DIRECTORY)
+
+
+def _discard(disk: Disk, number: int) -> None:
+    """Removes a file that no group has been written to, so that attempts do not fill the disk."""
+    for path in (_unfinished_path(number), file_path(number)):
+        if disk.exists(path):
+            disk.unlink(path)
 
 
 def _remove(disk: Disk, files: list[RingFile]) -> Job:
@@ -125,6 +136,11 @@ class Ring:
         file = self._disk.open(file_path(number), Access.DIRECT)
         return RingFile(number, file, size // BLOCK_SIZE * BLOCK_SIZE)
 
+    def close_files(self) -> None:
+        """Gives the descriptors back; the ring is not used any more."""
+        for each in (*self._free, *self._full, self.current):
+            each.file.close()
+
     def place(self, length: int) -> tuple[RingFile, int] | None:
         """Room for a group of `length` bytes, or None until `changed` is called."""
         size = padded(length)
@@ -162,15 +178,19 @@ class Ring:
         opened: list[RingFile] = []
 
         def job() -> Job:
-            yield from prepare_file(self._disk, number, size)
-            opened.append(self._open(number, size))
+            try:
+                yield from prepare_file(self._disk, number, size)
+                opened.append(self._open(number, size))
+            except OutOfDescriptors:
+                _discard(self._disk, number)
+                raise
 
         def prepared(error: Exception | None) -> None:
             self._preparing = False
             self._set_free(opened)
-            # No room to grow is no failure: the ring goes on with the files that it has, and does
-            # not try again before the next group.
-            if not isinstance(error, DiskFull):
+            # Not to be able to grow is no failure: the ring goes on with the files that it has, and
+            # does not try again before the next group.
+            if not isinstance(error, DiskExhausted):
                 self._changed(error)
 
         self._jobs.submit(Lane.GROW, job(), prepared)

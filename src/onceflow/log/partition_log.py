@@ -8,18 +8,19 @@ memory and the page cache only; the store decides when, and makes it durable.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from onceflow.errors import DiskFull, InvariantViolated, OffsetOutOfRange
+from onceflow.errors import DiskExhausted, DiskFull, InvariantViolated, OffsetOutOfRange
 from onceflow.log.batch_walk import Facts, facts_of
 from onceflow.log.companion import Companion
 from onceflow.log.config import Layout, LogConfig
 from onceflow.log.directories import directory_name
 from onceflow.log.files import OpenFiles
 from onceflow.log.flush import Flush
+from onceflow.log.journal import Ticket
 from onceflow.log.journal_format import log_key
 from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segment import Segment
@@ -49,7 +50,23 @@ class Span(NamedTuple):
     length: int
 
     def read(self) -> bytes:
-        return self.file.pread(self.position, self.length)
+        return self.file.pread(self.position, self.length) if self.length else b""
+
+
+_NOTHING = Span(cast(File, None), 0, 0)
+"""No file is opened for it: most reads of most partitions find no more than this."""
+
+
+class Creation:
+    """Of a log that no checkpoint names yet, in a store without a journal: a start would not know
+    it. What is appended is neither shown nor acknowledged before one does."""
+
+    __slots__ = ("effects", "ticket")
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+        self.effects: list[Callable[[], None]] = []
+        """What appends wait to do, in their order."""
 
 
 class PartitionLog:
@@ -81,7 +98,10 @@ class PartitionLog:
         """That of the config, where it is not what the store gives every log."""
         self.durable = self.end_mark
         self.is_deleted = False
-        self._dirty: dict[int, File] = {}  # held open: whoever reopens may miss a write error
+        self.creation: Creation | None = None
+        self.has_news = False
+        """Something that a checkpoint has to say, though no offset has moved since the last."""
+        self._dirty: dict[Segment, File] = {}  # held open: whoever reopens may miss a write error
         self._names_changed = False
         self._hints: dict[int, tuple[int, int]] = {}
         self.compaction = CompactionState()
@@ -95,8 +115,8 @@ class PartitionLog:
         directory = directory_name(topic, log_id)
         disk.mkdir(directory)
         try:
-            segment = Segment.create(disk, files, directory, 0, config)
-        except DiskFull:
+            segment = Segment.create(disk, files, directory, 0, config, to_append=False)
+        except DiskExhausted:
             disk.rmdir(directory)
             raise
         log = cls(disk, files, log_id, topic, [segment], start_offset=0, config=config)
@@ -138,7 +158,7 @@ class PartitionLog:
     # --- writing ------------------------------------------------------------------------------
 
     def append(self, header: BatchHeader, data: Buffer) -> Mark:
-        """Puts a batch at the end; refuses with `DiskFull` without a trace."""
+        """Puts a batch at the end; refuses with `DiskExhausted` without a trace."""
         active = self.segments[-1]
         facts = facts_of(header)
         if facts[1] != active.end_offset:
@@ -154,10 +174,10 @@ class PartitionLog:
         except DiskFull:
             # That a part of it was cut off again must be durable before a checkpoint says how long
             # the file is: a longer one would be refused at the next start.
-            self._dirty[active.base_offset] = active.file
+            self._hold(active)
             raise
-        if active.base_offset not in self._dirty:
-            self._dirty[active.base_offset] = active.file
+        if active not in self._dirty:
+            self._hold(active)
         return Mark(active.end_offset, active.base_offset, active.size)
 
     def append_run(self, batches: Sequence[Facts], data: Sequence[Buffer]) -> None:
@@ -170,21 +190,27 @@ class PartitionLog:
                 active = self.segments[-1]
             stop = done + active.fitting(islice(batches, done, None), self.config)
             active.append(batches[done:stop], b"".join(data[done:stop]))
-            self._dirty[active.base_offset] = active.file
+            self._hold(active)
             done = stop
+
+    def _hold(self, segment: Segment) -> None:
+        """Keeps the file open until it is synced."""
+        if segment not in self._dirty:
+            self._dirty[segment] = segment.file
+            self._files.dirtied(segment)
 
     def roll(self) -> None:
         """Starts a new segment at the end. No event of the order: recovery may roll elsewhere."""
         sealed = self.segments[-1]
         base = self.end_offset
-        file = sealed.file
         # What can fail comes first: a name that is there and not noted would never be made durable.
         sealed.load_indexes()
-        segment = Segment.create(self._disk, self._files, self.directory, base, self.config)
+        segment = Segment.create(
+            self._disk, self._files, self.directory, base, self.config, to_append=True
+        )
         self._names_changed = True
         self.segments.append(segment)
         self.durable = self._on_active(self.durable)
-        self._dirty[sealed.base_offset] = file
         sealed.seal()
         self.side_files.sealed(sealed.base_offset, base)
 
@@ -222,9 +248,7 @@ class PartitionLog:
         removed = self.segments[len(kept) :]
         self.segments = kept
         self.active.truncate(mark.position, mark.offset)
-        for segment in removed:
-            self._dirty.pop(segment.base_offset, None)
-            self._files.forget(segment.path("log"))
+        self._drop(removed)
         self.files_changed()
         self._hints.clear()
         self.durable = mark
@@ -232,19 +256,24 @@ class PartitionLog:
         gone = [path for segment in removed for path in files_of(segment)]
         return gone + self.side_files.cut(mark.segment, mark.offset)
 
+    @property
+    def has_unflushed(self) -> bool:
+        """Whether there is anything for `collect_flush`; an index that was built anew can wait."""
+        return bool(self._dirty) or self._names_changed or self.side_files.has_waiting
+
     def collect_flush(self, *, closing: bool = False) -> Flush:
         """Everything that is not durable yet, handed over: it is not collected again."""
         unsaved = [
             segment
             for segment in (self.segments if closing else self.segments[:-1])
-            if not segment.indexes_saved
+            if not segment.indexes_saved and segment.size  # those of an empty one say nothing
         ]
         if closing:
             self.side_files.stopping(self.active.base_offset, self.end_offset)
         beside = self.side_files.collect(self.durable.offset)
         flush = Flush(
             self,
-            tuple(self._dirty.values()),
+            tuple(self._dirty.items()),
             tuple((segment, *segment.indexes.to_bytes()) for segment in unsaved),
             beside,
             self.directory if self._names_changed or unsaved or beside else None,
@@ -254,6 +283,28 @@ class PartitionLog:
         self._dirty, self._names_changed = {}, False
         return flush
 
+    def synced(self, flush: Flush) -> None:
+        """The data files were synced; they may be closed."""
+        self._files.synced(segment for segment, _ in flush.files)
+
+    def sync_now(self) -> None:
+        """Syncs the data files, blocking: for a start, which nobody is served by yet."""
+        dirty, self._dirty = self._dirty, {}
+        for file in dirty.values():
+            file.sync()
+        self._files.synced(dirty)
+
+    def close_files(self) -> None:
+        """The log is deleted for good: what it holds open would keep the room on the disk."""
+        self._drop(self.segments)
+
+    def _drop(self, segments: list[Segment]) -> None:
+        self._files.dropped(segments)
+        for segment in segments:
+            self._dirty.pop(segment, None)
+            self._files.forget(segment.path("log"))
+            segment.let_go()
+
     def take_back(self, flush: Flush) -> None:
         """The data files were synced, but there was no room for the rest: it is due again."""
         for segment, _, _ in flush.indexes:
@@ -261,10 +312,12 @@ class PartitionLog:
         self.side_files.take_back(flush.beside)
         self._names_changed = True
 
-    def files_changed(self) -> None:
-        """Something else has cut the active file or changed names: the next flush has to know."""
-        self._dirty[self.active.base_offset] = self.active.file
+    def files_changed(self, segments: Iterable[Segment] = ()) -> None:
+        """Something else has written to these, cut the active file or changed names: the next
+        flush has to know."""
         self._names_changed = True
+        for segment in (*segments, self.active):
+            self._hold(segment)
 
     def names_changed(self) -> None:
         """Something else has changed names in the directory: the next flush has to know."""
@@ -274,7 +327,9 @@ class PartitionLog:
 
     def note_growth(self, now_ms: int) -> bool:
         """As `Segment.note_growth`, of all segments."""
-        return sum(segment.note_growth(now_ms) for segment in self.segments) > 0
+        is_news = sum(segment.note_growth(now_ms) for segment in self.segments) > 0
+        self.has_news = self.has_news or is_news
+        return is_news
 
     @property
     def ages_by_clock(self) -> bool:
@@ -300,9 +355,14 @@ class PartitionLog:
     def advance_start(self, offset: int) -> None:
         """Nothing below `offset` is served any more."""
         if offset == self.end_offset and self.active.size:
-            with suppress(DiskFull):  # deleting is what makes room: it must not ask for some
+            with suppress(DiskExhausted):  # deleting is what makes room: it must not ask for some
                 self.roll()  # so that the last segment's file can go too
         self.start_offset = max(self.start_offset, offset)
+
+    @property
+    def has_droppable(self) -> bool:
+        """Whether files can go once a checkpoint knows the log start."""
+        return len(self.segments) > 1 and self.segments[0].end_offset <= self.start_offset
 
     def drop_segments(self, start_offset: int, end: Mark) -> list[str]:
         """Forgets the segments that a durable checkpoint of these values does not need any more,
@@ -313,9 +373,10 @@ class PartitionLog:
             each.end_offset <= start_offset and each.base_offset < end.segment
             for each in self.segments[:-1]
         )
+        if not count:
+            return []
         dropped, self.segments = self.segments[:count], self.segments[count:]
-        for segment in dropped:
-            self._files.forget(segment.path("log"))
+        self._drop(dropped)
         return [path for segment in dropped for path in files_of(segment)]
 
     def finish_swap(self, swap: Swap) -> None:
@@ -340,7 +401,7 @@ class PartitionLog:
         if offset >= limit:
             if offset == self.durable.offset:
                 self._hint(offset, self.durable)
-            return Span(self._segment_of(offset).file, 0, 0)
+            return _NOTHING
         segment, position = self._locate(offset)
         stop = self._stop(segment, limit)
         if stop - position > max_bytes:

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from onceflow.errors import DiskFull, StoreBusy, StoreClosed, StoreFailed
+from onceflow.errors import DiskExhausted, StoreBusy, StoreClosed, StoreFailed
 
 _LONGEST = 32
 """Rounds: eight minutes of compaction, some hours of retention, with the default settings."""
 
 
-BLAMELESS = (DiskFull, StoreBusy, StoreClosed, StoreFailed)
+BLAMELESS = (DiskExhausted, StoreBusy, StoreClosed, StoreFailed)
 """What any job may meet and none is to blame for."""
 
 

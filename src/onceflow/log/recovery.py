@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from onceflow.errors import LogCorrupt, RecordError
@@ -62,6 +63,7 @@ class Recovered(NamedTuple):
 def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogConfig) -> Recovered:
     """Raises `LogCorrupt`, with nothing changed, when durable data is damaged."""
     catalog = Catalog(disk, files, config)
+    files.on_crowded = partial(_sync_all, catalog)
     found = [_Found(disk, files, saved, config) for saved in checkpoint.logs]
     for each in found:
         each.verify(clean=checkpoint.clean)
@@ -91,6 +93,12 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
     return Recovered(catalog, replay.deleted, report)
 
 
+def _sync_all(catalog: Catalog) -> None:
+    """What a start writes may be durable at any time: so it never needs many descriptors."""
+    for log in catalog.logs.values():
+        log.sync_now()
+
+
 class _Found:
     """One log's files on the disk, held against what the checkpoint says of them."""
 
@@ -103,6 +111,7 @@ class _Found:
         self._config = config if saved.layout is None else config.laid_out(saved.layout)
         self._end = saved.end
         self._trimmed = False
+        self._unsynced: list[Segment] = []
         self._directory = directory_name(saved.topic, saved.log_id)
         if not disk.exists(self._directory):
             raise LogCorrupt(
@@ -190,6 +199,8 @@ class _Found:
     def _extend_active(self, base: int) -> None:
         active = self._segments[-1]
         end, position = self._last_sound(base, active.size)
+        if position > active.size:
+            self._unsynced.append(active)
         self._end = Mark(end, base, position)
         active.size, active.end_offset = position, end
         active.rebuild_indexes(check_crc=False)
@@ -249,8 +260,9 @@ class _Found:
             for offset, entry in self._files_here
             if _is_snapshot(entry.name) and offset <= self.saved.end.offset
         )
-        if self._trimmed:
-            log.files_changed()
+        if self._trimmed or self._unsynced:
+            # Also what was read behind the checkpoint: it may be in the page cache alone.
+            log.files_changed(self._unsynced)
         return log
 
 

@@ -130,13 +130,25 @@ class Segment:
 
     @classmethod
     def create(
-        cls, disk: Disk, files: OpenFiles, directory: str, base_offset: int, config: LogConfig
+        cls,
+        disk: Disk,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        to_append: bool,
     ) -> Segment:
-        """A new, empty, active segment. An older file of that name was never acknowledged."""
+        """A new, empty, active segment. An older file of that name was never acknowledged. Unless
+        it is appended to at once it holds no descriptor."""
         segment = cls(disk, files, directory, base_offset, config, size=0, end=base_offset)
-        segment._file = disk.open(segment.path("log"), Access.CREATE)
-        if segment._file.size():
-            segment._file.truncate(0)
+        path = segment.path("log")
+        if to_append:
+            file = segment._file = files.open_to_append(segment, path, Access.CREATE)
+        else:
+            file = disk.open(path, Access.CREATE)
+        if file.size():
+            file.truncate(0)
         segment._indexes = Indexes.empty(config.index_interval_bytes)
         segment.indexes_saved = False
         return segment
@@ -172,6 +184,16 @@ class Segment:
         if self._file is not None:
             return self._file
         return self._files.get(self.path("log"), self.release_indexes)
+
+    @property
+    def holds_file(self) -> bool:
+        """Whether the file is open because it was appended to."""
+        return self._file is not None
+
+    def let_go(self) -> File | None:
+        """Gives the file up; the next append opens it again."""
+        file, self._file = self._file, None
+        return file
 
     @property
     def indexes(self) -> Indexes:
@@ -229,7 +251,7 @@ class Segment:
         the segment is as it was."""
         file, position = self._file, self.size
         if file is None:
-            file = self._file = self._disk.open(self.path("log"), Access.WRITE)
+            file = self._file = self._files.open_to_append(self, self.path("log"), Access.WRITE)
         try:
             file.pwrite(position, data)
         except DiskFull:

@@ -20,7 +20,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
-from onceflow.errors import DiskFailed, DiskFull
+from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.companion import Companion, Snapshot
 from onceflow.log.segment import segment_path
 from onceflow.runtime.background import Job
@@ -108,6 +108,11 @@ class SideFileKeeper:
             return _without_snapshot(beside)
         return beside
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is something to be written."""
+        return bool(self._waiting)
+
     def collect(self, durable: int) -> tuple[Beside, ...]:
         """What can be written now, handed over."""
         due = tuple(
@@ -151,7 +156,7 @@ class SideFileKeeper:
         for offset in reversed(self._offsets):
             path = self._path(offset)
             if start <= offset <= end and self._disk.exists(path):
-                with suppress(DiskFailed):
+                with suppress(DiskError):
                     file = self._disk.open(path, Access.READ)
                     yield offset, file.pread(0, file.size())
 
@@ -188,7 +193,7 @@ def _write_aside(disk: Disk, path: str, data: bytes) -> Job:
     aside = path + UNFINISHED
     try:
         write_whole(disk, aside, data)
-    except DiskFull:
+    except DiskExhausted:
         if disk.exists(aside):
             disk.unlink(aside)
         raise

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from onceflow.errors import (
+    DiskExhausted,
     DiskFailed,
     DiskFull,
     LogCorrupt,
@@ -30,13 +31,13 @@ from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.compactor import Compactor
 from onceflow.log.config import LogConfig
 from onceflow.log.directories import is_log_directory
-from onceflow.log.files import OpenFiles
+from onceflow.log.files import MOST_FILES, OpenFiles
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, JournalTotals, Ticket
 from onceflow.log.journal_format import ENTRY_OVERHEAD, EntryKind, JournalEntry, write_layout
 from onceflow.log.journal_ring import DIRECTORY as JOURNAL
 from onceflow.log.journal_ring import JournalConfig
-from onceflow.log.partition_log import PartitionLog
+from onceflow.log.partition_log import Creation, PartitionLog
 from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.space import Space
@@ -64,6 +65,8 @@ class StoreConfig:
     """Appends are refused when less is free: room for what must never be refused."""
     os_checkpoint_bytes: int = 1 << 30
     """With `durability="os"`: how much is appended between two checkpoints."""
+    open_files: int = MOST_FILES
+    """Of segments; the journal and jobs in the background have some more."""
 
 
 class LogStore:
@@ -88,11 +91,11 @@ class LogStore:
         self.quarantine = quarantine
         self.report = recovered.report
         self.failure: Exception | None = None
-        self._is_stopping = False
         self._is_closed = False
         self._lock = lock
         self._space = Space(disk, config.reserve_bytes)
         self._unsynced = 0
+        self._creation = _completed()  # without a journal: of the last log that was made
         self._durable = dict(recovered.catalog.logs)
         self._journal: Journal | None = None
         if config.durability is Durability.FSYNC:
@@ -138,13 +141,15 @@ class LogStore:
         lock = disk.lock(_LOCK)
         try:
             checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
-            recovered = recover(disk, OpenFiles(disk), checkpoint, config.log)
+            files = OpenFiles(disk, config.open_files)
+            recovered = recover(disk, files, checkpoint, config.log)
             # Not to be guessed: whoever knows it could send a record that looks like a group.
             incarnation = int.from_bytes(rand.randbytes(8), "big")
             quarantine = Quarantine(on_failed_job)
             jobs = Jobs(background)
             store = cls(disk, jobs, config, recovered, incarnation, lock, on_failure, quarantine)
             store._checkpointer.write_now()
+            files.on_crowded = partial(store._jobs.soon, store._request_checkpoint)
         except BaseException:
             lock.close()
             raise
@@ -171,7 +176,7 @@ class LogStore:
     def append(
         self, log: PartitionLog, batch: StoredBatch, *, purpose: Purpose = Purpose.APPEND
     ) -> Ticket:
-        """Appends a batch whose base offset is `log.end_offset`. `DiskFull`, `StoreBusy` and
+        """Appends a batch whose base offset is `log.end_offset`. `DiskExhausted`, `StoreBusy` and
         `StoreFailed` leave no trace."""
         header, data = batch
         size = len(data)
@@ -187,7 +192,7 @@ class LogStore:
             raise
         effect = partial(log.settle, mark)
         ticket = self._order(EntryKind.APPEND, log, header[0], data, purpose, effect)
-        return self._catalog_changed(ticket) if purpose is Purpose.METADATA else ticket
+        return self._once_checkpointed(ticket) if purpose is Purpose.METADATA else ticket
 
     def create(self, topic: str, log_ids: Iterable[LogId]) -> Ticket:
         """Makes empty logs for partitions of a topic: all of them, or none and an error."""
@@ -195,52 +200,59 @@ class LogStore:
         self._space.take(0)
         wanted, name = list(log_ids), memoryview(topic.encode())
         self._make_room(len(wanted) * (ENTRY_OVERHEAD + len(name)))
-        if self._journal is None:
-            # No checkpoint but the one below may name them: where that finds no room they go again,
-            # and the next start would miss them.
-            self._quiesce()
         made: list[PartitionLog] = []
         try:
             for log_id in wanted:
                 made.append(self._catalog.apply(JournalEntry(EntryKind.CREATE, log_id, 0, name)))
-            return self._order_creations(made, name)
-        except (DiskFull, LogExists):  # with a journal only before anything was ordered
-            for log in made:
-                del self.logs[log.log_id]
-                self._durable.pop(log.log_id, None)
-                remove_directory(self._disk, log.directory)
+        except (DiskExhausted, LogExists):
+            self._undo(made)
             raise
         except DiskFailed as error:
             self._fail(error)
             raise
+        ticket = self._order_creations(made, name)
+        return ticket if self._journal is not None else self._await_checkpoint(made)
+
+    def _await_checkpoint(self, made: list[PartitionLog]) -> Ticket:
+        self._creation = ticket = self._checkpointer.covers_now()
+        if not ticket.done:
+            for log in made:
+                log.creation = Creation(ticket)
+            ticket.add_done_callback(partial(_created, made))
+        return ticket
+
+    def _undo(self, made: list[PartitionLog]) -> None:
+        """Of what was made, nothing was ordered."""
+        for log in made:
+            del self.logs[log.log_id]
+            self._disk.unlink(log.active.path("log"))
+            self._disk.rmdir(log.directory)
 
     def _order_creations(self, made: list[PartitionLog], name: memoryview) -> Ticket:
         ticket = _completed()
-        if self._journal is None:
-            self._durable.update((log.log_id, log) for log in made)
-            self._checkpointer.write_now()
-            return ticket
         for log in made:
             effect = partial(self._durable.__setitem__, log.log_id, log)
             ticket = self._order(EntryKind.CREATE, log, 0, name, Purpose.CREATE, effect)
         return ticket
 
     def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
-        """Removes logs, all of them; their files go after the next checkpoint."""
-        ticket = _completed()
+        """Removes logs, all of them. Their files go, and their room is free, after a checkpoint,
+        which this asks for."""
         gone = list(logs)
         for log in gone:
             self._check_running(log)
+        ticket = _completed()
         for log in gone:
             self._make_room(0)
             self._catalog.apply(JournalEntry(EntryKind.DELETE, log.log_id, 0, _NOTHING))
             effect = partial(self._deleted, log)
             ticket = self._order(EntryKind.DELETE, log, 0, _NOTHING, Purpose.DELETE, effect)
-        return self._catalog_changed(ticket)
+        return self._then_checkpoint(ticket)
 
     def _deleted(self, log: PartitionLog) -> None:
         self.quarantine.forget(log.name)
         del self._durable[log.log_id]
+        log.close_files()
         self._checkpointer.deleted.append(log)
 
     def delete_records(self, log: PartitionLog, offset: int) -> Ticket:
@@ -251,7 +263,9 @@ class LogStore:
                 f"records up to {offset} cannot be deleted from {log.name}: the high watermark is "
                 f"{log.high_watermark}"
             )
-        return self._catalog_changed(self._move_start(log, offset, Purpose.DELETE_RECORDS))
+        ticket = self._move_start(log, offset, Purpose.DELETE_RECORDS)
+        frees = log.has_droppable
+        return self._then_checkpoint(ticket) if frees else self._once_checkpointed(ticket)
 
     def configure(self, log: PartitionLog, config: LogConfig) -> None:
         """Gives a log its config. Where it is cut into files is ordered with all else, so that a
@@ -274,11 +288,11 @@ class LogStore:
         self._check_running()
         news: list[PartitionLog] = []
         for log in [log for log in self.logs.values() if log.config.delete]:
-            with suppress(DiskFull):  # of one must not keep others from giving room back
+            with suppress(DiskExhausted):  # of one must not keep others from giving room back
                 work = partial(self._retain, log, now_ms, news)
                 self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
         if news:
-            self.flush().add_done_callback(lambda _: self._request_checkpoint())
+            self._then_checkpoint(self.flush())
 
     def _retain(self, log: PartitionLog, now_ms: int, news: list[PartitionLog]) -> None:
         """Adds the log to `news` when there is something for a checkpoint to keep."""
@@ -295,7 +309,7 @@ class LogStore:
         background, the logs that are to be and are dirty enough. To be called now and then."""
         self._check_running()
         for log in [log for log in self._durable.values() if log.ages_by_clock]:
-            with suppress(DiskFull):  # there may be room the next time
+            with suppress(DiskExhausted):  # there may be room the next time
                 work = partial(log.roll_aged, now_ms)
                 self.quarantine.attempt(_ROLL, log.name, work, log.directory)
         self._compactor.start(self._durable.values(), now_ms)
@@ -339,26 +353,30 @@ class LogStore:
             return self._journal.gather(
                 kind, log.key, offset, payload, urgent=is_urgent(purpose), effect=effect
             )
-        effect()
         self._unsynced += len(payload)
         if self._unsynced > self._config.os_checkpoint_bytes:
             self._unsynced = 0
             self._request_checkpoint()
+        if log.creation is not None and kind is EntryKind.APPEND:
+            log.creation.effects.append(effect)
+            return log.creation.ticket
+        effect()
         return _completed()
 
     def _make_room(self, payload: int) -> None:
         if self._journal is not None:
             self._journal.make_room(payload)
 
-    def _catalog_changed(self, ticket: Ticket) -> Ticket:
-        """Without a journal only the checkpoint knows which logs there are and where they start.
-        The change has been made: where there is no room for one, its ticket waits for the next."""
+    def _once_checkpointed(self, ticket: Ticket) -> Ticket:
+        """Without a journal only the checkpoint knows which logs there are and where they start:
+        one in the background for all changes that wait."""
+        return ticket if self._journal is not None else self._checkpointer.covers_now()
+
+    def _then_checkpoint(self, ticket: Ticket) -> Ticket:
+        """Frees the room of what was deleted as soon as that is durable."""
         if self._journal is None:
-            self._quiesce()
-            try:
-                self._checkpointer.write_now()
-            except DiskFull:
-                return self._checkpointer.next_ticket()
+            return self._checkpointer.covers_now()
+        ticket.add_done_callback(lambda _: self._request_checkpoint())
         return ticket
 
     def _after_group(self) -> None:
@@ -371,9 +389,21 @@ class LogStore:
         if self._journal is not None:
             self._journal.kick_soon()
 
+    def look_again(self) -> None:
+        """Tries again what found no room on the disk, or no descriptor."""
+        self._check_running()
+        self.flush()
+        self._checkpointer.look_again()
+
+    def make_durable(self) -> None:
+        """Blocks until changes of topics that no journal orders are durable: for a start, before
+        anybody is served."""
+        if self._journal is None and self._checkpointer.is_awaited:
+            self._quiesce()
+            self._checkpointer.write_now()
+
     def _request_checkpoint(self) -> None:
-        if self.failure is None and not self._is_stopping:
-            self._checkpointer.request()
+        self._checkpointer.request()
 
     def flush(self) -> Ticket:
         """Completes when everything so far is durable, lazy entries too; tries again what found no
@@ -382,7 +412,7 @@ class LogStore:
         if self._journal is not None:
             return self._journal.flush()
         self._checkpointer.proceed()
-        return _completed()
+        return self._creation
 
     def _quiesce(self) -> None:
         """Blocks until everything so far is durable and no checkpoint is running."""
@@ -426,10 +456,8 @@ class LogStore:
         if self._is_closed:
             return
         self._compactor.stop()
-        self._is_stopping = True
-        self._is_closed = True
-        self._jobs.wait_for_all()
-        self._lock.close()
+        self._checkpointer.stop()
+        self._end()
 
     def close(self) -> None:
         """An orderly stop: the next start has nothing to recover. After a failure it only waits
@@ -440,12 +468,19 @@ class LogStore:
             self._compactor.stop()
             if self.failure is None:
                 self._quiesce()
-                self._is_stopping = True  # no checkpoint comes after the clean one
+                self._checkpointer.stop()  # no checkpoint comes after the clean one
                 self._checkpointer.write_now(clean=True)
         finally:
-            self._is_closed = True
-            self._jobs.wait_for_all()
-            self._lock.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._is_closed = True
+        self._jobs.wait_for_all()
+        for log in self.logs.values():
+            log.close_files()
+        if self._journal is not None:
+            self._journal.close_files()
+        self._lock.close()
 
 
 def _first_checkpoint(disk: Disk) -> Checkpoint:
@@ -461,6 +496,15 @@ def _first_checkpoint(disk: Disk) -> Checkpoint:
 
 def _nothing() -> None:
     """For an entry that changes nothing when it becomes durable."""
+
+
+def _created(logs: Iterable[PartitionLog], error: Exception | None) -> None:
+    """A checkpoint names them."""
+    for log in logs:
+        creation, log.creation = log.creation, None
+        if creation is not None and error is None:
+            for effect in creation.effects:
+                effect()
 
 
 def _completed() -> Ticket:

@@ -5,8 +5,9 @@ Paths are relative to the disk's root and use "/". What each call promises:
 - `File.pwrite` puts the bytes into the page cache: visible at once, durable only after `sync`.
 - `File.pwrite_durable` returns when the bytes are on stable storage; the journal lives on it.
 - `rename`, `unlink`, `mkdir` and the creation of a file are durable after `sync_dir` of the parent.
-- Running out of room raises `DiskFull`, any other failure `DiskFailed`. After a failed `sync` or
-  `pwrite_durable` nobody knows what is on the disk, so the caller must stop, never try again.
+- Running out of room raises `DiskFull`, out of descriptors `OutOfDescriptors`, any other failure
+  `DiskFailed`. After a failed `sync` or `pwrite_durable` nobody knows what is on the disk, so the
+  caller must stop, never try again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from onceflow.errors import DiskFailed, DiskFull, PathInUse
+from onceflow.errors import DiskError, DiskFailed, DiskFull, OutOfDescriptors, PathInUse
 
 BLOCK_SIZE = 4096
 """Unit of `pwrite_durable`: position and size are multiples of it, memory is aligned to it."""
@@ -97,7 +98,13 @@ class Disk(Protocol):
         """Takes the lock file `path` for as long as the returned file lives."""
 
 
-def named_disk_error(error: OSError, what: str, path: str) -> DiskFull | DiskFailed:
+def named_disk_error(error: OSError, what: str, path: str) -> DiskError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        # Raised by opening, before anything was done: also where that was to sync a directory.
+        return OutOfDescriptors(
+            f"{what} of {path!r} failed: {error.strerror}; raise the limit of open files "
+            "(ulimit -n) or close connections"
+        )
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) and what != "sync"
     kind = DiskFull if full else DiskFailed  # after a failed sync more room does not help
     return kind(f"{what} of {path!r} failed: {error.strerror}")
@@ -140,7 +147,7 @@ class DurableWrite:
 class RealFile:
     """A file descriptor. `direct` says whether writes pass the page cache by."""
 
-    __slots__ = ("_direct", "_fd", "_path")
+    __slots__ = ("__weakref__", "_direct", "_fd", "_path")
 
     def __init__(self, path: str, fd: int, *, direct: bool) -> None:
         self._path = path

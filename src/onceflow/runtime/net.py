@@ -8,13 +8,19 @@ or another `OSError`. Closing a listener stops accepting; connections that it ac
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 _BACKLOG = 1024
+_ACCEPTED_AT_ONCE = 64
+_RETRY_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+_Joined: TypeAlias = tuple[asyncio.Transport, asyncio.BaseProtocol]
 
 
 class Listener(Protocol):
@@ -52,15 +58,58 @@ class Net(Protocol):
 
 
 class RealListener:
-    """A server of the running asyncio loop."""
+    """Accepts for the running asyncio loop.
 
-    __slots__ = ("_host", "_port", "_server")
+    Not the loop's own server: of connections that come while there is no descriptor left, uvloop's
+    accepts and drops every one. Here they wait in the system's queue until there is one again.
+    """
 
-    def __init__(self, server: asyncio.Server) -> None:
-        self._server = server
-        address = server.sockets[0].getsockname()
+    __slots__ = ("_factory", "_host", "_joining", "_loop", "_port", "_retry", "_sock")
+
+    def __init__(
+        self, sock: socket.socket, protocol_factory: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        self._sock = sock
+        self._factory = protocol_factory
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._joining: set[asyncio.Task[_Joined]] = set()  # else nothing holds them
+        address = sock.getsockname()
         self._host: str = address[0]
         self._port: int = address[1]
+        self._listen()
+
+    def _listen(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        """Takes some of those who wait; if there are more, the loop calls again."""
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.warning(
+                    "a connection cannot be accepted, trying again in %g s: %s (raise ulimit -n?)",
+                    _RETRY_SECONDS,
+                    error.strerror,
+                )
+                self._loop.remove_reader(self._sock)
+                self._retry = self._loop.call_later(_RETRY_SECONDS, self._listen)
+                return
+            accepted.setblocking(False)
+            joining = self._loop.create_task(
+                self._loop.connect_accepted_socket(self._factory, accepted)
+            )
+            self._joining.add(joining)
+            joining.add_done_callback(self._joined)
+
+    def _joined(self, joining: asyncio.Task[_Joined]) -> None:
+        self._joining.discard(joining)
+        if not joining.cancelled() and (error := joining.exception()) is not None:
+            _log.warning("an accepted connection could not be served: %s", error)
 
     @property
     def host(self) -> str:
@@ -71,9 +120,12 @@ class RealListener:
         return self._port
 
     async def close(self) -> None:
-        # Not followed by `wait_closed`: from Python 3.12 on that waits for every accepted
-        # connection to end, and whoever accepted them decides when they do.
-        self._server.close()
+        if self._sock.fileno() < 0:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
 
 
 class RealNet:
@@ -84,7 +136,6 @@ class RealNet:
     async def listen(
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> RealListener:
-        loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # Not left to the loop: uvloop looks names up on threads of its own, and a process that has
         # such threads cannot fork off a child that ends in an orderly way.
@@ -93,11 +144,11 @@ class RealNet:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((host, port))
             sock.setblocking(False)
-            server = await loop.create_server(protocol_factory, sock=sock, backlog=_BACKLOG)
+            sock.listen(_BACKLOG)
+            return RealListener(sock, protocol_factory)
         except BaseException:
             sock.close()
             raise
-        return RealListener(server)
 
     async def connect(
         self, host: str, port: int, protocol_factory: Callable[[], P]

@@ -267,6 +267,9 @@ def outbox_for(transport: asyncio.Transport, on_room: Callable[[], None]) -> Out
     sock = transport.get_extra_info("socket")
     if sock is None or transport.get_extra_info("sslcontext") is not None:
         return TransportOutbox(transport, on_room)
-    own = socket.socket(fileno=os.dup(sock.fileno()))
+    try:
+        own = socket.socket(fileno=os.dup(sock.fileno()))
+    except OSError:  # out of descriptors: this client is served all the same, if not as fast
+        return TransportOutbox(transport, on_room)
     own.setblocking(False)
     return SocketOutbox(transport, own, on_room)

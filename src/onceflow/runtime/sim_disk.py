@@ -2,8 +2,9 @@
 
 `SimDisk` is the twin of `RealDisk`. Each change is one `Op`; `sim_crash` turns the list of ops into
 the images that a power cut at any boundary could leave. Faults are set from outside: `capacity`
-makes writes raise `DiskFull`, `fail` makes chosen ops raise `DiskFailed`, `fail_read` the reads of
-chosen paths; `watch` sees every op.
+makes writes raise `DiskFull`, `most_open` makes whatever opens a file raise `OutOfDescriptors`,
+`fail` makes chosen ops raise `DiskFailed`, `fail_read` the reads of chosen paths; `watch` sees
+every op.
 
 Files and directories are numbered nodes, so that an open file, a rename and an unlink mean what
 they mean on a real file system.
@@ -11,10 +12,11 @@ they mean on a real file system.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from onceflow.errors import DiskFailed, DiskFull, PathInUse
+from onceflow.errors import DiskFailed, DiskFull, OutOfDescriptors, PathInUse
 from onceflow.runtime.disk import BLOCK_SIZE, Access, Bytes, Entry
 
 ROOT = 0
@@ -132,12 +134,14 @@ class Tree:
 class SimFile:
     """An open file of a `SimDisk`."""
 
-    __slots__ = ("_disk", "_node", "_path")
+    __slots__ = ("__weakref__", "_disk", "_is_open", "_node", "_path")
 
     def __init__(self, disk: SimDisk, path: str, node: int) -> None:
         self._disk = disk
         self._path = path
         self._node = node
+        self._is_open = True
+        disk.opened[node] += 1
 
     @property
     def path(self) -> str:
@@ -179,7 +183,12 @@ class SimFile:
         self._disk.record(Sync(self._node))
 
     def close(self) -> None:
-        """Nothing to give back: a simulated file has no descriptor."""
+        if self._is_open:
+            self._is_open = False
+            self._disk.opened[self._node] -= 1
+
+    def __del__(self) -> None:
+        SimFile.close(self)
 
 
 class SimDisk:
@@ -190,6 +199,9 @@ class SimDisk:
         self.tree = self.base.copy()
         self.ops: list[Op] = []
         self.capacity = capacity
+        self.most_open: int | None = None
+        self.opened: Counter[int] = Counter()
+        """How often each file is open."""
         self.fail: Callable[[Op], bool] = lambda _: False
         self.fail_read: Callable[[str], bool] = lambda _: False
         self.watch: Callable[[Op], None] = lambda _: None
@@ -204,6 +216,10 @@ class SimDisk:
             self.tree.apply_data(op)
         elif isinstance(op, Link | Unlink | Rename):
             self.tree.apply_name(op)
+
+    def _check_descriptors(self, what: str, path: str) -> None:
+        if self.most_open is not None and self.opened.total() >= self.most_open:
+            raise OutOfDescriptors(f"{what} of {path!r} failed: simulated: too many open files")
 
     def _directory(self, path: str) -> int:
         node = ROOT
@@ -229,6 +245,7 @@ class SimDisk:
         return node
 
     def open(self, path: str, access: Access) -> SimFile:
+        self._check_descriptors("open", path)
         directory, name = self._place(path)
         node = self.tree.names[directory].get(name)
         if node is None:
@@ -238,6 +255,7 @@ class SimDisk:
         return SimFile(self, path, node)
 
     def entries(self, path: str) -> list[Entry]:
+        self._check_descriptors("listing", path)
         names = self.tree.names[self._directory(path)]
         files = self.tree.files
         return sorted(
@@ -268,18 +286,20 @@ class SimDisk:
         self.record(Unlink(*self._place(path)))
 
     def rmdir(self, path: str) -> None:
-        if self.entries(path):
+        if self.tree.names[self._directory(path)]:
             raise DiskFailed(f"directory {path!r} is not empty")
         self.record(Unlink(*self._place(path)))
 
     def sync_dir(self, path: str) -> None:
+        self._check_descriptors("sync", path)
         self.record(SyncDir(self._directory(path)))
 
     def free_bytes(self) -> int:
         if self.capacity is None:
             return 1 << 62
-        named = {node for names in self.tree.names.values() for node in names.values()}
-        used = sum(len(self.tree.files[node]) for node in named if node in self.tree.files)
+        kept = {node for names in self.tree.names.values() for node in names.values()}
+        kept.update(node for node, times in self.opened.items() if times)  # as on a real disk
+        used = sum(len(self.tree.files[node]) for node in kept if node in self.tree.files)
         return max(0, self.capacity - used)
 
     def lock(self, path: str) -> SimFile:
@@ -298,4 +318,5 @@ class _LockFile(SimFile):
     __slots__ = ()
 
     def close(self) -> None:
+        super().close()
         self._disk.unlock(self._path)

@@ -24,6 +24,7 @@ from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import Refused, refusal_of
 from onceflow.broker.request import Client
 from onceflow.broker.topic_rules import increase_refusal, own_topic_refusal
+from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -37,14 +38,28 @@ def handle(
 ) -> Answer[CreatePartitionsResponse]:
     """Grows the topics that can grow; answers when that is durable."""
     tickets: list[Ticket] = []
+    results: list[CreatePartitionsTopicResult] = []
+
+    def answer() -> Answer[CreatePartitionsResponse]:
+        response = CreatePartitionsResponse(throttle_time=timedelta(0), results=tuple(results))
+        return or_hang_up(tickets, response)
+
+    return node.turns.do(_grow_all(node, request, results, tickets), answer)
+
+
+def _grow_all(
+    node: Node,
+    request: CreatePartitionsRequest,
+    results: list[CreatePartitionsTopicResult],
+    tickets: list[Ticket],
+) -> Steps[None]:
     times = Counter(topic.name for topic in request.topics)
-    results = []
     for topic in request.topics:
         refused = Refused(ErrorCode.NONE)
         try:
             if times[topic.name] > 1:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            _grow(node, topic, request.validate_only, tickets)
+            yield from _grow(node, topic, request.validate_only, tickets)
         except OnceflowError as error:
             refused = refusal_of(error)
         results.append(
@@ -52,13 +67,12 @@ def handle(
                 name=topic.name, error_code=refused.code, error_message=refused.message
             )
         )
-    response = CreatePartitionsResponse(throttle_time=timedelta(0), results=tuple(results))
-    return or_hang_up(tickets, response)
+        yield 1
 
 
 def _grow(
     node: Node, wanted: CreatePartitionsTopic, validate_only: bool, tickets: list[Ticket]
-) -> None:
+) -> Steps[None]:
     topic = node.topics.by_name.get(wanted.name)
     if topic is None:
         raise Refused(
@@ -78,4 +92,4 @@ def _grow(
     if refusal is not None:
         raise Refused.of(refusal)
     if not validate_only:
-        tickets.append(node.topics.add_partitions(topic, wanted.count))
+        tickets.append((yield from node.topics.add_partitions(topic, wanted.count)))

@@ -1,4 +1,5 @@
-"""CreateTopics, versions 2-7: each topic of a request is made whole or not at all.
+"""CreateTopics, versions 2-7: each topic of a request is made whole or not at all, in as many turns
+of the loop as that takes.
 
 Names, counts, assignments and configs are judged as Apache Kafka judges them. There is one broker,
 so a replication factor above 1 is refused. Unlike in Apache Kafka, a topic in which the broker
@@ -33,6 +34,7 @@ from onceflow.broker.topic_rules import (
     partition_count,
     total_refusal,
 )
+from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -48,20 +50,34 @@ def handle(
 ) -> Answer[CreateTopicsResponse]:
     """Makes the topics that can be made; answers when they are durable."""
     tickets: list[Ticket] = []
+    results: list[CreatableTopicResult] = []
+
+    def answer() -> Answer[CreateTopicsResponse]:
+        response = CreateTopicsResponse(throttle_time=timedelta(0), topics=tuple(results))
+        return once_durable(
+            tickets, lambda error: response if error is None else _all_failed(response, error)
+        )
+
+    return node.turns.do(_create_all(node, request, results, tickets), answer)
+
+
+def _create_all(
+    node: Node,
+    request: CreateTopicsRequest,
+    results: list[CreatableTopicResult],
+    tickets: list[Ticket],
+) -> Steps[None]:
     times = Counter(topic.name for topic in request.topics)
     too_many = total_refusal(_partitions(node, topic) for topic in request.topics)
-    results = []
     for topic in request.topics:
         if times[topic.name] > 1:
             duplicate = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(_refused(topic, duplicate))
             times[topic.name] = -1  # said once
         elif times[topic.name] == 1:
-            results.append(_create(node, topic, too_many, request.validate_only, tickets))
-    response = CreateTopicsResponse(throttle_time=timedelta(0), topics=tuple(results))
-    return once_durable(
-        tickets, lambda error: response if error is None else _all_failed(response, error)
-    )
+            create = _create(node, topic, too_many, request.validate_only, tickets)
+            results.append((yield from create))
+        yield 1
 
 
 def _assignments(topic: CreatableTopic) -> list[Assignment]:
@@ -80,13 +96,13 @@ def _create(
     too_many: Refusal | None,
     validate_only: bool,
     tickets: list[Ticket],
-) -> CreatableTopicResult:
+) -> Steps[CreatableTopicResult]:
     try:
         config = _checked(node, topic, too_many)
         partitions = _partitions(node, topic)
         topic_id = node.topics.new_id()  # told also when nothing is made, as Kafka does
         if not validate_only:
-            tickets.append(_make(node, topic.name, partitions, config))
+            tickets.append((yield from _make(node, topic.name, partitions, config)))
             topic_id = node.topics.by_name[topic.name].topic_id
     except OnceflowError as error:
         return _refused(topic, refusal_of(error))
@@ -101,16 +117,16 @@ def _create(
     )
 
 
-def _make(node: Node, name: str, partitions: int, config: TopicConfig) -> Ticket:
+def _make(node: Node, name: str, partitions: int, config: TopicConfig) -> Steps[Ticket]:
     own = node.own_topics.get(name)
     if own is not None:
         return own.make()[0]
-    return node.topics.create(name, partitions, dict(config.overrides))[1]
+    return (yield from node.topics.make(name, partitions, dict(config.overrides)))[1]
 
 
 def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> TopicConfig:
     refusal = (
-        new_name_refusal(topic.name, node.topics.by_name)
+        new_name_refusal(topic.name, node.topics.names_like(topic.name))
         or layout_refusal(
             topic.num_partitions,
             topic.replication_factor,

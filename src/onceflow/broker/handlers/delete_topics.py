@@ -17,6 +17,7 @@ from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
 from onceflow.broker.topic_rules import own_topic_refusal
+from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -43,12 +44,23 @@ def handle(
 ) -> Answer[DeleteTopicsResponse]:
     """Deletes what is there; answers when that is durable."""
     tickets: list[Ticket] = []
-    responses = tuple(_delete(node, each, tickets) for each in request.topics)
-    response = DeleteTopicsResponse(throttle_time=timedelta(0), responses=responses)
-    return or_hang_up(tickets, response)
+    results: list[DeletableTopicResult] = []
+
+    def delete_all() -> Steps[None]:
+        for each in request.topics:
+            results.append((yield from _delete(node, each, tickets)))
+            yield 1
+
+    def answer() -> Answer[DeleteTopicsResponse]:
+        response = DeleteTopicsResponse(throttle_time=timedelta(0), responses=tuple(results))
+        return or_hang_up(tickets, response)
+
+    return node.turns.do(delete_all(), answer)
 
 
-def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> DeletableTopicResult:
+def _delete(
+    node: Node, wanted: DeleteTopicState, tickets: list[Ticket]
+) -> Steps[DeletableTopicResult]:
     if wanted.topic_id is not None and wanted.name is not None:
         return _result(wanted, ErrorCode.INVALID_REQUEST)
     topic = node.topics.find(wanted.topic_id if wanted.name is None else wanted.name)
@@ -61,7 +73,7 @@ def _delete(node: Node, wanted: DeleteTopicState, tickets: list[Ticket]) -> Dele
     if topic.is_internal:
         return _result(wanted, *own_topic_refusal(topic.name))
     try:
-        tickets.append(node.topics.delete(topic))
+        tickets.append((yield from node.topics.delete(topic)))
     except OnceflowError as error:
         return _result(wanted, refusal_of(error).code)
     return DeletableTopicResult(

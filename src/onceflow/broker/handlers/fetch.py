@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from onceflow.broker.partition import NO_EPOCH, Partition
 from onceflow.broker.promise import Answer, Promise
 from onceflow.broker.request import Client
-from onceflow.errors import OffsetOutOfRange
+from onceflow.errors import DiskError, LogError, OffsetOutOfRange
 from onceflow.log.partition_log import Span
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.fetch import (
@@ -97,7 +97,11 @@ def _read_all(node: Node, request: FetchRequest) -> tuple[FetchResponse, int, bo
     for topic, partitions in request.topics:
         results = []
         for each in partitions:
-            result = _read(node, request, topic, each, left, is_first=total == 0)
+            try:
+                result = _read(node, request, topic, each, left, is_first=total == 0)
+            except (DiskError, LogError):
+                # Out of descriptors, or a file that cannot be read: no other partition suffers.
+                result = FetchResult(each.partition, ErrorCode.KAFKA_STORAGE_ERROR)
             results.append(result)
             if result.records is not None:
                 total += result.records.length

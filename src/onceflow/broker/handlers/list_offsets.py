@@ -20,6 +20,7 @@ from kio.schema.list_offsets.v11.response import (
 from onceflow.broker.handlers.fetch import epoch_error
 from onceflow.broker.partition import Partition
 from onceflow.broker.request import Client
+from onceflow.errors import DiskError, LogError
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def _partition(
         return _error(index, ErrorCode.UNSUPPORTED_VERSION)
     if wanted.timestamp < _PENDING:
         return _error(index, ErrorCode.UNSUPPORTED_VERSION)
-    timestamp, offset, epoch = _find(partition, wanted.timestamp, committed)
+    try:
+        timestamp, offset, epoch = _find(partition, wanted.timestamp, committed)
+    except (DiskError, LogError):  # out of descriptors, or a file that cannot be read
+        return _error(index, ErrorCode.KAFKA_STORAGE_ERROR)
     return ListOffsetsPartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,

@@ -7,6 +7,7 @@ Apache Kafka's does: clients ask again at once. Topics may be asked for by id fr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -26,6 +27,7 @@ from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client, once_each
 from onceflow.broker.topic_rules import name_refusal
 from onceflow.broker.topics import Topic
+from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -39,24 +41,53 @@ TOPIC_OPERATIONS = 0x0DF8
 
 def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[MetadataResponse]:
     """Describes topics; makes missing ones where that is allowed."""
+    created: dict[str, ErrorCode] = {}
+    if request.allow_auto_topic_creation and node.config.creates_topics_when_asked_for:
+        names = [each.name for each in request.topics or () if each.topic_id is None]
+        created = {name: ErrorCode.NONE for name in names if name and _is_missing(node, name)}
+    if not created:
+        return _response(node, client, request, created)
     tickets: list[Ticket] = []
+    return node.turns.do(
+        _auto_create(node, created, tickets),
+        lambda: or_hang_up(tickets, _response(node, client, request, created)),
+    )
+
+
+def _is_missing(node: Node, name: str) -> bool:
+    if name == METADATA_TOPIC:  # which is no topic, and never will be
+        return False
+    return name not in node.topics.by_name and name_refusal(name) is None
+
+
+def _auto_create(node: Node, created: dict[str, ErrorCode], tickets: list[Ticket]) -> Steps[None]:
+    for name in created:
+        # Clients ask again at once, and find it.
+        created[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            if name not in node.topics.by_name:  # another request may have been before
+                tickets.append((yield from node.auto_create(name)))
+        except OnceflowError as error:
+            created[name] = refusal_of(error).code
+        yield 1
+
+
+def _response(
+    node: Node, client: Client, request: MetadataRequest, created: Mapping[str, ErrorCode]
+) -> MetadataResponse:
+    """`created` are topics that were not there when they were asked for."""
     wanted = request.topics
     if wanted is None or (client.version == 0 and not wanted):
         topics = [_topic(node, topic) for topic in node.topics.by_name.values()]
     else:
-        may_create = request.allow_auto_topic_creation and node.config.creates_topics_when_asked_for
         topics = [
-            _one(node, name, topic_id, tickets if may_create else None)
+            _one(node, name, topic_id, created)
             for name, topic_id in once_each(
                 (each.name if each.topic_id is None else None, each.topic_id) for each in wanted
             )
         ]
     if not request.include_topic_authorized_operations:
         topics = [_without_operations(topic) for topic in topics]
-    return or_hang_up(tickets, _response(node, topics))
-
-
-def _response(node: Node, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     host, port = node.address
     return MetadataResponse(
         throttle_time=timedelta(0),
@@ -71,30 +102,21 @@ def _response(node: Node, topics: list[MetadataResponseTopic]) -> MetadataRespon
 
 
 def _one(
-    node: Node, name: str | None, topic_id: UUID | None, created: list[Ticket] | None
+    node: Node, name: str | None, topic_id: UUID | None, created: Mapping[str, ErrorCode]
 ) -> MetadataResponseTopic:
     if topic_id is not None:
         found = node.topics.by_id.get(topic_id)
         return _topic(node, found) if found else _error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     if name is None:
         return _error(None, None, ErrorCode.INVALID_REQUEST)
+    if name in created:
+        return _error(name, None, created[name])
     topic = node.topics.by_name.get(name)
     if topic is not None:
         return _topic(node, topic)
     if name_refusal(name):
         return _error(name, None, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if created is None or name == METADATA_TOPIC:  # that one is no topic, and never will be
-        return _error(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _error(name, None, _auto_create(node, name, created))
-
-
-def _auto_create(node: Node, name: str, created: list[Ticket]) -> ErrorCode:
-    try:
-        created.append(node.auto_create(name))
-    except OnceflowError as error:
-        return refusal_of(error).code
-    # Clients ask again at once, and find it.
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _error(name, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 def _error(name: str | None, topic_id: UUID | None, code: ErrorCode) -> MetadataResponseTopic:

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 
 from onceflow.errors import DiskFull
-from onceflow.log.checkpoint import Durability
+from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, SyncDir
 from tests.unit.log_compaction_helpers import DAY_MS, config, keyed, opened, records
-from tests.unit.log_helpers import NOW_MS, append, log_id, new_batch, open_store, store_with_log
+from tests.unit.log_helpers import (
+    NOW_MS,
+    append,
+    full_for_checkpoints,
+    log_id,
+    new_batch,
+    open_store,
+    store_with_log,
+)
 
 LOOK_MS = 15_000
 UNDATED = -1
@@ -280,12 +288,7 @@ def test_a_swap_whose_checkpoint_found_no_room_is_not_forgotten_on_a_quiet_broke
     filled(store, log)
     store.request_checkpoint()
 
-    def full(op: Op) -> bool:
-        if isinstance(op, Link) and op.name == "checkpoint.unfinished":
-            raise DiskFull("simulated")
-        return False
-
-    disk.fail = full
+    disk.fail = full_for_checkpoints
     store.compact(NOW_MS)
     assert log.compaction.is_busy
     assert len(records(log)) == 6
@@ -303,7 +306,7 @@ def test_a_log_whose_swap_is_still_named_is_compacted_again_on_a_quiet_broker() 
 
     def full_after_the_switch(op: Op) -> bool:
         nonlocal checkpoints
-        if isinstance(op, Link) and op.name == "checkpoint.unfinished":
+        if isinstance(op, Rename) and op.new == PATH:
             checkpoints += 1
             if checkpoints > 1:
                 raise DiskFull("simulated")

@@ -9,12 +9,24 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import LogCorrupt
-from onceflow.log.journal_ring import JournalConfig, Ring
+from onceflow.log.jobs import Jobs
+from onceflow.log.journal_ring import JournalConfig, Ring, prepare_file
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Lane
+from onceflow.runtime.disk import Access
+from onceflow.runtime.sim_crash import crash_images
 from onceflow.runtime.sim_disk import SimDisk
-from tests.unit.log_helpers import RAND, Held, append, log_id, new_batch, offsets, open_store
+from tests.unit.log_helpers import (
+    RAND,
+    Held,
+    append,
+    log_id,
+    new_batch,
+    offsets,
+    open_store,
+    used,
+)
 from tests.unit.planting import plant
 
 BLOCK = 4096
@@ -74,3 +86,178 @@ def test_one_group_too_early_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -
     )
     with pytest.raises(LogCorrupt, match="journal group 2 is missing"):
         test_a_file_with_the_first_group_behind_the_checkpoint_is_not_used_again()
+
+
+# --- the ring by itself ---------------------------------------------------------------------------
+
+
+class RingOf:
+    """A ring on a disk, and what it told its owner."""
+
+    def __init__(self, config: JournalConfig, disk: SimDisk | None = None) -> None:
+        self.disk = disk or SimDisk()
+        self.background = Held()
+        self.told: list[Exception | None] = []
+        self.room = True
+        self.ring = Ring(
+            self.disk, Jobs(self.background), config, lambda _: self.room, self.told.append
+        )
+        self.sequence = 0
+
+    def put(self, blocks: int = 1) -> tuple[int, int] | None:
+        """A group of so many blocks: the number of its file and its first block in it, or None."""
+        place = self.ring.place(blocks * BLOCK)
+        if place is None:
+            return None
+        file, position = place
+        self.sequence += 1
+        file.last_sequence = self.sequence
+        return file.number, position // BLOCK
+
+    def cover(self, sequence: int) -> None:
+        """A checkpoint of all groups up to this one; a recovery starts in the present file."""
+        self.ring.release(sequence + 1, self.ring.current.number)
+
+    @property
+    def files(self) -> dict[str, int]:
+        return {entry.name: entry.size // BLOCK for entry in self.disk.entries("journal")}
+
+
+def sizes(first: int, largest: int, files: int = 3) -> JournalConfig:
+    return JournalConfig(
+        first_file_bytes=first * BLOCK, largest_file_bytes=largest * BLOCK, files=files
+    )
+
+
+def test_groups_fill_a_file_to_its_last_block_and_go_on_in_the_next() -> None:
+    made = RingOf(sizes(4, 4))
+    assert [made.put(), made.put(2), made.put()] == [(0, 0), (0, 1), (0, 3)]
+    assert [made.put(3), made.put(2)] == [(1, 0), (2, 0)]  # what does not fit leaves a rest
+    assert made.told == [None, None]  # two files were made
+
+
+def test_the_next_file_is_made_when_half_of_the_present_one_is_taken() -> None:
+    made = RingOf(sizes(4, 16))
+    made.put(2)
+    assert made.files == {"00000000.journal": 4}
+    made.put()
+    assert made.files == {"00000000.journal": 4, "00000001.journal": 8}
+    made.put()
+    assert made.put(4) == (1, 0)
+    assert made.put() == (1, 4)
+    assert made.files["00000002.journal"] == 16
+    assert made.put(3) == (1, 5)
+    assert made.put(9) == (2, 0)
+    assert made.files["00000003.journal"] == 16  # as large as they get
+
+
+def test_only_one_file_is_made_at_a_time_and_no_more_than_the_ring_may_have() -> None:
+    made = RingOf(sizes(2, 2, files=2))
+    made.background.held = {Lane.GROW}
+    made.put(2)
+    assert [made.put(), made.put()] == [None, None]
+    made.background.held.clear()
+    made.background.let_go()
+    assert made.put(2) == (1, 0)
+    assert made.put() is None
+    assert len(made.files) == 2
+    made.cover(1)
+    assert made.put(2) == (0, 0)
+    assert made.put() is None
+    made.cover(3)
+    assert made.put(2) == (0, 0)  # again the same one, as nothing in it is needed
+
+
+def test_a_group_that_is_larger_than_any_file_gets_one_of_its_size() -> None:
+    made = RingOf(sizes(2, 4, files=2))
+    made.put(1)
+    assert made.put(9) is None
+    assert made.told == [None]
+    assert made.files == {"00000000.journal": 2, "00000001.journal": 9}
+    assert made.put(9) == (1, 0)
+
+
+def test_where_there_is_no_room_the_ring_goes_on_with_what_it_has() -> None:
+    made = RingOf(sizes(2, 4))
+    made.room = False
+    made.put(2)
+    assert made.put() is None
+    made.room = True
+    assert made.put() is None  # it is made now
+    assert made.put() == (1, 0)
+
+
+def test_no_room_in_the_middle_of_a_file_that_is_made_gives_it_all_back() -> None:
+    made = RingOf(sizes(2, 4))
+    for room in (0, 1, BLOCK, 4 * BLOCK - 1):
+        made.disk.capacity = used(made.disk) + room
+        assert made.put(3) is None
+        assert made.files == {"00000000.journal": 2}
+        assert made.told == []  # to be told would mean to try again at once
+    made.disk.capacity = None
+    assert made.put(3) is None
+    assert made.told == [None]
+    assert made.put(3) == (5, 0)
+
+
+def test_smaller_files_go_when_larger_ones_have_taken_over_but_not_the_one_to_start_in() -> None:
+    made = RingOf(sizes(2, 4, files=2))
+    made.put(2)
+    assert made.put(4) == (1, 0)
+    made.ring.release(2, 0)
+    assert made.files == {"00000000.journal": 2, "00000001.journal": 4, "00000002.journal": 4}
+    assert made.put(4) == (2, 0)
+    assert made.put(2) == (0, 0)  # it is there, so it is used
+    made.cover(4)
+    assert made.put(4) == (2, 0)
+    made.cover(4)
+    assert made.files == {"00000001.journal": 4, "00000002.journal": 4}
+
+
+def test_what_is_released_is_told_and_nothing_else() -> None:
+    made = RingOf(sizes(2, 2))
+    made.ring.release(1, 0)
+    assert made.told == []  # nothing has been written
+    made.put()
+    made.put()
+    made.put()
+    made.told.clear()
+    made.ring.release(2, 0)  # group 2 is needed, and in the same file as group 1
+    assert made.told == []
+    made.ring.release(3, 1)
+    assert made.told == [None]
+    made.ring.release(3, 1)
+    assert made.told == [None]
+    made.cover(3)
+    assert made.told == [None, None]
+    assert made.put() == (1, 0)
+
+
+def test_files_of_an_earlier_run_are_used_from_the_largest_on() -> None:
+    disk = SimDisk()
+    disk.mkdir("journal")
+    for number, blocks in ((3, 8), (5, 2), (7, 4)):
+        file = disk.open(f"journal/{number:08}.journal", Access.CREATE)
+        file.pwrite(0, bytes(blocks * BLOCK + 100))  # what is no whole block is not used
+    disk.open("journal/00000009.unfinished", Access.CREATE)
+    disk.open("journal/notes.journal", Access.CREATE)
+    made = RingOf(sizes(2, 8), disk)
+    made.room = False
+    assert [made.put(8), made.put(3), made.put(1), made.put(2)] == [(3, 0), (7, 0), (7, 3), (5, 0)]
+    made.room = True
+    assert [made.put(8), made.put(8)] == [None, (8, 0)]
+    assert made.files.keys().isdisjoint({"notes.journal", "00000009.unfinished"})
+
+
+@pytest.mark.parametrize("size", [2 * BLOCK, (1 << 20) + BLOCK, (2 << 20)])
+def test_a_file_has_its_name_only_when_it_is_whole_and_synced(size: int) -> None:
+    disk = SimDisk()
+    disk.mkdir("journal")
+    disk.sync_dir(".")
+    for _ in prepare_file(disk, 7, size):
+        pass
+    for image in crash_images(disk, seed=1, subsets=2, first=2):
+        names = {entry.name: entry.size for entry in image.disk.entries("journal")}
+        assert names.get("00000007.journal", size) == size
+        assert image.boundary < len(disk.ops) or names == {"00000007.journal": size}
+    assert not any(disk.open("journal/00000007.journal", Access.READ).pread(0, size))

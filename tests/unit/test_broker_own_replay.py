@@ -289,11 +289,15 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
     ),
     "an empty one with partitions": (
         lambda t: replace(t, state=State.EMPTY, partitions=ORDERS),
-        "Empty has no partitions",
+        "nothing is open in state Empty",
     ),
     "a complete one with partitions": (
         lambda t: replace(t, state=State.COMPLETE_ABORT, partitions=ORDERS),
-        "CompleteAbort has no partitions",
+        "nothing is open in state CompleteAbort",
+    ),
+    "an idle one with a client to come": (
+        lambda t: replace(t, next_producer_id=t.producer_id + 1),
+        "nothing is open in state CompleteCommit",
     ),
 }
 

@@ -167,6 +167,7 @@ TWO = (GROUP.members[0], GROUP.members[0]._replace(member_id="other"))
     ("value", "what"),
     [
         (GROUP._replace(generation=-1), "generation -1"),
+        (GROUP._replace(protocol=None), "without a protocol"),
         (GROUP._replace(members=GROUP.members * 2), "one member id"),
         (GROUP._replace(members=TWO), "one group instance id"),
     ],

@@ -70,9 +70,11 @@ def group_of(group_id: str, value: GroupValue) -> Group:
 
 
 def _check(value: GroupValue) -> None:
-    """Members are found by their ids, each of which is one member's."""
+    """Members have agreed on a protocol, and are found by ids of which each is one member's."""
     if value.generation < 0:
         raise GroupRecordMalformed(f"a group in generation {value.generation}")
+    if value.members and value.protocol is None:
+        raise GroupRecordMalformed("a group with members and without a protocol")
     for what, ids in (
         ("member id", [each.member_id for each in value.members]),
         ("group instance id", [each.group_instance_id for each in value.members]),

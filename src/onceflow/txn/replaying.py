@@ -9,7 +9,7 @@ takes records away, the oldest of an id first, so that not every step between st
 from __future__ import annotations
 
 from onceflow.errors import InvariantViolated
-from onceflow.txn.state import State, Transaction, check_identity, moved
+from onceflow.txn.state import NONE, State, Transaction, check_identity, moved
 
 
 def check_successor(before: Transaction | None, after: Transaction | None) -> None:
@@ -33,8 +33,9 @@ def _check_sound(transaction: Transaction) -> None:
             f"{transaction.producer_id} at epoch {transaction.epoch} cannot be that of a client "
             f"with producer id {client.producer_id} and epoch {client.epoch}"
         )
-    if transaction.is_idle and transaction.partitions:
+    if transaction.is_idle and (transaction.partitions or transaction.next_producer_id != NONE):
         raise InvariantViolated(
-            f"transactional id {transaction.transactional_id!r}: {transaction.state.title} has no "
-            f"partitions, and {len(transaction.partitions)} are named"
+            f"transactional id {transaction.transactional_id!r}: nothing is open in state "
+            f"{transaction.state.title}, but {len(transaction.partitions)} partitions and producer "
+            f"id {transaction.next_producer_id} for the end are named"
         )

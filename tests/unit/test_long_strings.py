@@ -18,6 +18,7 @@ from onceflow.broker.refusal import LONGEST_MESSAGE, Refused
 from onceflow.broker.router import SERVED, route
 from onceflow.errors import MessageMalformed
 from onceflow.group import partitioner as group_partitioner
+from onceflow.runtime.logs import JsonFormatter, TextFormatter
 from onceflow.txn import partitioner as txn_partitioner
 from onceflow.wire import produce as produce_wire
 from onceflow.wire.api import ApiKey
@@ -326,3 +327,11 @@ def test_no_cache_keeps_what_is_longer_than_names_are(module: Any) -> None:
     assert ask(LONG) == ask(LONG)
     assert ask("x" * 249) == ask("x" * 249)
     assert kept.cache_info().currsize == 1
+
+
+@pytest.mark.parametrize("kind", [TextFormatter, JsonFormatter])
+def test_a_line_of_the_log_has_an_end(kind: type[logging.Formatter]) -> None:
+    record = logging.LogRecord("onceflow.x", logging.INFO, "", 1, "%r failed", (LONG,), None)
+    line = kind().format(record)
+    assert "ééé" in line
+    assert len(line) < 9000

@@ -152,7 +152,8 @@ _ROWS: Final = (
     _setting(
         "queued.max.request.bytes",
         _BYTES,
-        "Bytes of requests held at once for all connections; reading pauses above.",
+        "Memory for large requests that have come in part, of all connections: others wait above. "
+        "As much again may be held of answers that clients do not take.",
         "buffered_bytes",
     ),
     _setting("max.connections", _COUNT, "Connections at once; one more is closed."),

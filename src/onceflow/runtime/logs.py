@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any, Final, TextIO
 
+_LONGEST_MESSAGE: Final = 8000
 _MORE: Final = ("event", "fields", "numbers")
 
 
@@ -15,7 +16,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         name = record.name.removeprefix("onceflow.")
-        line = f"{timestamp(record)} {level(record):<5} {name}: {record.getMessage()}"
+        line = f"{timestamp(record)} {level(record):<5} {name}: {message(record)}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
@@ -31,7 +32,7 @@ class JsonFormatter(logging.Formatter):
             "time": timestamp(record),
             "level": level(record),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": message(record),
         }
         for name in _MORE:
             if (more := getattr(record, name, None)) is not None:
@@ -39,6 +40,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry, ensure_ascii=False)
+
+
+def message(record: logging.LogRecord) -> str:
+    """What is told, or the beginning of it: names in it may be as long as a client likes."""
+    text = record.getMessage()
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 
 def timestamp(record: logging.LogRecord) -> str:

@@ -22,6 +22,7 @@ from tests.unit.broker_helpers import (
     SOFTWARE,
     LoopFactory,
     RawClient,
+    Running,
     batch,
     broker,
     fetch_fields,
@@ -281,5 +282,31 @@ def test_a_small_request_waits_for_nobody(tmp_path: Path, loops: LoopFactory) ->
                 assert answer["base_offset"] == number
             held = [each.buffered_bytes for each in running.server._connections]
             assert sum(held) < 3_000_000 + 20 * (256 << 10)
+
+    run(main, loops)
+
+
+def is_crowded(running: Running) -> bool:
+    return running.server._memory.is_crowded
+
+
+def test_who_stops_sending_makes_room_for_who_does_not(tmp_path: Path, loops: LoopFactory) -> None:
+    async def main() -> None:
+        async with broker(tmp_path, buffered_bytes=4 << 20) as running:
+            other = await running.client()
+            await other.create("orders")
+            for _ in range(5):
+                (await running.client()).send_bytes(half_sent(900_000))
+            while not is_crowded(running):
+                await round_trip(other)
+            for number in range(2):
+                answer = await other.produce("orders", batch(bytes(900_000)))
+                assert answer["base_offset"] == number
+            while is_crowded(running):
+                await round_trip(other)
+            assert len(running.server._scratch.window) == 64 << 10
+            while "looks at slow senders" in running.server._timers:
+                await round_trip(other)
+            assert len(running.server._scratch.window) == 256 << 10, "as before"
 
     run(main, loops)

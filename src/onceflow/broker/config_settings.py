@@ -156,7 +156,12 @@ _ROWS: Final = (
         "As much again may be held of answers that clients do not take.",
         "buffered_bytes",
     ),
-    _setting("max.connections", _COUNT, "Connections at once; one more is closed."),
+    _setting(
+        "max.connections",
+        _COUNT,
+        "Connections at once; one more is closed. Fewer where the limit of open files (ulimit -n) "
+        "does not allow so many.",
+    ),
     _setting("connections.max.idle.ms", _MS, "How long a connection may be silent."),
     _setting(
         "log.retention.check.interval.ms", _MS, "Time between two looks for segments to delete."

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import cramjam
 import pyarrow as pa
 import pytest
 
-from onceflow.records.batch import Codec, StoredBatch, TimestampType, iter_stored
+from onceflow.records.batch import (
+    HEADER_SIZE,
+    Codec,
+    StoredBatch,
+    TimestampType,
+    iter_stored,
+    seal,
+)
 from onceflow.records.columns import decode as to_columns
 from onceflow.records.columns import encode
+from onceflow.records.compression import compress
 from onceflow.runtime.sim_clock import WALL_START_MS
 from onceflow.runtime.sim_world import World
 from onceflow.wire.api import ApiKey
@@ -149,6 +158,42 @@ def test_zstd_needs_a_client_that_knows_it() -> None:
         for version, code in ((6, "UNSUPPORTED_COMPRESSION_TYPE"), (7, "NONE")):
             answer = await client.ask(ApiKey.PRODUCE, version, fields)
             assert answer["responses"][0]["partition_responses"][0]["error_code"] == code
+
+    play(script)
+
+
+def with_section(section: bytes, codec: Codec) -> bytes:
+    """The batch of `VALUES` with its records as they were compressed elsewhere."""
+    header = made(*VALUES).header
+    sealed = seal(
+        bytearray(bytes(HEADER_SIZE) + section),
+        attributes=codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        record_count=header.record_count,
+    )
+    return bytes(sealed.buffer)
+
+
+def test_lz4_that_readers_in_java_refuse_is_refused() -> None:
+    section = bytes(made(*VALUES).buffer[HEADER_SIZE:])
+    linked = bytes(cramjam.lz4.compress(section))
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        sent = {
+            "linked blocks": (linked, "INVALID_RECORD"),
+            "two frames": (2 * bytes(compress(Codec.LZ4, section)), "INVALID_RECORD"),
+            "damaged": (linked[:-5], "INVALID_RECORD"),
+            "independent blocks": (bytes(compress(Codec.LZ4, section)), "NONE"),
+        }
+        for label, (frame, code) in sent.items():
+            answer = await client.produce("orders", with_section(frame, Codec.LZ4))
+            assert answer["error_code"] == code, label
 
     play(script)
 

@@ -10,7 +10,8 @@ import pytest
 
 from onceflow.errors import CompressionFailed, DecompressedTooLarge
 from onceflow.records.batch import Codec
-from onceflow.records.compression import compress, decompress
+from onceflow.records.compression import check_portable, compress, decompress
+from tests.interop import compressed_frames as frames
 
 PACKED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TEXT = b"the quick brown fox " * 10_000
@@ -119,3 +120,40 @@ def test_lz4_frames_have_independent_blocks_and_a_true_header_checksum() -> None
 
 def test_lz4_frames_of_others_are_read() -> None:
     assert bytes(decompress(Codec.LZ4, bytes(cramjam.lz4.compress(TEXT)))) == TEXT
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("data", [b"", b"x", TEXT, NOISE])
+def test_what_is_written_here_can_be_read_by_all(codec: Codec, data: bytes) -> None:
+    check_portable(codec, compress(codec, data))
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (bytes(cramjam.lz4.compress(TEXT)), "linked blocks"),
+        (frames.lz4_frame(TEXT, frames.VERSION_1), "linked blocks"),
+        (frames.lz4_frame(TEXT, frames.VERSION_1 | 0x20 | frames.DICTIONARY), "dictionary"),
+        (frames.lz4_frame(TEXT) + frames.lz4_frame(TEXT), "no further"),
+        (frames.lz4_frame(TEXT) + frames.SKIPPABLE, "no further"),
+        (frames.SKIPPABLE + frames.lz4_frame(TEXT), "does not begin"),
+        (frames.lz4_frame(TEXT, end=b""), "no end"),
+        (frames.lz4_frame(TEXT)[:6], "does not begin"),
+        (b"", "does not begin"),
+    ],
+)
+def test_lz4_that_java_cannot_read_is_not_for_all(frame: bytes, said: str) -> None:
+    with pytest.raises(CompressionFailed, match=said):
+        check_portable(Codec.LZ4, frame)
+
+
+@pytest.mark.parametrize("more", [0, frames.BLOCK_SUMS, frames.SIZE, frames.SUM, 0x1C])
+def test_lz4_frames_with_sums_and_sizes_are_for_all(more: int) -> None:
+    frame = frames.lz4_frame(TEXT + NOISE, frames.VERSION_1 | frames.INDEPENDENT | more)
+    check_portable(Codec.LZ4, frame)
+    assert bytes(decompress(Codec.LZ4, frame)) == TEXT + NOISE
+
+
+def test_snappy_streams_behind_each_other_are_one() -> None:
+    packed = frames.xerial(TEXT) + frames.xerial(NOISE) + frames.xerial(b"")
+    assert bytes(decompress(Codec.SNAPPY, packed)) == TEXT + NOISE

@@ -60,7 +60,6 @@ class Refused(OnceflowError):
 _CODES: tuple[tuple[type[OnceflowError], ErrorCode], ...] = (
     (BatchChecksumMismatch, ErrorCode.CORRUPT_MESSAGE),
     (BatchTruncated, ErrorCode.INVALID_RECORD),
-    (CompressionFailed, ErrorCode.CORRUPT_MESSAGE),
     (TimestampTypeRefused, ErrorCode.INVALID_TIMESTAMP),
     (DecompressedTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (RecordError, ErrorCode.INVALID_RECORD),

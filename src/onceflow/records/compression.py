@@ -2,7 +2,8 @@
 
 `decompress` never produces more than `limit` bytes and never allocates more than that on a header's
 word: a bomb costs at most `limit` bytes of memory and raises `DecompressedTooLarge`. A stream that
-is cut short, damaged or followed by anything raises `CompressionFailed`.
+is cut short, damaged or followed by anything raises `CompressionFailed`. What is to be kept for
+readers of every kind has to pass `check_portable` besides.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ _LZ4_BLOCK = 64 * 1024
 _LZ4_WITH_LEVEL: Final = "high_compression"
 _LZ4_STORED = 0x80000000
 _LZ4_END = b"\x00\x00\x00\x00"
+_LZ4_MAGIC = _LZ4_HEADER[:4]
+_LZ4_INDEPENDENT, _LZ4_BLOCK_SUMS, _LZ4_SIZE, _LZ4_SUM, _LZ4_DICTIONARY = 0x20, 0x10, 8, 4, 1
 
 _ZSTD_LEVEL = 3  # zstd's own default, and Kafka's; cramjam's is 11, ten times slower
 
@@ -57,6 +60,45 @@ def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> B
     if codec is Codec.SNAPPY:
         return _decompress_snappy(data, limit)
     return _decompress_stream(codec, data, limit)
+
+
+def check_portable(codec: Codec, data: Buffer) -> None:
+    """Raises `CompressionFailed` for what can be read here, and not by Apache Kafka's readers.
+
+    That is so of LZ4 alone: they read one frame, of blocks that do not refer to each other, without
+    a dictionary. Of what comes behind that frame they know nothing.
+    """
+    if codec is not Codec.LZ4:
+        return
+    view = memoryview(data)
+    if view[: len(_LZ4_MAGIC)] != _LZ4_MAGIC or len(view) < len(_LZ4_HEADER):
+        raise CompressionFailed("the LZ4 stream does not begin with a frame of its own format")
+    flags = view[len(_LZ4_MAGIC)]
+    if not flags & _LZ4_INDEPENDENT:
+        raise CompressionFailed(
+            "the LZ4 frame has linked blocks, which readers in Java refuse; write independent ones"
+        )
+    if flags & _LZ4_DICTIONARY:
+        raise CompressionFailed("the LZ4 frame needs a dictionary, and no reader has it")
+    end = _lz4_end(view, flags)
+    if end != len(view):
+        raise CompressionFailed(
+            f"the LZ4 frame ends at byte {end} of {len(view)}, and readers in Java read no further"
+        )
+
+
+def _lz4_end(view: memoryview, flags: int) -> int:
+    """The place behind a frame; its blocks are not looked into."""
+    at = len(_LZ4_HEADER) + (8 if flags & _LZ4_SIZE else 0)
+    behind_block = 4 if flags & _LZ4_BLOCK_SUMS else 0
+    while True:
+        if at + _BLOCK_SIZE.size > len(view):
+            raise CompressionFailed(f"the LZ4 frame has no end in its {len(view)} bytes")
+        (size,) = _BLOCK_SIZE.unpack_from(view, at)
+        at += _BLOCK_SIZE.size
+        if not size:
+            return at + (4 if flags & _LZ4_SUM else 0)
+        at += (size & ~_LZ4_STORED) + behind_block
 
 
 def _compress_gzip(data: Buffer, level: int | None) -> bytes:
@@ -150,6 +192,9 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     if len(view) < position:
         raise CompressionFailed(f"the SNAPPY stream ends inside its header ({len(view)} bytes)")
     while position < len(view):
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)  # another stream, which goes on where the first ended
+            continue
         if position + _INT.size > len(view):
             raise CompressionFailed(f"the SNAPPY stream ends inside a length, byte {position}")
         (length,) = _INT.unpack_from(view, position)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from onceflow.errors import BatchMalformed
 from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, NewBatch, StoredBatch
-from onceflow.records.compression import DECOMPRESSED_LIMIT, decompress
+from onceflow.records.compression import DECOMPRESSED_LIMIT, check_portable, decompress
 from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
 
@@ -58,6 +58,7 @@ def validate_records(
     start, size = address + HEADER_SIZE, len(view) - HEADER_SIZE
     section: Any = None
     if header.attributes & CODEC_MASK and count:
+        check_portable(header.codec, view[HEADER_SIZE:])
         section = bytearray(decompress(header.codec, view[HEADER_SIZE:], limit))
         start, size = (addressof(c_char.from_buffer(section)) if section else 0), len(section)
     if count * SMALLEST_RECORD > size:

@@ -1,7 +1,8 @@
 """What a batch from a client has to fulfil before it may be appended to a topic.
 
 Checked are its bytes, every record in it and what the topic's config asks for; nothing is changed
-but the batch itself, where the config wants another codec.
+but the batch itself, where the config wants another codec. A few bytes can stand for many: how much
+may be decompressed and compressed is for the caller to say, by an `Effort`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from typing import Any
 
 from onceflow.broker.refusal import Refused
 from onceflow.broker.topic_config import TopicConfig
-from onceflow.broker.topics import Topic
-from onceflow.errors import RecordError
+from onceflow.errors import DecompressedTooLarge, RecordError
 from onceflow.records.batch import (
     CODEC_MASK,
+    HEADER_SIZE,
     MAGIC,
     Codec,
     NewBatch,
     StoredBatch,
 )
+from onceflow.records.compression import DECOMPRESSED_LIMIT, Room
 from onceflow.records.validate import RecordsSummary, validate_records
 from onceflow.wire.error_code import ErrorCode
 
@@ -32,20 +34,66 @@ _MOST_NAMED = 100
 CODECS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
 
 
-def checked_batch(topic: Topic, records: memoryview | None, version: int, now_ms: int) -> NewBatch:
-    """The batch to append. Raises `Refused` or a `RecordError`."""
+class HeavyBatch(Exception):
+    """The batch takes more than the effort that was left for it. It may be good or not."""
+
+
+class Effort:
+    """How much may be done for the batches of one request."""
+
+    __slots__ = ("_left", "_room", "_to_compress")
+
+    def __init__(
+        self, decompressed: int, to_compress: int = DECOMPRESSED_LIMIT, room: Room | None = None
+    ) -> None:
+        self._left = decompressed
+        self._to_compress = to_compress
+        self._room = room or Room()
+
+    def validate(self, batch: NewBatch) -> RecordsSummary:
+        """As `validate_records`; raises `HeavyBatch` for what is more than is left."""
+        if not batch.header.attributes & CODEC_MASK:
+            return validate_records(batch)
+        limit = min(self._left, DECOMPRESSED_LIMIT)
+        if len(batch.buffer) - HEADER_SIZE > limit:
+            raise HeavyBatch
+        try:
+            summary = validate_records(batch, limit, self._room)
+        except DecompressedTooLarge as error:
+            if limit < DECOMPRESSED_LIMIT:
+                self._left = 0
+                raise HeavyBatch from error
+            raise
+        self._left -= summary.size
+        return summary
+
+    def check_compression(self, size: int) -> None:
+        """Raises `HeavyBatch` for what takes too long to compress."""
+        if size > self._to_compress:
+            raise HeavyBatch
+
+
+def checked_batch(
+    topic: str,
+    config: TopicConfig,
+    records: memoryview | None,
+    version: int,
+    now_ms: int,
+    effort: Effort,
+) -> NewBatch:
+    """The batch to append. Raises `Refused`, a `RecordError` or `HeavyBatch`."""
     batch = _one_batch(records, version)
-    config = topic.config
     header, data = batch
     if len(data) > config.max_message_bytes:
         raise Refused(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"the batch has {len(data)} bytes and max.message.bytes of {topic.name} is "
+            f"the batch has {len(data)} bytes and max.message.bytes of {topic} is "
             f"{config.max_message_bytes}",
         )
-    summary = _checked_records(topic, batch, now_ms)
+    summary = _checked_records(topic, config, batch, now_ms, effort)
     codec = CODECS.get(config.compression_type)
     if codec is not None and codec != header.attributes & CODEC_MASK:
+        effort.check_compression(summary.size)
         return _recompressed(batch, codec, _level(config, codec))
     if summary.max_timestamp != header.max_timestamp:
         return batch.with_max_timestamp(summary.max_timestamp)
@@ -70,15 +118,16 @@ def _one_batch(records: memoryview | None, version: int) -> NewBatch:
     return batch
 
 
-def _checked_records(topic: Topic, batch: NewBatch, now_ms: int) -> RecordsSummary:
-    config = topic.config
-    summary = validate_records(batch)
+def _checked_records(
+    topic: str, config: TopicConfig, batch: NewBatch, now_ms: int, effort: Effort
+) -> RecordsSummary:
+    summary = effort.validate(batch)
     if summary.null_keys and "compact" in config.cleanup_policy:
         raise _refusal(
             batch,
             ErrorCode.INVALID_RECORD,
             lambda columns: columns["key"].is_null(),
-            f"{topic.name} is compacted and takes no record without a key",
+            f"{topic} is compacted and takes no record without a key",
         )
     if config.message_timestamp_type == LOG_APPEND_TIME:
         return summary

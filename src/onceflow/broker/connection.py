@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.answer_memory import AnswerMemory
-from onceflow.broker.promise import Promise
+from onceflow.broker.promise import OrderedPromise, Promise
 from onceflow.broker.refusal import shortened
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
 from onceflow.broker.request_memory import RequestMemory
@@ -115,6 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_resuming = False
+        self._waits_for_effect = False
+        """The last request has not taken effect, and the next must not overtake it."""
         self._taken = 0
         self._was_large = False
         self._has_room = True
@@ -239,7 +241,11 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         if isinstance(answer, Promise):
             slot.promise = answer
-            if way.api_key != _PRODUCE:  # of which nothing is kept that is not in the log
+            if isinstance(answer, OrderedPromise) and not answer.has_taken_effect:
+                self._waits_for_effect = True
+                answer.on_effect(self._took_effect)
+                self._hold(slot, len(frame))
+            elif way.api_key != _PRODUCE:  # of which nothing is kept that is not in the log
                 self._hold(slot, len(frame))
             answer.then(partial(self._answer_later, slot))
         else:
@@ -248,7 +254,10 @@ class Connection(asyncio.BufferedProtocol):
     def _answer_later(self, slot: _Slot, value: object) -> None:
         self.last_heard = self._node.clock.monotonic()  # it was silent because it waited for us
         try:
-            self._answer(slot, value)
+            if isinstance(value, Hangup):
+                self.close(str(value))
+            else:
+                self._answer(slot, value)
         except Exception:
             # Whoever resolved the promise has others to tell.
             _log.exception("internal error while answering %s; connection closed", self.peer)
@@ -277,7 +286,10 @@ class Connection(asyncio.BufferedProtocol):
         outbox = self._outbox
         if outbox is None:
             return  # nobody is there any more
-        slot.parts, size = _framed(slot.correlation_id, slot.way, value)
+        if value is NO_ANSWER:
+            slot.parts, size = [], 0
+        else:
+            slot.parts, size = _framed(slot.correlation_id, slot.way, value)
         was_awaited = slot.promise is not None
         slot.promise = None  # which knows the slot
         slots = self._slots
@@ -327,7 +339,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_read(self) -> bool:
         return (
-            len(self._slots) < MOST_UNANSWERED
+            not self._waits_for_effect
+            and len(self._slots) < MOST_UNANSWERED
             and self._held_bytes < MOST_HELD_BYTES
             and self._outbox is not None
             and not self._outbox.is_blocked
@@ -349,6 +362,10 @@ class Connection(asyncio.BufferedProtocol):
             self._is_reading = False
             self._stopped_at = self._node.clock.monotonic()
             self._transport.pause_reading()
+
+    def _took_effect(self) -> None:
+        self._waits_for_effect = False
+        self._look_again()
 
     def look_again(self) -> None:
         """There may be room again: goes on reading if it had stopped."""

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
+from onceflow.broker.batch_checks import BatchChecks
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.group_service import GroupService
@@ -28,6 +29,7 @@ from onceflow.broker.txn_repair import repair
 from onceflow.broker.txn_service import TransactionService
 from onceflow.log.journal import Ticket
 from onceflow.log.store import LogStore
+from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock, SteadyClock
 from onceflow.runtime.rand import Rand
 from onceflow.txn.state import TopicPartition
@@ -45,6 +47,7 @@ class Node:
         clock: Clock,
         rand: Rand,
         call_later: CallLater,
+        background: Background,
     ) -> None:
         self.config = config
         self.store = store
@@ -53,6 +56,7 @@ class Node:
         self.address = config.advertise or config.listen
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
+        self.checks = BatchChecks(background)
         self.slices = Slices(
             call_later,
             lambda name, error: store.quarantine.report(name, "the broker", "", error),

@@ -56,6 +56,32 @@ class Promise(Generic[T]):
             callback(cast(T, self._value))  # a T, once it is not the sentinel
 
 
+class OrderedPromise(Promise[T]):
+    """A promise for a request that has not taken effect yet: the client's next request may only be
+    looked at when this one has, or they would change places. That is long before it is durable."""
+
+    __slots__ = ("_on_effect", "has_taken_effect")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on_effect: Callable[[], None] | None = None
+        self.has_taken_effect = False
+
+    def take_effect(self, answer: Answer[T]) -> None:
+        """The request has done what it was to do; `answer` is that of the promise."""
+        self.has_taken_effect = True
+        if isinstance(answer, Promise):
+            answer.then(self.resolve)
+        else:
+            self.resolve(answer)
+        if self._on_effect is not None:
+            self._on_effect()
+
+    def on_effect(self, callback: Callable[[], None]) -> None:
+        """Calls back when it has taken effect."""
+        self._on_effect = callback
+
+
 Answer: TypeAlias = T | Promise[T]
 """What a handler returns: the answer, or the promise of one."""
 

@@ -108,7 +108,9 @@ class Server:
         )
         try:
             call_later = asyncio.get_running_loop().call_later
-            self._node = Node(self._config, self._store, doors.clock, doors.rand, call_later)
+            self._node = Node(
+                self._config, self._store, doors.clock, doors.rand, call_later, doors.background
+            )
             self._store.make_durable()
         except BaseException:
             # What recovery found must still be so at the next start: it may be the one that repairs

@@ -54,12 +54,70 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 
 def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
     """What `data` was before compression, unless that is longer than `limit`."""
-    if codec is Codec.NONE:
-        _check_limit(codec, len(data), limit)
-        return data
-    if codec is Codec.SNAPPY:
-        return _decompress_snappy(data, limit)
-    return _decompress_stream(codec, data, limit)
+    return Room().decompress(codec, data, limit)
+
+
+class Room:
+    """Memory to decompress into, again and again: new memory costs more than what is done in it.
+
+    It grows with what it is asked for, and is given back with the object.
+    """
+
+    __slots__ = ("_memory",)
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+
+    def decompress(self, codec: Codec, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
+        """As the function of that name; the result is good until the next call."""
+        if codec is Codec.NONE:
+            _check_limit(codec, len(data), limit)
+            return data
+        if codec is Codec.SNAPPY:
+            return self._decompress_snappy(data, limit)
+        return self._decompress_stream(codec, data, limit)
+
+    def _decompress_stream(self, codec: Codec, data: Buffer, limit: int) -> memoryview:
+        """Tries ever larger outputs up to the limit; sizes that headers claim are not believed."""
+        size = min(limit, max(4 * len(data), _FIRST_GUESS_MIN, len(self._memory)))
+        while True:
+            output = self._of(size)
+            try:
+                written = _STREAMS[codec].decompress_into(data, output)
+            except cramjam.DecompressionError as error:
+                if _OUTPUT_FULL not in str(error):
+                    raise CompressionFailed(
+                        f"{len(data)} bytes are not a {codec.name} stream: {error}"
+                    ) from error
+            else:
+                return output[:written]
+            if size >= limit:
+                raise _too_large(codec, limit)
+            size = min(limit, 4 * size)
+
+    def _decompress_snappy(self, data: Buffer, limit: int) -> memoryview:
+        view = memoryview(data)
+        is_xerial = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+        blocks = list(_xerial_blocks(view)) if is_xerial else [view]
+        try:
+            sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+            _check_limit(Codec.SNAPPY, sum(sizes), limit)
+            output = self._of(sum(sizes))
+            position = 0
+            for block, size in zip(blocks, sizes, strict=True):
+                cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+                position += size
+        except cramjam.DecompressionError as error:
+            raise CompressionFailed(
+                f"{len(view)} bytes are not a SNAPPY stream: {error}"
+            ) from error
+        return output
+
+    def _of(self, size: int) -> memoryview:
+        if len(self._memory) < size:
+            self._memory = bytearray()  # before there is more: never twice as much at a time
+            self._memory = bytearray(size)
+        return memoryview(self._memory)[:size]
 
 
 def check_portable(codec: Codec, data: Buffer) -> None:
@@ -149,42 +207,6 @@ _STREAMS: dict[Codec, Any] = {
     Codec.LZ4: cramjam.lz4,
     Codec.ZSTD: cramjam.zstd,
 }
-
-
-def _decompress_stream(codec: Codec, data: Buffer, limit: int) -> memoryview:
-    """Try ever larger outputs up to the limit; sizes that headers claim are not believed."""
-    size = min(limit, max(4 * len(data), _FIRST_GUESS_MIN))
-    while True:
-        output = bytearray(size)
-        try:
-            written = _STREAMS[codec].decompress_into(data, output)
-        except cramjam.DecompressionError as error:
-            if _OUTPUT_FULL not in str(error):
-                raise CompressionFailed(
-                    f"{len(data)} bytes are not a {codec.name} stream: {error}"
-                ) from error
-        else:
-            return memoryview(output)[:written]
-        if size >= limit:
-            raise _too_large(codec, limit)
-        size = min(limit, 4 * size)
-
-
-def _decompress_snappy(data: Buffer, limit: int) -> memoryview:
-    view = memoryview(data)
-    is_xerial = view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
-    blocks = list(_xerial_blocks(view)) if is_xerial else [view]
-    try:
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-        _check_limit(Codec.SNAPPY, sum(sizes), limit)
-        output = memoryview(bytearray(sum(sizes)))
-        position = 0
-        for block, size in zip(blocks, sizes, strict=True):
-            cramjam.snappy.decompress_raw_into(block, output[position : position + size])
-            position += size
-    except cramjam.DecompressionError as error:
-        raise CompressionFailed(f"{len(view)} bytes are not a SNAPPY stream: {error}") from error
-    return output
 
 
 def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:

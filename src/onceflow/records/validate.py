@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from onceflow.errors import BatchMalformed
 from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, NewBatch, StoredBatch
-from onceflow.records.compression import DECOMPRESSED_LIMIT, check_portable, decompress
+from onceflow.records.compression import DECOMPRESSED_LIMIT, Room, check_portable
 from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
 
@@ -44,22 +44,26 @@ class RecordsSummary(NamedTuple):
     null_keys: int
     null_values: int
     max_timestamp: int
+    size: int
+    """Of the section in bytes, decompressed."""
 
 
 def validate_records(
-    batch: NewBatch | StoredBatch, limit: int = DECOMPRESSED_LIMIT
+    batch: NewBatch | StoredBatch, limit: int = DECOMPRESSED_LIMIT, room: Room | None = None
 ) -> RecordsSummary:
-    """Raises a `RecordError` that names the first thing wrong; `limit` is for decompressing."""
+    """Raises a `RecordError` that names the first thing wrong; `limit` and `room` are for
+    decompressing."""
     header, view = batch
     count = header.record_count
     # An address for the kernel; bytes that cannot be written to have none, and are copied.
     held = c_char.from_buffer(view if not view.readonly else bytearray(view))
     address = addressof(held)
     start, size = address + HEADER_SIZE, len(view) - HEADER_SIZE
-    section: Any = None
+    section: memoryview | None = None
     if header.attributes & CODEC_MASK and count:
-        check_portable(header.codec, view[HEADER_SIZE:])
-        section = bytearray(decompress(header.codec, view[HEADER_SIZE:], limit))
+        packed = view[HEADER_SIZE:]
+        check_portable(header.codec, packed)
+        section = memoryview((room or Room()).decompress(header.codec, packed, limit))
         start, size = (addressof(c_char.from_buffer(section)) if section else 0), len(section)
     if count * SMALLEST_RECORD > size:
         raise BatchMalformed(
@@ -69,7 +73,7 @@ def validate_records(
     numbers[0], numbers[1], numbers[2] = address, start, size
     where = numbers.buffer_info()[0]
     if not read_kernels().walk(where, 1, where + 8 * _TABLE):
-        found = view[HEADER_SIZE:] if section is None else memoryview(section)
+        found = view[HEADER_SIZE:] if section is None else section
         position, record = numbers[_BAD_POSITION], numbers[_BAD_RECORD]
         raise explain(found, position, record, header.base_offset)
     return RecordsSummary(
@@ -80,4 +84,5 @@ def validate_records(
         numbers[_NULL_KEYS],
         numbers[_NULL_VALUES],
         numbers[_MAX_TIMESTAMP],
+        size,
     )

@@ -40,6 +40,7 @@ class Lane(Enum):
     BULK = "bulk"
     GROW = "grow"
     COMPACT = "compact"
+    CHECK = "check"
 
 
 class Background(Protocol):

@@ -6,23 +6,28 @@ until it is as durable as the broker's `durability` says, for acks=1 and acks=al
 nothing is answered, and an error ends the connection, which is the only way to tell. A repeat is
 answered as the batch that it repeats, when that one is durable.
 
-One partition that is refused does not touch the others of the request. Not served: the versions
-before 3, whose record formats are gone from Apache Kafka too. Never throttled. Nobody writes to the
-topics in which the broker keeps groups and transactions; Apache Kafka lets a client do so that
-calls itself `__admin_client`, which no tool does any more.
+One partition that is refused does not touch the others of the request. One that is named twice is
+refused: Apache Kafka drops all but the last of its batches, and does not say so. A batch that takes
+long to check is looked at in the background, and until then nothing more is read from its client.
+Not served: the versions before 3, whose record formats are gone from Apache Kafka too. Never
+throttled. Nobody writes to the topics in which the broker keeps groups and transactions; Apache
+Kafka lets a client do so that calls itself `__admin_client`, which no tool does any more.
 """
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from onceflow.broker.append import LOG_APPEND_TIME, checked_batch
+from onceflow.broker.append import LOG_APPEND_TIME, Effort, HeavyBatch, checked_batch
+from onceflow.broker.batch_checks import HeavyRecords
 from onceflow.broker.durable import once_durable
 from onceflow.broker.partition import Partition
 from onceflow.broker.producer_rules import repeated
-from onceflow.broker.promise import Answer
+from onceflow.broker.promise import Answer, OrderedPromise
 from onceflow.broker.refusal import Refused, refusal_of, was_examined
 from onceflow.broker.request import NO_ANSWER, Client, Hangup
 from onceflow.broker.topic_rules import own_topic_refusal
@@ -30,7 +35,8 @@ from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.producers.state import Written
-from onceflow.records.batch import TRANSACTIONAL_BIT
+from onceflow.records.batch import TRANSACTIONAL_BIT, NewBatch
+from onceflow.records.compression import Room
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.produce import (
     PartitionRecords,
@@ -51,6 +57,15 @@ _ACKS = (_ALL, _LEADER, _NONE)
 _ATTRIBUTES = 22  # its lower byte
 _PRODUCER_ID = slice(43, 51)
 
+_DECOMPRESSED_AT_ONCE = 1 << 20
+_COMPRESSED_AT_ONCE = 64 << 10
+"""What is more takes too long for everybody else to wait for it."""
+_ROOM = Room()
+
+_Topics = list[tuple[TopicRef, list[PartitionRecords]]]
+
+_log = logging.getLogger(__name__)
+
 
 def write(response: ProduceResponse, version: int) -> Iterable[bytes]:
     return (write_response(response, version),)
@@ -64,18 +79,44 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
     if code := _transaction_error(request):
         return _all_refused(request, code)
     response: ProduceResponse = []
+    if len(topics) > 1 or (topics and len(topics[0][1]) > 1):
+        topics = _without_repeated(topics, response)
     tickets: list[Ticket] = []
+    heavy: list[_Heavy] = []
+    effort = Effort(_DECOMPRESSED_AT_ONCE, _COMPRESSED_AT_ONCE, _ROOM)
     for topic, partitions in topics:
-        results = []
+        results: list[ProduceResult] = []
         for each in partitions:
-            result, ticket = _append(node, client, transactional_id, topic, each)
+            try:
+                result, ticket = _append(node, client, transactional_id, topic, each, effort)
+            except HeavyBatch:
+                heavy.append(_heavy(node, client, topic, each, results))
+                result, ticket = _NOT_YET, None
             results.append(result)
             if ticket is not None:
                 tickets.append(ticket)
         response.append((topic, results))
+    if heavy:
+        return _append_later(node, client, request, response, tickets, heavy)
     if acks == _NONE:
         return _without_answer(response)
     return once_durable(tickets, partial(_outcome, response))
+
+
+def _without_repeated(topics: _Topics, response: ProduceResponse) -> _Topics:
+    """What names a partition once; each of the others is refused, in `response`."""
+    times = Counter((topic, each.partition) for topic, rows in topics for each in rows)
+    if len(times) == sum(times.values()):
+        return topics
+    for (topic, index), number in times.items():
+        if number > 1:
+            said = f"partition {index} is named {number} times in one request; nothing was written"
+            response.append((topic, [ProduceResult(index, _TWICE, message=said)]))
+    once = [
+        (topic, [each for each in rows if times[topic, each.partition] == 1])
+        for topic, rows in topics
+    ]
+    return [(topic, rows) for topic, rows in once if rows]
 
 
 def _outcome(response: ProduceResponse, error: Exception | None) -> ProduceResponse:
@@ -103,7 +144,11 @@ def _append(
     transactional_id: str | None,
     topic_ref: TopicRef,
     data: PartitionRecords,
+    effort: Effort,
+    checked: HeavyRecords | None = None,
 ) -> tuple[ProduceResult, Ticket | None]:
+    """The answer for one partition, and what it has to wait for. Raises `HeavyBatch`; the same is
+    asked again once the batch is `checked`."""
     index, records = data
     partition = None
     try:
@@ -112,7 +157,10 @@ def _append(
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         now_ms = node.clock.wall_ms()
-        batch = checked_batch(topic, records, client.version, now_ms)
+        if checked is not None:
+            batch = _batch_of(checked, topic)
+        else:
+            batch = checked_batch(topic.name, topic.config, records, client.version, now_ms, effort)
         if batch.header.producer_id >= 0:
             first = repeated(node, topic, partition, batch.header, transactional_id, client.version)
             if first is not None:
@@ -124,6 +172,83 @@ def _append(
     append_time = -1 if time is None else time
     start = partition.log.start_offset
     return ProduceResult(index, 0, header.base_offset, append_time, start), ticket
+
+
+# --- batches that take long ---------------------------------------------------------------------
+
+_NOT_YET = ProduceResult(-1)
+_TWICE = ErrorCode.INVALID_REQUEST
+
+
+class _Heavy(NamedTuple):
+    """A batch that is checked in the background, and the place of its result."""
+
+    topic: TopicRef
+    partition: int
+    records: HeavyRecords
+    results: list[ProduceResult]
+    at: int
+
+
+def _heavy(
+    node: Node,
+    client: Client,
+    topic: TopicRef,
+    data: PartitionRecords,
+    results: list[ProduceResult],
+) -> _Heavy:
+    index, records = data
+    found = _topic(node, topic)
+    batch = HeavyRecords(found, records or memoryview(b""), client.version, node.clock.wall_ms())
+    return _Heavy(topic, index, batch, results, len(results))
+
+
+def _append_later(
+    node: Node,
+    client: Client,
+    request: ProduceRequest,
+    response: ProduceResponse,
+    tickets: list[Ticket],
+    heavy: list[_Heavy],
+) -> OrderedPromise[object]:
+    """Appends, once they are checked, the batches that are `heavy`; all others have been."""
+    promise: OrderedPromise[object] = OrderedPromise()
+    nothing = Effort(0)
+
+    def checked() -> None:
+        for topic, index, records, results, at in heavy:
+            data = PartitionRecords(index, None)
+            results[at], ticket = _append(
+                node, client, request.transactional_id, topic, data, nothing, records
+            )
+            if ticket is not None:
+                tickets.append(ticket)
+        promise.take_effect(_answer(request.acks, response, tickets))
+
+    node.checks.submit([each.records for each in heavy], checked)
+    return promise
+
+
+def _answer(acks: int, response: ProduceResponse, tickets: list[Ticket]) -> Answer[object]:
+    if acks != _NONE:
+        return once_durable(tickets, partial(_outcome, response))
+    try:
+        return _without_answer(response)
+    except Hangup as reason:
+        return reason
+
+
+def _batch_of(checked: HeavyRecords, topic: Topic) -> NewBatch:
+    """The batch to append, unless it was refused or its topic is another one by now."""
+    if checked.topic is not topic:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    outcome = checked.outcome
+    if isinstance(outcome, NewBatch):
+        return outcome
+    if not isinstance(outcome, OnceflowError):
+        _log.error("internal error while checking a batch for %s", topic.name, exc_info=outcome)
+        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome)) from outcome
+    raise outcome
 
 
 def _answer_again(

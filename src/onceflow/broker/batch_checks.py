@@ -1,0 +1,83 @@
+"""Batches that take long to check or to compress: looked at away from the loop, which goes on.
+
+Whoever sends them waits, and its next requests with it; nobody else does, unless they send such
+batches too. What one request may have decompressed is bounded, and so is what waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from onceflow.broker.append import Effort, HeavyBatch, checked_batch
+from onceflow.broker.refusal import Refused
+from onceflow.broker.topics import Topic
+from onceflow.records.batch import NewBatch
+from onceflow.runtime.background import Background, Job, Lane
+from onceflow.wire.error_code import ErrorCode
+
+REQUEST_BYTES = 256 << 20
+"""Decompressed, of all batches of a request."""
+WAITING_BYTES = 64 << 20
+"""As they came, of all batches that wait."""
+
+# Certainly not written and worth another try, which is what clients take this code for.
+_AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+class HeavyRecords:
+    """Records for one partition that are to be checked; then `outcome` is the batch to append, or
+    why there is none."""
+
+    __slots__ = ("now_ms", "outcome", "records", "topic", "version")
+
+    def __init__(self, topic: Topic, records: memoryview, version: int, now_ms: int) -> None:
+        self.topic = topic
+        self.records = memoryview(bytearray(records))  # a frame's memory is used again
+        self.version = version
+        self.now_ms = now_ms
+        self.outcome: NewBatch | Exception = _unchecked()
+
+
+def _unchecked() -> Refused:
+    return Refused(_AGAIN, "large compressed batches of others are being checked; send it again")
+
+
+class BatchChecks:
+    """Belongs to the broker's loop."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._waiting_bytes = 0
+
+    def submit(self, batches: Sequence[HeavyRecords], done: Callable[[], None]) -> None:
+        """Calls back when all have their outcome, on the loop."""
+        size = sum(len(each.records) for each in batches)
+        if self._waiting_bytes and self._waiting_bytes + size > WAITING_BYTES:
+            done()
+            return
+        self._waiting_bytes += size
+
+        def ended(error: Exception | None) -> None:
+            self._waiting_bytes -= size
+            done()
+
+        self._background.submit(Lane.CHECK, _check(batches), ended)
+
+
+def _check(batches: Sequence[HeavyRecords]) -> Job:
+    effort = Effort(REQUEST_BYTES)
+    for each in batches:
+        config = each.topic.config
+        try:
+            each.outcome = checked_batch(
+                each.topic.name, config, each.records, each.version, each.now_ms, effort
+            )
+        except HeavyBatch:
+            each.outcome = Refused(
+                _AGAIN,
+                f"the batches of one request decompress to more than {REQUEST_BYTES} bytes; send "
+                "this one again, with less beside it",
+            )
+        except Exception as error:  # of this batch alone: the owner tells the client
+            each.outcome = error
+        yield

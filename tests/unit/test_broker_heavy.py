@@ -1,0 +1,341 @@
+"""Batches of which a few bytes stand for many: the loop goes on, order is kept, and there is an
+end to what one request may ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from onceflow.broker import batch_checks
+from onceflow.records.batch import Codec
+from onceflow.records.columns import encode
+from onceflow.runtime.background import Lane
+from onceflow.runtime.sim_world import World
+from onceflow.runtime.sim_world import run as simulate
+from onceflow.wire.api import ApiKey
+from tests.unit.broker_helpers import (
+    NOW_MS,
+    RawClient,
+    Running,
+    batch,
+    broker,
+    play,
+    produce_fields,
+    produced,
+    round_trip,
+    run,
+    simulated_broker,
+    values_in,
+)
+from tests.unit.broker_txn_helpers import Who, ready, send_produce
+from tests.unit.test_broker_fetch import HeldJournal
+
+MB = 1 << 20
+
+
+class HeldChecks(HeldJournal):
+    """Lets everything happen but checks in the background, until `release`."""
+
+    lane = Lane.CHECK
+
+    async def held_one(self) -> None:
+        """Returns when there is one."""
+        while not self._held:
+            await asyncio.sleep(0.001)
+        assert len(self._held) == 1
+
+
+def bomb(
+    size: int = 2 * MB, *, codec: Codec = Codec.ZSTD, who: Who | None = None, sequence: int = 0
+) -> bytes:
+    """One record of so many bytes, in few."""
+    rows = pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([bytes(size)], pa.binary())})
+    who = who or Who(None, -1, -1)
+    made = encode(
+        rows,
+        codec=codec,
+        now_ms=NOW_MS,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        base_sequence=sequence if who.producer_id >= 0 else -1,
+    )
+    return bytes(made.buffer)
+
+
+def play_held(script: Callable[[HeldChecks, Running, RawClient], Awaitable[None]]) -> None:
+    async def main(world: World) -> None:
+        held = HeldChecks(world.background)
+        async with simulated_broker(world, background=held) as running:
+            await script(held, running, await running.client())
+            held.release()
+
+    simulate(7, main)
+
+
+def many(topic: str, rows: list[tuple[int, bytes]]) -> dict[str, Any]:
+    parts = [{"index": index, "records": records} for index, records in rows]
+    topics = [{"name": topic, "partition_data": parts}]
+    return {"transactional_id": None, "acks": -1, "timeout": 1000, "topic_data": topics}
+
+
+def codes(answer: Any) -> dict[int, str]:
+    return {
+        each["index"]: each["error_code"]
+        for topic in answer["responses"]
+        for each in topic["partition_responses"]
+    }
+
+
+# --- named twice ---------------------------------------------------------------------------------
+
+
+def test_a_partition_that_is_named_twice_is_refused_and_the_others_are_written() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 3)
+        rows = [(0, batch(b"a")), (1, batch(b"b")), (0, batch(b"c")), (2, batch(b"d"))]
+        answer = await client.ask(ApiKey.PRODUCE, 9, many("orders", rows))
+        assert codes(answer) == {0: "INVALID_REQUEST", 1: "NONE", 2: "NONE"}
+        fields = many("orders", [(1, batch(b"e"))])
+        fields["topic_data"] *= 2
+        answer = await client.ask(ApiKey.PRODUCE, 9, fields)
+        assert codes(answer) == {1: "INVALID_REQUEST"}
+        assert (await client.fetch("orders", 0))["records"] == b""
+
+    play(script)
+
+
+def test_with_acks_0_it_costs_the_connection() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        fields = many("orders", [(0, batch(b"a"))] * 2) | {"acks": 0}
+        client.send(ApiKey.PRODUCE, 9, fields, answered=False)
+        await client.closed()
+
+    play(script)
+
+
+# --- away from the loop --------------------------------------------------------------------------
+
+
+def test_a_batch_that_grows_is_checked_while_others_are_served() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client()
+        held.is_holding = True
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb()))
+        await held.held_one()
+        assert (await other.produce("orders", batch(b"small")))["base_offset"] == 0
+        held.release()
+        assert produced(await client.receive(ApiKey.PRODUCE, 9))["base_offset"] == 1
+
+    play_held(script)
+
+
+def test_what_the_same_client_sends_behind_it_waits() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client()
+        held.is_holding = True
+        for records in (batch(b"first"), bomb(), batch(b"third"), bomb(), batch(b"fifth")):
+            client.send(ApiKey.PRODUCE, 9, produce_fields("orders", records))
+        client.send(ApiKey.API_VERSIONS, 0, {})
+        assert produced(await client.receive(ApiKey.PRODUCE, 9))["base_offset"] == 0
+        await held.held_one()
+        await asyncio.sleep(1)
+        assert (await other.list_offset("orders", -1))["offset"] == 1
+        held.release()
+        answers = [produced(await client.receive(ApiKey.PRODUCE, 9)) for _ in range(4)]
+        assert [each["base_offset"] for each in answers] == [1, 2, 3, 4]
+        await client.receive(ApiKey.API_VERSIONS, 0)
+
+    play_held(script)
+
+
+def test_sequences_are_judged_in_the_order_in_which_they_came() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        who = await ready(client)
+        batches = [bomb(size * MB, who=who, sequence=at) for at, size in enumerate((2, 0, 3, 1, 2))]
+        for records in (*batches, *batches):
+            send_produce(client, who, "orders", records)
+        answers = [produced(await client.receive(ApiKey.PRODUCE, 12)) for _ in range(10)]
+        assert [each["error_code"] for each in answers] == ["NONE"] * 10
+        assert [each["base_offset"] for each in answers] == [*range(5), *range(5)]
+        assert (await client.list_offset("orders", -1))["offset"] == 5
+
+    play(script)
+
+
+def test_a_request_is_answered_as_a_whole_also_when_only_some_of_it_is_heavy() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 4)
+        damaged = bytearray(bomb())
+        damaged[-1] ^= 1
+        rows = [(3, bomb()), (0, batch(b"a")), (9, bomb()), (1, bytes(damaged)), (2, bomb())]
+        answer = await client.ask(ApiKey.PRODUCE, 9, many("orders", rows))
+        wanted = {3: "NONE", 0: "NONE", 9: "UNKNOWN_TOPIC_OR_PARTITION", 1: "CORRUPT_MESSAGE"}
+        assert codes(answer) == wanted | {2: "NONE"}
+        assert [each["index"] for each in answer["responses"][0]["partition_responses"]] == [
+            index for index, _ in rows
+        ]
+
+    play(script)
+
+
+def test_acks_0_goes_on_behind_a_heavy_batch_or_hangs_up() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb(), acks=0), answered=False)
+        assert (await client.produce("orders", batch(b"a")))["base_offset"] == 1
+        too_much = produce_fields("orders", bomb(65 * MB), acks=0)
+        client.send(ApiKey.PRODUCE, 9, too_much, answered=False)
+        await client.closed()
+
+    play(script)
+
+
+def test_a_client_may_go_before_its_batch_is_checked(caplog: pytest.LogCaptureFixture) -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client()
+        held.is_holding = True
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb()))
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", batch(b"behind it")))
+        await held.held_one()
+        client.close()
+        await asyncio.sleep(1)
+        held.release()
+        await asyncio.sleep(1)
+        assert (await other.list_offset("orders", -1))["offset"] >= 1
+
+    play_held(script)
+    assert "internal error" not in caplog.text
+
+
+def test_a_topic_that_is_another_one_by_then_is_not_written_to() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client()
+        held.is_holding = True
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb()))
+        await held.held_one()
+        gone = {"topics": [{"name": "orders", "topic_id": None}], "timeout": 1000}
+        await other.ask(ApiKey.DELETE_TOPICS, 6, gone)
+        await other.create("orders")
+        held.release()
+        answer = produced(await client.receive(ApiKey.PRODUCE, 9))
+        assert answer["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert (await other.list_offset("orders", -1))["offset"] == 0
+
+    play_held(script)
+
+
+def test_a_topics_own_codec_is_applied_away_from_the_loop_too() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders", compression_type="gzip")
+        other = await running.client()
+        await other.produce("orders", batch(b"small"))
+        held.is_holding = True
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", batch(bytes(100_000))))
+        await held.held_one()
+        assert (await other.list_offset("orders", -1))["offset"] == 1
+        held.release()
+        assert produced(await client.receive(ApiKey.PRODUCE, 9))["error_code"] == "NONE"
+        assert values_in((await client.fetch("orders", 1))["records"]) == [(1, bytes(100_000))]
+
+    play_held(script)
+
+
+def test_a_broker_that_stops_while_it_checks_stops_all_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client = await running.client()
+            await client.create("orders", 8)
+            rows = [(index, bomb(30 * MB)) for index in range(8)]
+            client.send(ApiKey.PRODUCE, 9, many("orders", rows))
+            await round_trip(await running.client())
+
+    run(main)
+
+
+# --- an end to it --------------------------------------------------------------------------------
+
+
+def test_what_one_request_may_have_decompressed_has_an_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_checks, "REQUEST_BYTES", 7 * MB)
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 5)
+        rows = [(index, bomb()) for index in range(4)] + [(4, batch(b"a"))]
+        answer = await client.ask(ApiKey.PRODUCE, 9, many("orders", rows))
+        again = "NOT_ENOUGH_REPLICAS"
+        assert codes(answer) == {0: "NONE", 1: "NONE", 2: "NONE", 3: again, 4: "NONE"}
+        answer = await client.ask(ApiKey.PRODUCE, 9, many("orders", rows[3:4]))
+        assert codes(answer) == {3: "NONE"}
+
+    play(script)
+
+
+def test_one_batch_that_is_too_large_is_so_wherever_it_is_checked() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 2)
+        answer = await client.ask(
+            ApiKey.PRODUCE, 9, many("orders", [(0, bomb(65 * MB)), (1, bomb())])
+        )
+        assert codes(answer) == {0: "MESSAGE_TOO_LARGE", 1: "NONE"}
+
+    play(script)
+
+
+def test_what_waits_to_be_checked_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_checks, "WAITING_BYTES", 3 * len(bomb()))
+
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        held.is_holding = True
+        clients = [await running.client() for _ in range(5)]
+        for each in clients:
+            each.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb()))
+            await asyncio.sleep(1)
+        for each in clients[3:]:
+            answer = produced(await each.receive(ApiKey.PRODUCE, 9))
+            assert answer["error_code"] == "NOT_ENOUGH_REPLICAS"
+        held.release()
+        for each in clients[:3]:
+            assert produced(await each.receive(ApiKey.PRODUCE, 9))["error_code"] == "NONE"
+        assert (await client.produce("orders", bomb()))["error_code"] == "NONE"
+
+    play_held(script)
+
+
+def test_a_small_request_that_stands_for_gigabytes_does_not_stop_the_loop(tmp_path: Path) -> None:
+    """200 batches of 2 KB that grow to 60 MB each, on real threads; others are answered."""
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            client, other = await running.client(), await running.client()
+            await client.create("orders", 200)
+            await client.produce("orders", bomb())  # what is loaded once is loaded
+            large = bomb(60 * MB)
+            assert len(large) < 4096
+            longest = 0.0
+            client.send(ApiKey.PRODUCE, 9, many("orders", [(at, large) for at in range(200)]))
+            answer = asyncio.ensure_future(client.receive(ApiKey.PRODUCE, 9))
+            while not answer.done():
+                began = time.perf_counter()
+                await round_trip(other)
+                longest = max(longest, time.perf_counter() - began)
+            found = list(codes(await answer).values())
+            assert found.count("NONE") == 4
+            assert found.count("NOT_ENOUGH_REPLICAS") == 196
+            assert longest < 2.0, "it took 16 seconds"
+
+    run(main)

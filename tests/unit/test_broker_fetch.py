@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from onceflow.broker.topics import Topic
+from onceflow.log.partition_log import PartitionLog, Span
 from onceflow.runtime.background import Background, Done, Job, Lane
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
@@ -256,6 +257,98 @@ def test_a_fetch_of_many_partitions_is_woken_by_any() -> None:
         found = [bool(each["records"]) for each in answer["responses"][0]["partitions"]]
         assert found == [False, False, False, True, False]
         assert not any(each._waiting for each in topic_of(running, "orders").partitions)
+
+    play(script)
+
+
+def test_an_append_costs_a_fetch_that_waits_a_look_at_one_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[int] = []
+    read = PartitionLog.read
+
+    def counted(self: PartitionLog, offset: int, *more: Any, **named: Any) -> Span:
+        reads.append(self.log_id.partition)
+        return read(self, offset, *more, **named)
+
+    monkeypatch.setattr(PartitionLog, "read", counted)
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 50)
+        reader = await running.client()
+        size = len(batch(b"a"))
+        fields = fetch_fields(
+            "orders", 0, partitions=range(50), max_wait=LONG, min_bytes=12 * size
+        )
+        reader.send(ApiKey.FETCH, 12, fields)
+        await asyncio.sleep(1)
+        reads.clear()
+        for _ in range(10):
+            await client.produce("orders", batch(b"a"), partition=3)
+        await client.produce("orders", batch(b"a"), partition=7)
+        await asyncio.sleep(1)
+        assert reads == [3] * 10 + [7], "and not all of them"
+        assert not reader.frames
+        await client.produce("orders", batch(b"a"), partition=9)
+        answer = await reader.receive(ApiKey.FETCH, 12)
+        found = [len(each["records"]) // size for each in answer["responses"][0]["partitions"]]
+        assert {index: number for index, number in enumerate(found) if number} == {3: 10, 7: 1, 9: 1}
+
+    play(script)
+
+
+def test_appends_of_one_group_of_the_journal_wake_a_fetch_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reads: list[int] = []
+    read = PartitionLog.read
+
+    def counted(self: PartitionLog, offset: int, *more: Any, **named: Any) -> Span:
+        reads.append(self.log_id.partition)
+        return read(self, offset, *more, **named)
+
+    async def script(held: HeldJournal, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        reader = await running.client()
+        fields = fetch_fields("orders", 0, max_wait=LONG, min_bytes=1 << 20)
+        reader.send(ApiKey.FETCH, 12, fields)
+        await asyncio.sleep(1)
+        held.is_holding = True
+        for _ in range(20):
+            client.send(ApiKey.PRODUCE, 9, produce_fields("orders", batch(b"a")))
+        await asyncio.sleep(1)
+        monkeypatch.setattr(PartitionLog, "read", counted)
+        held.release()
+        for _ in range(20):
+            await client.receive(ApiKey.PRODUCE, 9)
+        assert len(reads) <= 2, "two groups: what was being written, and what gathered meanwhile"
+
+    play_held(script)
+
+
+def test_what_is_named_twice_is_fetched_once_as_it_was_named_last() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 2)
+        await client.create("others")
+        for _ in range(2):
+            await client.produce("orders", batch(b"a"))
+        await client.produce("others", batch(b"b"))
+        one, two = (fetch_fields("orders", at, partitions=[0, 1, 0]) for at in (0, 1))
+        others = fetch_fields("others", 0, partitions=[0, 0])
+        topics = [one["topics"][0], others["topics"][0], two["topics"][0]]
+        topics[2]["partitions"].append({**topics[0]["partitions"][1]})
+        answer = await client.ask(ApiKey.FETCH, 12, {**one, "topics": topics})
+        found = {
+            row["topic"]: [
+                (each["partition_index"], each["error_code"], values_in(each["records"]))
+                for each in row["partitions"]
+            ]
+            for row in answer["responses"]
+        }
+        assert found == {
+            "orders": [(0, "NONE", [(1, b"a")]), (1, "NONE", [])],
+            "others": [(0, "NONE", [(0, b"b")])],
+        }
 
     play(script)
 

@@ -50,13 +50,15 @@ def next_epochs(
 class Partition:
     """Belongs to the broker's loop."""
 
-    __slots__ = ("_store", "_waiting", "epochs", "index", "log", "producers")
+    __slots__ = ("_announced", "_store", "_waiting", "epochs", "index", "log", "producers")
 
     def __init__(
         self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...], slices: Slices
     ) -> None:
         self._store = store
-        self._waiting: dict[Callable[[], None], None] = {}  # in the order they came
+        self._waiting: dict[Callable[[Partition], None], None] = {}  # in the order they came
+        self._announced: Ticket | None = None
+        """The last group of the journal that is to wake who waits: many appends share one."""
         self.index = log.log_id.partition
         self.log = log
         self.epochs = epochs
@@ -96,7 +98,8 @@ class Partition:
             self.producers.apply(stored.header, marker)
             if marker is not None:
                 self.producers.settle_if_many(self.log.high_watermark)
-        if self._waiting:
+        if self._waiting and (ticket is not self._announced or ticket.done):
+            self._announced = ticket
             ticket.add_done_callback(self._durable)
         return stored, ticket
 
@@ -106,14 +109,14 @@ class Partition:
 
     # --- waiting for more ---------------------------------------------------------------------
 
-    def wait(self, callback: Callable[[], None]) -> None:
-        """Calls back, again and again, when there is more to read."""
+    def wait(self, callback: Callable[[Partition], None]) -> None:
+        """Calls back, again and again, when there is more to read here."""
         if not self._waiting and self.log.end_offset > self.log.high_watermark:
             # What is on its way already was appended when nobody waited.
             self._store.flush().add_done_callback(self._durable)
         self._waiting[callback] = None
 
-    def stop_waiting(self, callback: Callable[[], None]) -> None:
+    def stop_waiting(self, callback: Callable[[Partition], None]) -> None:
         self._waiting.pop(callback, None)
 
     def _durable(self, error: Exception | None) -> None:
@@ -123,7 +126,7 @@ class Partition:
     def wake(self) -> None:
         """Tells all who wait to look again."""
         for callback in list(self._waiting):
-            callback()
+            callback(self)
 
     # --- epochs -------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 The answer comes at once when there are `min_bytes` to send, when a partition has an error or when
 the client does not wait; else when enough has become durable, at the latest after `max_wait`. At
-least one batch is sent however large it is, so that nobody is stuck behind it.
+least one batch is sent however large it is, so that nobody is stuck behind it. A partition that is
+named more than once is answered once, as it was named last, as by Apache Kafka.
 
 Fetch sessions are declined (session id 0: clients then send full requests). Followers are not
 served: there is no replication here. Never throttled.
@@ -44,36 +45,65 @@ def handle(node: Node, client: Client, request: FetchRequest) -> Answer[FetchRes
     """Reads now, and waits if that is not enough."""
     if request.session_epoch not in (_SESSION_LESS, _NEW_SESSION):
         return FetchResponse([], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    topics = request.topics
+    if len(topics) > 1 or (topics and len(topics[0][1]) > 1):
+        request = _folded(request)
     response, size, failed = _read_all(node, request)
-    if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not request.topics:
+    if size >= request.min_bytes or failed or request.max_wait_ms <= 0 or not topics:
         return response
-    return _Wait(node, request).promise
+    return _Wait(node, request, response, size).promise
+
+
+def _folded(request: FetchRequest) -> FetchRequest:
+    """The request with every partition once, in the order in which they came first."""
+    total = sum(len(partitions) for _, partitions in request.topics)
+    wanted = {
+        (topic, each.partition): each for topic, partitions in request.topics for each in partitions
+    }
+    if len(wanted) == total:
+        return request
+    topics: dict[TopicRef, list[FetchPartition]] = {}
+    for (topic, _), each in wanted.items():
+        topics.setdefault(topic, []).append(each)
+    return request._replace(topics=list(topics.items()))
 
 
 class _Wait:
-    """A fetch that waits for more records."""
+    """A fetch that waits for more records.
 
-    __slots__ = ("_node", "_partitions", "_request", "_timer", "promise")
+    When there are more in a partition, only that one is looked at: how much the others have is
+    remembered. They all are read once more when there is enough.
+    """
 
-    def __init__(self, node: Node, request: FetchRequest) -> None:
+    __slots__ = ("_node", "_request", "_size", "_timer", "_wanted", "promise")
+
+    def __init__(
+        self, node: Node, request: FetchRequest, response: FetchResponse, size: int
+    ) -> None:
+        """`response` is what there is now, of so many bytes."""
         self.promise = Promise[FetchResponse]()
         self._node = node
         self._request = request
-        self._partitions = [
-            found
-            for topic, partitions in request.topics
-            for each in partitions
-            if (found := node.topics.partition(topic, each.partition)) is not None
-        ]
+        self._size = size
+        self._wanted: dict[Partition, tuple[TopicRef, FetchPartition, int]] = {}
+        for (topic, partitions), (_, results) in zip(request.topics, response.topics, strict=True):
+            for each, result in zip(partitions, results, strict=True):
+                found = node.topics.partition(topic, each.partition)
+                if found is not None:
+                    self._wanted[found] = topic, each, _length(result)
         self._timer: Timer = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
         self.promise.on_abandoned = self._stop
-        for partition in self._partitions:
+        for partition in self._wanted:
             partition.wait(self._look)
 
-    def _look(self) -> None:
-        response, size, failed = _read_all(self._node, self._request)
-        if size >= self._request.min_bytes or failed:
-            self._end(response)
+    def _look(self, partition: Partition) -> None:
+        topic, wanted, before = self._wanted[partition]
+        most = min(self._request.max_bytes, _MOST_BYTES)
+        result = _read(self._node, self._request, topic, wanted, most, is_first=True)
+        self._size += _length(result) - before
+        self._wanted[partition] = topic, wanted, _length(result)
+        if self._size >= self._request.min_bytes or result.error:
+            self._end(_read_all(self._node, self._request)[0])
 
     def _time_is_up(self) -> None:
         self._end(_read_all(self._node, self._request)[0])
@@ -85,8 +115,12 @@ class _Wait:
 
     def _stop(self) -> None:
         self._timer.cancel()
-        for partition in self._partitions:
+        for partition in self._wanted:
             partition.stop_waiting(self._look)
+
+
+def _length(result: FetchResult) -> int:
+    return 0 if result.records is None else result.records.length
 
 
 def _read_all(node: Node, request: FetchRequest) -> tuple[FetchResponse, int, bool]:

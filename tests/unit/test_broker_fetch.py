@@ -277,9 +277,7 @@ def test_an_append_costs_a_fetch_that_waits_a_look_at_one_partition(
         await client.create("orders", 50)
         reader = await running.client()
         size = len(batch(b"a"))
-        fields = fetch_fields(
-            "orders", 0, partitions=range(50), max_wait=LONG, min_bytes=12 * size
-        )
+        fields = fetch_fields("orders", 0, partitions=range(50), max_wait=LONG, min_bytes=12 * size)
         reader.send(ApiKey.FETCH, 12, fields)
         await asyncio.sleep(1)
         reads.clear()
@@ -292,7 +290,11 @@ def test_an_append_costs_a_fetch_that_waits_a_look_at_one_partition(
         await client.produce("orders", batch(b"a"), partition=9)
         answer = await reader.receive(ApiKey.FETCH, 12)
         found = [len(each["records"]) // size for each in answer["responses"][0]["partitions"]]
-        assert {index: number for index, number in enumerate(found) if number} == {3: 10, 7: 1, 9: 1}
+        assert {index: number for index, number in enumerate(found) if number} == {
+            3: 10,
+            7: 1,
+            9: 1,
+        }
 
     play(script)
 

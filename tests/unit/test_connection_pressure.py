@@ -92,6 +92,36 @@ def test_one_read_of_many_requests_takes_many_turns(tmp_path: Path, loops: LoopF
     run(main, loops)
 
 
+def test_long_requests_take_more_of_a_turn(tmp_path: Path, loops: LoopFactory) -> None:
+    wanted = [{"name": f"topic-{number}", "topic_id": None} for number in range(200)]
+    long = {"topics": wanted, "allow_auto_topic_creation": False}
+    body = encode(make_request(ApiKey.METADATA, 12, long))
+    many = 60
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            busy, other = await running.client(), await running.client()
+            await round_trip(other)
+            served, turns = running.server.node.served, []
+            connection = next(iter(running.server._connections))
+            feed = connection._feed
+
+            def counted(size: int) -> None:
+                before = served[ApiKey.METADATA]
+                feed(size)
+                turns.append(served[ApiKey.METADATA] - before)
+
+            connection._feed = counted  # type: ignore[method-assign]
+            for _ in range(many):
+                busy.send_body(ApiKey.METADATA, 12, body)
+            for _ in range(many):
+                await busy.receive_frame()
+            assert sum(turns) == many
+            assert max(turns) <= MOST_IN_A_TURN // (len(body) >> 10) + 1
+
+    run(main, loops)
+
+
 def test_many_unanswered_requests_are_not_read_either(tmp_path: Path, loops: LoopFactory) -> None:
     many = 500
 

@@ -41,6 +41,10 @@ MOST_HELD_BYTES = 512 << 10
 LARGE_ANSWER_BYTES = 64 << 10
 _PRODUCE = int(ApiKey.PRODUCE)
 
+_PIECE = 1 << 10
+"""So much of a request counts as one of these, unless it is records or asks for some: names and
+numbers are looked at one by one."""
+
 _ANSWER_START = struct.Struct(">ii")
 """The size of what follows, and the correlation id."""
 _ASKED = struct.Struct(">i")
@@ -215,6 +219,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._serve_unusual(frame)
         self._taken += 1
+        if size >= _PIECE and _ASKED.unpack_from(frame)[0] >> 16 > ApiKey.FETCH:
+            self._taken += size // _PIECE
         return self._taken < MOST_IN_A_TURN and self._may_read()
 
     def _serve_unusual(self, frame: memoryview) -> None:

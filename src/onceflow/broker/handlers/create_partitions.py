@@ -56,8 +56,11 @@ def _grow_all(
     times = Counter(topic.name for topic in request.topics)
     for topic in request.topics:
         refused = Refused(ErrorCode.NONE)
+        if not times[topic.name]:
+            continue
         try:
             if times[topic.name] > 1:
+                times[topic.name] = 0  # said once
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             yield from _grow(node, topic, request.validate_only, tickets)
         except OnceflowError as error:

@@ -1,6 +1,7 @@
 """DeleteGroups, versions 0-2: ends groups that nobody is in, and their offsets.
 
-A group with members is refused with NON_EMPTY_GROUP, an unknown one with GROUP_ID_NOT_FOUND.
+A group with members is refused with NON_EMPTY_GROUP, an unknown one with GROUP_ID_NOT_FOUND. One
+that is named more than once is answered once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGro
 
 from onceflow.broker.group_service import GroupHost
 from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.wire.error_code import ErrorCode
 
 
@@ -20,14 +21,15 @@ def handle(
     node: GroupHost, client: Client, request: DeleteGroupsRequest
 ) -> Answer[DeleteGroupsResponse]:
     """Answers when the groups are durably gone."""
+    names = once_each(request.groups_names)
 
     def response(codes: tuple[ErrorCode, ...]) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             throttle_time=timedelta(0),
             results=tuple(
                 DeletableGroupResult(group_id=group_id, error_code=code)
-                for group_id, code in zip(request.groups_names, codes, strict=True)
+                for group_id, code in zip(names, codes, strict=True)
             ),
         )
 
-    return then(node.groups.delete_groups(request.groups_names), response)
+    return then(node.groups.delete_groups(names), response)

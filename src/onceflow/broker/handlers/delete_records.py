@@ -1,4 +1,5 @@
-"""DeleteRecords, versions 0-2: moves a partition's start; -1 means up to the high watermark."""
+"""DeleteRecords, versions 0-2: moves a partition's start; -1 means up to the high watermark. Of a
+partition that is named more than once, the last offset counts."""
 
 from __future__ import annotations
 
@@ -32,15 +33,18 @@ def handle(
 ) -> Answer[DeleteRecordsResponse]:
     """Moves the starts that can be moved; answers when that is durable."""
     tickets: list[Ticket] = []
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.topics:
+        offsets = wanted.setdefault(topic.name, {})
+        offsets.update((each.partition_index, each.offset) for each in topic.partitions)
     topics = tuple(
         DeleteRecordsTopicResult(
-            name=topic.name,
+            name=name,
             partitions=tuple(
-                _delete(node, topic.name, each.partition_index, each.offset, tickets)
-                for each in topic.partitions
+                _delete(node, name, index, offset, tickets) for index, offset in offsets.items()
             ),
         )
-        for topic in request.topics
+        for name, offsets in wanted.items()
     )
     response = DeleteRecordsResponse(throttle_time=timedelta(0), topics=topics)
     return or_hang_up(tickets, response)

@@ -1,4 +1,5 @@
-"""DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good.
+"""DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good. A
+topic named more than once is refused, also when it is so once by name and once by id.
 
 Unlike in Apache Kafka, the topics in which the broker keeps groups and transactions cannot be
 deleted: everybody's progress would be forgotten, and what is open could never be ended.
@@ -45,10 +46,18 @@ def handle(
     """Deletes what is there; answers when that is durable."""
     tickets: list[Ticket] = []
     results: list[DeletableTopicResult] = []
+    mentions: dict[object, list[DeleteTopicState]] = {}
+    for each in request.topics:
+        topic = node.topics.find(each.topic_id if each.name is None else each.name)
+        named = (each.name, each.topic_id) if topic is None else topic.topic_id
+        mentions.setdefault(named, []).append(each)
 
     def delete_all() -> Steps[None]:
-        for each in request.topics:
-            results.append((yield from _delete(node, each, tickets)))
+        for states in mentions.values():
+            if len(states) > 1:
+                results.append(_refused_as_one(states))
+            else:
+                results.append((yield from _delete(node, states[0], tickets)))
             yield 1
 
     def answer() -> Answer[DeleteTopicsResponse]:
@@ -78,6 +87,16 @@ def _delete(
         return _result(wanted, refusal_of(error).code)
     return DeletableTopicResult(
         name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None
+    )
+
+
+def _refused_as_one(states: list[DeleteTopicState]) -> DeletableTopicResult:
+    """The answer to all that name one topic."""
+    return DeletableTopicResult(
+        name=next((each.name for each in states if each.name is not None), None),
+        topic_id=next((each.topic_id for each in states if each.topic_id is not None), None),
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="The topic is named more than once.",
     )
 
 

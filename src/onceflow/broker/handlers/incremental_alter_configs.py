@@ -1,4 +1,5 @@
-"""IncrementalAlterConfigs, versions 0-1: of topics; all alterations of one topic, or none.
+"""IncrementalAlterConfigs, versions 0-1: of topics; all alterations of one topic, or none. A topic
+that is named more than once is refused.
 
 Not served: altering the broker, whose settings come from its flags, environment and file. Unlike in
 Apache Kafka, the configs of the topics in which the broker keeps groups and transactions are fixed:
@@ -7,6 +8,7 @@ with another policy committed offsets would be forgotten, and what is open could
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -40,9 +42,12 @@ def handle(
     """Alters what can be altered; answers when that is durable."""
     tickets: list[Ticket] = []
     responses = []
+    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
     for resource in request.resources:
         refused = Refused(ErrorCode.NONE)
         try:
+            if times[resource.resource_type, resource.resource_name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             _alter(node, resource, request.validate_only, tickets)
         except OnceflowError as error:
             refused = refusal_of(error)

@@ -2,11 +2,13 @@
 
 -1 latest (the high watermark, or the last stable offset for readers of committed records),
 -2 earliest, -3 largest timestamp, -4 earliest on this machine (the same as -2: there is no tiered
-storage), -5 and -6 what is in tiered storage (nothing). "None" is offset -1 without an error.
+storage), -5 and -6 what is in tiered storage (nothing). "None" is offset -1 without an error. A
+partition that is named twice is refused, once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -34,14 +36,25 @@ _NOTHING = (-1, -1, -1)
 def handle(node: Node, client: Client, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Looks each partition up."""
     committed = request.isolation_level == 1
+    times = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
+
+    def look(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if times[topic, wanted.partition_index] > 1:
+            times[topic, wanted.partition_index] = 0  # said once
+            return _error(wanted.partition_index, ErrorCode.INVALID_REQUEST)
+        return _partition(node, client.version, topic, wanted, committed)
+
     return ListOffsetsResponse(
         throttle_time=timedelta(0),
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _partition(node, client.version, topic.name, each, committed)
+                    look(topic.name, each)
                     for each in topic.partitions
+                    if times[topic.name, each.partition_index]
                 ),
             )
             for topic in request.topics

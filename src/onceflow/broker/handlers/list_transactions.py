@@ -15,7 +15,7 @@ from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
 
 from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.txn.state import State, Transaction
 from onceflow.wire.error_code import ErrorCode
 
@@ -32,8 +32,9 @@ def handle(
     pattern = _compiled(request.transactional_id_pattern)
     if pattern is None:
         return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, (), ())
-    unknown = tuple(each for each in request.state_filters if each not in _BY_LABEL)
-    if request.state_filters and len(unknown) == len(request.state_filters):
+    named = once_each(request.state_filters)
+    unknown = tuple(each for each in named if each not in _BY_LABEL)
+    if named and len(unknown) == len(named):
         return _response(ErrorCode.NONE, unknown, ())
     is_wanted = _filter(request, pattern, node.clock.wall_ms())
     response = _response(

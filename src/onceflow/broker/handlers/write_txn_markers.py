@@ -4,6 +4,7 @@ How an operator aborts a transaction that no coordinator knows (`kafka-transacti
 marker goes to the partition, and the coordinator is not asked. Each partition checks the epochs of
 producer and coordinator. Answered when the markers are durable. Unlike in Apache Kafka, nobody
 writes them to `__transaction_state`, in which no transaction is ever open.
+A partition that a marker names more than once gets it once; Apache Kafka never answers that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kio.schema.write_txn_markers.v2.response import (
 
 from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client
+from onceflow.broker.request import Client, once_each
 from onceflow.log.journal import Ticket
 from onceflow.txn.state import TopicPartition
 
@@ -61,7 +62,8 @@ def _written(
             WritableTxnMarkerTopicResult(
                 name=topic.name,
                 partitions=tuple(
-                    write(TopicPartition(topic.name, index)) for index in topic.partition_indexes
+                    write(TopicPartition(topic.name, index))
+                    for index in once_each(topic.partition_indexes)
                 ),
             )
             for topic in wanted.topics

@@ -26,7 +26,8 @@ STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
 KERNELS: Final = (
-    "import onceflow.records.kernels, onceflow.records.write_kernels, onceflow.log.retain_kernel"
+    "import onceflow.records.kernels, onceflow.records.write_kernels, onceflow.log.retain_kernel, "
+    "onceflow.log.time_kernel"
 )
 SPARK_LOCK: Final = ROOT / "requirements-spark.lock"
 SPARK_STAMP: Final = VENV / "onceflow-setup-spark"

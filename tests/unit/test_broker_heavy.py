@@ -339,3 +339,33 @@ def test_a_small_request_that_stands_for_gigabytes_does_not_stop_the_loop(tmp_pa
             assert longest < 2.0, "it took 16 seconds"
 
     run(main)
+
+
+def test_searches_by_time_let_others_be_served_in_between() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 30)
+        for index in range(30):
+            await client.produce("orders", batch(b"a", timestamp=NOW_MS + index), partition=index)
+        parts = [
+            {"partition_index": at, "timestamp": time, "current_leader_epoch": -1}
+            for at, time in enumerate([NOW_MS, -1, -2, -3] + [NOW_MS + 3] * 26)
+        ]
+        topics = [{"name": "orders", "partitions": parts}]
+        fields = {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": 1000}
+        turns: list[int] = []
+        slices = running.server.node.slices
+        call_later = slices._call_later
+
+        def counted(seconds: float, callback: Callable[[], None]) -> Any:
+            turns.append(1)
+            return call_later(seconds, callback)
+
+        slices._call_later = counted
+        answer = await client.ask(ApiKey.LIST_OFFSETS, 11, fields)
+        assert len(turns) == 27
+        rows = answer["topics"][0]["partitions"]
+        assert [each["partition_index"] for each in rows] == list(range(30))
+        assert {each["error_code"] for each in rows} == {"NONE"}
+        assert [each["offset"] for each in rows] == [0, 1, 0] + [0] * 27
+
+    play(script)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import tracemalloc
 
 import pytest
 
@@ -14,6 +16,7 @@ from onceflow.log.checkpoint import read_checkpoint
 from onceflow.log.compaction_plan import DirtySegment, cleanable
 from onceflow.log.config import LogConfig
 from onceflow.log.store import LogStore
+from onceflow.records.batch import Codec
 from onceflow.runtime.background import Inline
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_disk import Link, Op, SimDisk
@@ -68,6 +71,28 @@ def test_what_became_of_transactions_must_be_certain() -> None:
     assert cleanable(segments, 0, NOW_MS, settings, 29)[0] == 2
     assert cleanable(segments, 0, NOW_MS, settings, 30)[0] == 3
     assert cleanable(segments, 0, NOW_MS, settings, 9)[0] == 0
+
+
+def test_compaction_holds_a_few_batches_at_a_time_however_they_grow() -> None:
+    """A batch of some hundred bytes holds 4 MB here, and there is room for many of them in what is
+    read at once."""
+    value = bytes(4 << 20)
+    _, store, log = opened(config(segment_bytes=100_000))
+    for number in range(30):
+        rows = [(b"%d" % (number % 20), value), (b"x", b"%d" % number)]
+        append(store, log, keyed(rows, codec=Codec.ZSTD))
+    append(store, log, keyed([(b"end", random.Random(1).randbytes(100_000))]))
+    importlib.import_module("onceflow.log.cleaner")  # numba takes memory too
+    tracemalloc.start()
+    try:
+        compact(store)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 * len(value)
+    kept = [(key, value and len(value)) for _, key, value in records(log)]
+    assert kept[:20] == [(b"%d" % number, len(value)) for number in (*range(10, 20), *range(10))]
+    assert kept[20:] == [(b"x", 2), (b"end", 100_000)]
 
 
 def test_a_compacted_log_closes_segments_in_time_for_the_lag() -> None:

@@ -23,9 +23,11 @@ from onceflow.log.journal import Ticket
 from onceflow.log.journal_format import HEADER_SIZE, seal_group
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.record_rows import SoundRecords
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.records.batch import iter_stored
+from onceflow.records.batch import Codec, StoredBatch, iter_stored
 from onceflow.records.columns import encode
+from onceflow.records.control import marker
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
 from onceflow.runtime.sim_background import SimBackground
@@ -205,14 +207,14 @@ def test_a_journal_that_is_gone_or_cut_short_is_refused() -> None:
         open_store(gone)
 
 
-def timed(log: PartitionLog, store: LogStore, *times: int) -> None:
+def timed(log: PartitionLog, store: LogStore, *times: int, codec: Codec = Codec.NONE) -> None:
     columns = pa.record_batch(
         {
             "value": pa.array([b"x"] * len(times), pa.binary()),
             "timestamp": pa.array(list(times), pa.timestamp("ms", "UTC")),
         }
     )
-    append(store, log, encode(columns))
+    append(store, log, encode(columns, codec=codec))
 
 
 def test_searches_by_time_see_durable_records_only() -> None:
@@ -231,6 +233,56 @@ def test_searches_by_time_see_durable_records_only() -> None:
     assert log.max_timestamp() == (2, 200)
     background.wait(lambda: log.high_watermark == 4)
     assert log.max_timestamp() == (3, 900)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_searches_by_time_look_inside_a_batch(codec: Codec) -> None:
+    _, store, log = store_with_log()
+    timed(log, store, 100, 500, 300, 500, 200, codec=codec)
+    timed(log, store, 400, 450, codec=codec)
+    timed(log, store, 600, codec=codec)
+    found = {time: log.offset_for_time(time) for time in (0, 100, 101, 500, 501, 600, 601)}
+    assert found == {
+        0: (0, 100),
+        100: (0, 100),
+        101: (1, 500),
+        500: (1, 500),
+        501: (7, 600),
+        600: (7, 600),
+        601: None,
+    }
+    store.delete_records(log, 2)
+    assert log.offset_for_time(101) == (2, 300)
+    assert log.offset_for_time(301) == (3, 500)
+    store.delete_records(log, 4)
+    assert log.offset_for_time(250) == (5, 400)
+
+
+def test_a_search_by_time_reads_no_batch_that_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, store, log = store_with_log()
+    timed(log, store, 900, 10)
+    for _ in range(50):
+        timed(log, store, 20)
+    timed(log, store, 900)
+    store.delete_records(log, 1)
+    read: list[int] = []
+    add = SoundRecords.add
+
+    def counted(self: SoundRecords, batch: StoredBatch) -> None:
+        read.append(batch.header.base_offset)
+        add(self, batch)
+
+    monkeypatch.setattr(SoundRecords, "add", counted)
+    assert log.offset_for_time(800) == (52, 900)
+    assert read == [0, 52]
+
+
+def test_the_latest_record_may_be_a_marker() -> None:
+    _, store, log = store_with_log()
+    timed(log, store, 100, 200)
+    append(store, log, marker(7, 0, commit=True, coordinator_epoch=0, timestamp_ms=900))
+    assert log.max_timestamp() == (2, 900)
+    assert log.offset_for_time(201) == (2, 900)
 
 
 def test_retention_needs_no_index_and_is_not_fooled_by_a_short_one() -> None:

@@ -37,7 +37,7 @@ from onceflow.log.cleaning import (
 from onceflow.log.compaction_plan import grouped
 from onceflow.log.config import NO_LIMIT_MS
 from onceflow.log.index import Indexes
-from onceflow.log.record_rows import Rows, read_rows
+from onceflow.log.record_rows import Rows, read_portions, read_rows
 from onceflow.log.retained import with_records, without_records
 from onceflow.log.segment import CLEANED, scan, segment_path
 from onceflow.log.side_files import ABORTED_INDEX, write_whole
@@ -126,7 +126,8 @@ def _latest_offsets(
             if batches[-1].header.next_offset <= cleaning.first_dirty:
                 continue
             decided = outcomes.decided(batches)
-            memory += _note(latest, read_rows(_committed(decided, outcomes.kind_of)))
+            for _, rows in read_portions(_committed(decided, outcomes.kind_of)):
+                memory += _note(latest, rows)
             if len(decided) < len(batches):
                 return latest, max(end, batches[len(decided)].header.base_offset)
             end = batches[-1].header.next_offset
@@ -146,6 +147,15 @@ def _last_batches(cleaning: Cleaning, sources: list[Source]) -> _Steps[set[int]]
             last.meets(header)
         yield
     return last.of(cleaning.producers)
+
+
+def _with_rows(batches: list[StoredBatch]) -> Iterator[tuple[Rows, int]]:
+    """For each batch the rows that its records are among, and the first of them."""
+    for portion, rows in read_portions(batches):
+        row = 0
+        for batch in portion:
+            yield rows, row
+            row += batch.header.record_count
 
 
 class _Judge:
@@ -171,15 +181,13 @@ class _Judge:
         self._last_batches = last_batches
 
     def retained(self, batches: list[StoredBatch]) -> Iterator[StoredBatch]:
-        rows = read_rows(_committed(batches, self._kind_of))
-        row = 0
+        placed = _with_rows(_committed(batches, self._kind_of))
         for batch in batches:
             kind = self._kind_of(batch.header)
             kept: StoredBatch | None = batch
             ends_nothing = self._unended.meets(batch.header, kind)
             if kind is Kind.COMMITTED:
-                kept = self._filtered(batch, rows, row)
-                row += batch.header.record_count
+                kept = self._filtered(batch, *next(placed))
             elif kind is Kind.ABORTED:
                 kept = self._emptied(batch)
             elif ends_nothing:

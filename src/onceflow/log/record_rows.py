@@ -4,7 +4,7 @@ compiled loops, without loading Arrow."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import addressof, c_char
 from itertools import accumulate
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from onceflow.records.scalar import explain
 
 _FACTS = 4
 _SMALLEST_RECORD = 7
+_PORTION_BYTES = 4 << 20
 
 
 class Rows(NamedTuple):
@@ -44,28 +45,73 @@ def section_of(batch: StoredBatch) -> bytearray:
     return bytearray(section)
 
 
-def read_rows(batches: Sequence[StoredBatch]) -> Rows:
-    """Raises a `RecordError` when any record is not sound."""
-    table = array("q")
-    held: list[bytearray] = []  # what the table points to
-    for batch in batches:
+class SoundRecords:
+    """The records of some batches, decompressed and checked, and the table kernels read them by,
+    which is good as long as this object."""
+
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self.size = 0
+        """Decompressed."""
+        self._table = array("q")
+        self._held: list[bytearray] = []  # what the table points to
+
+    def add(self, batch: StoredBatch) -> None:
+        """Raises a `RecordError` when it cannot be decompressed."""
         whole, section = bytearray(batch.buffer), None
         start, size = address(whole) + HEADER_SIZE, len(whole) - HEADER_SIZE
         if batch.header.attributes & CODEC_MASK:
             section = section_of(batch)
             start, size = address(section), len(section)
-            held.append(section)
-        held.append(whole)
-        table.extend((address(whole), start, size))
+            self._held.append(section)
+        self._held.append(whole)
+        self._table.extend((address(whole), start, size))
+        self.batches.append(batch)
+        self.size += size
         _check_count(batch, size)
-    totals = array("q", bytes(8 * len(Total)))
-    if not walk(table.buffer_info()[0], len(batches), totals.buffer_info()[0]):
-        bad = batches[totals[Total.BAD_BATCH]]
-        position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
-        raise explain(memoryview(section_of(bad)), position, record, bad.header.base_offset)
-    facts = array("q", bytes(8 * _FACTS * sum(batch.header.record_count for batch in batches)))
+
+    @property
+    def table(self) -> int:
+        return self._table.buffer_info()[0]
+
+    def check(self) -> array[int]:
+        """What there is in all of them, by `Total`. Raises a `RecordError` when a record is not
+        sound; nothing else may be done with the table before."""
+        totals = array("q", bytes(8 * len(Total)))
+        if not walk(self.table, len(self.batches), totals.buffer_info()[0]):
+            bad = self.batches[totals[Total.BAD_BATCH]]
+            position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
+            raise explain(memoryview(section_of(bad)), position, record, bad.header.base_offset)
+        return totals
+
+
+def read_rows(batches: Sequence[StoredBatch]) -> Rows:
+    """Raises a `RecordError` when any record is not sound."""
+    records = SoundRecords()
+    for batch in batches:
+        records.add(batch)
+    return _rows_of(records)
+
+
+def read_portions(batches: Sequence[StoredBatch]) -> Iterator[tuple[list[StoredBatch], Rows]]:
+    """As `read_rows`, of some batches at a time, in order: a few kilobytes of them can hold
+    gigabytes of records."""
+    records = SoundRecords()
+    for batch in batches:
+        records.add(batch)
+        if records.size >= _PORTION_BYTES:
+            yield records.batches, _rows_of(records)
+            records = SoundRecords()
+    if records.batches:
+        yield records.batches, _rows_of(records)
+
+
+def _rows_of(records: SoundRecords) -> Rows:
+    totals = records.check()
+    count = sum(batch.header.record_count for batch in records.batches)
+    facts = array("q", bytes(8 * _FACTS * count))
     keys = bytearray(totals[Total.KEY_BYTES])
-    locate(table.buffer_info()[0], len(batches), facts.buffer_info()[0], address(keys))
+    locate(records.table, len(records.batches), facts.buffer_info()[0], address(keys))
     return Rows(
         _cut(bytes(keys), facts[0::_FACTS]),
         [size < 0 for size in facts[1::_FACTS]],

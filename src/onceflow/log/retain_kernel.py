@@ -28,7 +28,7 @@ _LOG_APPEND_TIME = 8
 
 
 @helper
-def _varint(position: int) -> tuple[int, int]:
+def read_varint(position: int) -> tuple[int, int]:
     """A zigzag varint and the position behind it."""
     raw = 0
     shift = 0
@@ -74,11 +74,11 @@ def locate(table: int, batches: int, facts: int, keys: int) -> None:
         stamp = load_big_i64(header + _MAX_TIMESTAMP_AT)
         stamped = load_big_i16(header + _ATTRIBUTES_AT) & _LOG_APPEND_TIME != 0
         for _ in range(int(load_big_i32(header + _RECORD_COUNT_AT))):
-            size, body = _varint(position)
-            timestamp_delta, at = _varint(body + 1)
-            offset_delta, at = _varint(at)
-            key_size, key = _varint(at)
-            value_size, _ = _varint(key + max(key_size, 0))
+            size, body = read_varint(position)
+            timestamp_delta, at = read_varint(body + 1)
+            offset_delta, at = read_varint(at)
+            key_size, key = read_varint(at)
+            value_size, _ = read_varint(key + max(key_size, 0))
             if key_size > 0:
                 copy_exact(keys, key, key_size)
                 keys += key_size
@@ -97,10 +97,10 @@ def retain(section: int, records: int, keep: int, shift: int, target: int) -> in
     start = target
     position = section
     for record in range(records):
-        size, body = _varint(position)
+        size, body = read_varint(position)
         end = body + size
         if load_u8(keep + record) != 0:
-            delta, rest = _varint(body + 1)  # behind the attributes
+            delta, rest = read_varint(body + 1)  # behind the attributes
             moved = delta + shift
             target = _put_varint(target, 1 + _varint_size(moved) + end - rest)
             store_u8(target, load_u8(body))

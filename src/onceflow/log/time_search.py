@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from onceflow.log.segment import Found, Segment
 from onceflow.records.batch import StoredBatch
+
+_NEVER = 2**63 - 1
+_NOWHERE = -1
 
 
 class TimestampedOffset(NamedTuple):
@@ -25,9 +29,11 @@ def offset_for_time(
             continue
         found = segment.find_by_time(timestamp)
         while found is not None and found.header.base_offset < end:
-            for each in _records(segment, found):
-                if each.timestamp >= timestamp and each.offset >= start:
-                    return each
+            # Behind what was deleted many batches may follow that are all older.
+            if found.header.max_timestamp >= timestamp:
+                record = _find(segment, found, timestamp, start)
+                if record is not None and record.timestamp >= timestamp:
+                    return record
             found = segment.find(found.header.next_offset)
     return None
 
@@ -42,15 +48,18 @@ def latest_record(segments: Iterable[Segment], start: int, end: int) -> Timestam
     if not found:
         return None
     segment, latest = max(found, key=lambda each: each[1].header.max_timestamp)
-    records = [each for each in _records(segment, latest) if each.offset >= start]
-    return max(records, key=lambda each: (each.timestamp, -each.offset), default=None)
+    return _find(segment, latest, _NEVER, start)
 
 
-def _records(segment: Segment, found: Found) -> list[TimestampedOffset]:
-    from onceflow.records.columns import decode  # loads the kernels: only a search needs them
+def _find(segment: Segment, found: Found, timestamp: int, start: int) -> TimestampedOffset | None:
+    """Of the records of one batch from offset `start` on the first that is not older than
+    `timestamp`, else the first of the latest ones. A marker is one of them, as in Apache Kafka."""
+    from onceflow.log.record_rows import SoundRecords  # loads the kernels: only a search needs them
+    from onceflow.log.time_kernel import find_time
 
-    data = segment.file.pread(found.position, found.header.size)
-    rows = decode([StoredBatch.parse(data)])
-    offsets: list[int] = rows.column("offset").to_numpy().tolist()
-    timestamps: list[int] = rows.column("timestamp").to_numpy().astype("i8").tolist()
-    return [TimestampedOffset(*pair) for pair in zip(offsets, timestamps, strict=True)]
+    records = SoundRecords()
+    records.add(StoredBatch.parse(segment.file.pread(found.position, found.header.size)))
+    records.check()
+    place = array("q", (_NOWHERE, 0))
+    find_time(records.table, timestamp, start, place.buffer_info()[0])
+    return None if place[0] == _NOWHERE else TimestampedOffset(place[0], place[1])

@@ -4,12 +4,17 @@
 -2 earliest, -3 largest timestamp, -4 earliest on this machine (the same as -2: there is no tiered
 storage), -5 and -6 what is in tiered storage (nothing). "None" is offset -1 without an error. A
 partition that is named twice is refused, once.
+
+A search by time reads a batch, which may have to be decompressed: everybody else is served between
+two of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator, Iterator
 from datetime import timedelta
+from itertools import count
 from typing import TYPE_CHECKING
 
 from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
@@ -21,8 +26,10 @@ from kio.schema.list_offsets.v11.response import (
 
 from onceflow.broker.handlers.fetch import epoch_error
 from onceflow.broker.partition import Partition
-from onceflow.broker.request import Client
-from onceflow.errors import DiskError, LogError
+from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.refusal import refusal_of
+from onceflow.broker.request import Client, Hangup
+from onceflow.errors import OnceflowError
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
@@ -31,35 +38,63 @@ if TYPE_CHECKING:
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _TIERED, _PENDING = range(-1, -7, -1)
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _TIERED: 9, _PENDING: 11}
 _NOTHING = (-1, -1, -1)
+_END = object()
+_requests = count(1)
+
+Steps = Generator[None, None, None]
 
 
-def handle(node: Node, client: Client, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(node: Node, client: Client, request: ListOffsetsRequest) -> Answer[object]:
     """Looks each partition up."""
+    found: list[ListOffsetsTopicResponse] = []
+    steps = _steps(node, client, request, found)
+    if next(steps, _END) is _END:
+        response: object = _response(found)
+        return response
+    promise: Promise[object] = Promise()
+    promise.on_abandoned = steps.close
+    node.slices.run(f"ListOffsets {next(_requests)}", _then_resolve(steps, promise, found))
+    return promise
+
+
+def _then_resolve(
+    steps: Steps, promise: Promise[object], found: list[ListOffsetsTopicResponse]
+) -> Iterator[None]:
+    try:
+        yield from steps
+    except Exception as error:  # a defect of ours costs one connection at most
+        promise.resolve(Hangup(f"a search by time failed: {error}"))
+        raise
+    promise.resolve(_response(found))
+
+
+def _response(found: list[ListOffsetsTopicResponse]) -> ListOffsetsResponse:
+    return ListOffsetsResponse(throttle_time=timedelta(0), topics=tuple(found))
+
+
+def _steps(
+    node: Node, client: Client, request: ListOffsetsRequest, found: list[ListOffsetsTopicResponse]
+) -> Steps:
+    """Fills `found`, and stops wherever others may be served."""
     committed = request.isolation_level == 1
     times = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
-
-    def look(topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        if times[topic, wanted.partition_index] > 1:
-            times[topic, wanted.partition_index] = 0  # said once
-            return _error(wanted.partition_index, ErrorCode.INVALID_REQUEST)
-        return _partition(node, client.version, topic, wanted, committed)
-
-    return ListOffsetsResponse(
-        throttle_time=timedelta(0),
-        topics=tuple(
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    look(topic.name, each)
-                    for each in topic.partitions
-                    if times[topic.name, each.partition_index]
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
+    searches = 0
+    for topic in request.topics:
+        partitions = []
+        for each in topic.partitions:
+            index = each.partition_index
+            if times[topic.name, index] > 1:
+                partitions.append(_error(index, ErrorCode.INVALID_REQUEST))
+                times[topic.name, index] = 0  # said once
+            elif times[topic.name, index]:
+                if each.timestamp >= 0 or each.timestamp == _MAX_TIMESTAMP:
+                    searches += 1
+                    if searches > 1:
+                        yield
+                partitions.append(_partition(node, client.version, topic.name, each, committed))
+        found.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
 
 
 def _partition(
@@ -78,8 +113,8 @@ def _partition(
         return _error(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
         timestamp, offset, epoch = _find(partition, wanted.timestamp, committed)
-    except (DiskError, LogError):  # out of descriptors, or a file that cannot be read
-        return _error(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    except OnceflowError as problem:  # a batch that cannot be read
+        return _error(index, refusal_of(problem).code)
     return ListOffsetsPartitionResponse(
         partition_index=index,
         error_code=ErrorCode.NONE,

@@ -1,12 +1,15 @@
 """From the queue of a fetcher to its reader: chunks become columns, and rows leave in order.
 
 A position moves when its rows leave, not before. What is decoded and not yet delivered is dropped
-when the reader seeks, and kept while its partition is paused. A table may be made before it leaves:
-if by then other rows would leave, it is forgotten.
+when the reader seeks, and kept while its partition is paused. What was sent can be far less than
+what it becomes: about `fetched.DECODED_BYTES` of that are decoded at a time, and the rest goes back
+to the queue. A table may be made before it leaves: if by then other rows would leave, it is
+forgotten.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -14,7 +17,9 @@ from onceflow.client.fetch_core import Chunk, FetchCore
 from onceflow.client.fetch_errors import RecordsUnreadable
 from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.model import TopicPartition
-from onceflow.errors import OnceflowError
+from onceflow.errors import RecordError
+from onceflow.records.batch import StoredBatch
+from onceflow.records.compression import DECOMPRESSED_LIMIT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +30,9 @@ if TYPE_CHECKING:
 TABLE_BYTES: Final = 16 << 20
 """About how much, as it was sent, becomes one table."""
 PORTION_BYTES: Final = 4 << 20
-"""About how much is decoded at once for tables of so many rows: little enough for memory that was
-just given back to be used again, as touching new memory takes longer than to decode into it."""
+"""About how much, as it was sent, is decoded at once for tables of so many rows: little enough for
+memory that was just given back to be used again, as touching new memory takes longer than to decode
+into it."""
 
 
 class _Held(NamedTuple):
@@ -51,9 +57,18 @@ class _Departure(NamedTuple):
 class Delivery:
     """What has been decoded and not been delivered."""
 
-    def __init__(self, core: FetchCore, measured: FetchMetrics | None = None) -> None:
+    def __init__(
+        self,
+        core: FetchCore,
+        measured: FetchMetrics | None = None,
+        *,
+        most_of_a_batch: int = DECOMPRESSED_LIMIT,
+    ) -> None:
         self._core = core
         self._measured = measured
+        self._most_of_a_batch = most_of_a_batch
+        self._behind: TopicPartition | None = None
+        """The last partition that was decoded when there was no room for the others."""
         self._held: list[_Held] = []
         self._next: _Departure | None = None
 
@@ -64,35 +79,67 @@ class Delivery:
             chunks = self._core.take(TABLE_BYTES if max_rows is None else PORTION_BYTES)
             if not chunks:
                 return False
-            if self._measured is not None:
-                self._measured.decoded(sum(chunk.size for chunk in chunks))
-            ordered = sorted(chunks, key=lambda chunk: chunk.partition)
-            for _, group in groupby(ordered, key=lambda chunk: chunk.partition):
-                self._decode(list(group))
+            self._decode_all(chunks)
         return True
+
+    def _decode_all(self, chunks: list[Chunk]) -> None:
+        """As much of them as there is room for; the rest is put back."""
+        from onceflow.client import fetched
+
+        # Whoever had to wait comes first: a partition of which little becomes much must not be the
+        # only one that is read.
+        behind = self._behind
+        ordered = sorted(
+            chunks,
+            key=lambda chunk: (behind is not None and chunk.partition <= behind, chunk.partition),
+        )
+        self._behind = None
+        left = fetched.DECODED_BYTES
+        rest: list[Chunk] = []
+        for partition, group in groupby(ordered, key=lambda chunk: chunk.partition):
+            if left <= 0:
+                rest += group
+                continue
+            left -= self._decode(list(group), left, rest)
+            if left <= 0:
+                self._behind = partition
+        if rest:
+            self._core.put_back(rest)
+        if self._measured is not None:
+            sent, again = (sum(chunk.size for chunk in each) for each in (chunks, rest))
+            self._measured.decoded(sent - again)
 
     def _has_rows(self) -> bool:
         core = self._core
         self._held = [each for each in self._held if core.is_current(each.partition, each.turn)]
         return any(not core.reading(each.partition).is_paused for each in self._held)
 
-    def _decode(self, chunks: list[Chunk]) -> None:
-        """Chunks of one partition, one behind the other."""
-        first, last = chunks[0], chunks[-1]
-        batches = list(chain.from_iterable(chunk.batches for chunk in chunks))
-        if batches:
-            from onceflow.client.fetched import columns_of
+    def _decode(self, chunks: list[Chunk], most: int, rest: list[Chunk]) -> int:
+        """Chunks of one partition, one behind the other, as far as `most` bytes go; the others are
+        added to `rest`. How many bytes there were, decompressed."""
+        from onceflow.client.fetched import portion_of
 
-            try:
-                rows = columns_of(first.partition, batches, first.first)
-            except OnceflowError as error:
-                unreadable = RecordsUnreadable.of(first.partition, first.first, error)
-                self._core.fail_now(first.partition, unreadable)
-                return
-            if rows.num_rows:
-                self._held.append(_Held(first.partition, first.turn, rows, last.next_offset))
-                return
-        self._core.delivered(first.partition, first.turn, last.next_offset)
+        partition, turn, first = chunks[0].partition, chunks[0].turn, chunks[0].first
+        next_offset = chunks[-1].next_offset
+        batches = list(chain.from_iterable(chunk.batches for chunk in chunks))
+        if not batches:
+            self._core.delivered(partition, turn, next_offset)
+            return 0
+        limit = self._most_of_a_batch
+        try:
+            rows, used, size = portion_of(partition, batches, first, most=most, limit=limit)
+        except RecordsUnreadable as error:
+            self._core.fail_now(partition, error)
+            return 0
+        if used < len(batches):
+            behind = batches[used - 1].header.next_offset
+            rest.append(_chunk(chunks[-1], batches[used:], behind))
+            next_offset = behind
+        if rows.num_rows:
+            self._held.append(_Held(partition, turn, rows, next_offset))
+        else:
+            self._core.delivered(partition, turn, next_offset)
+        return size
 
     def ahead(self, partition: TopicPartition) -> int:
         """How many records were fetched of a partition and not delivered."""
@@ -170,6 +217,12 @@ class Delivery:
         self._held = kept
 
 
+def _chunk(last: Chunk, batches: list[StoredBatch], first: int) -> Chunk:
+    """What is left, up to the end of the `last` chunk."""
+    size = sum(len(batch.buffer) for batch in batches)
+    return last._replace(batches=batches, first=first, size=size)
+
+
 def _table_of(leaving: list[_Held]) -> pa.Table:
     import pyarrow as pa
 
@@ -184,5 +237,6 @@ def _record_count(chunk: Chunk) -> int:
     if counts and chunk.batches[0].header.base_offset < chunk.first:
         from onceflow.client.fetched import columns_of
 
-        counts[0] = columns_of(chunk.partition, chunk.batches[:1], chunk.first).num_rows
+        with suppress(RecordError):  # whoever reads it is told
+            counts[0] = columns_of(chunk.partition, chunk.batches[:1], chunk.first).num_rows
     return sum(counts)

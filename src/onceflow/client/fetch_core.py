@@ -316,6 +316,11 @@ class FetchCore:
         self._queue.extendleft(reversed(kept))
         return taken
 
+    def put_back(self, chunks: list[Chunk]) -> None:
+        """What was taken is to be taken again, before anything else."""
+        self._queue.extendleft(reversed(chunks))
+        self.queued_bytes += sum(chunk.size for chunk in chunks)
+
     def retake(self, partition: TopicPartition) -> None:
         """What was taken or queued is not delivered: it is fetched again."""
         reading = self._readings[partition]

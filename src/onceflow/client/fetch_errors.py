@@ -6,8 +6,12 @@ from typing import Self
 
 from onceflow.client.errors import BrokerError, ClientError
 from onceflow.client.model import TopicPartition
+from onceflow.errors import DecompressedTooLarge
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
+
+LIMIT = "max.decompressed.batch.bytes"
+"""The setting that a batch was too large for."""
 
 
 class OffsetOutOfRange(BrokerError):
@@ -48,18 +52,37 @@ class LogTruncated(ClientError):
 
 
 class RecordsUnreadable(ClientError):
-    """A batch came whose bytes are damaged or that cannot be understood."""
+    """A batch came whose bytes are damaged, that cannot be understood, or that is too large when it
+    is decompressed."""
 
     advice = "read again; if that fails at the same offset, seek past it, and look at the broker"
 
     partition: TopicPartition
     offset: int
+    next_offset: int | None = None
+    """Behind the batch, where that is known: where to go on without it."""
 
     @classmethod
-    def of(cls, partition: TopicPartition, offset: int, cause: object) -> Self:
+    def of(
+        cls,
+        partition: TopicPartition,
+        offset: int,
+        cause: object,
+        *,
+        next_offset: int | None = None,
+    ) -> Self:
         """Everything below `offset` was read."""
-        error = cls(f"partition {partition} cannot be read at offset {offset}: {cause}")
-        error.partition, error.offset = partition, offset
+        is_too_large = isinstance(cause, DecompressedTooLarge)
+        limit = f" ({LIMIT})" if is_too_large else ""
+        behind = "" if next_offset is None else f"; the next batch begins at offset {next_offset}"
+        error = cls(
+            f"partition {partition} cannot be read at offset {offset}: {cause}{limit}{behind}"
+        )
+        error.partition, error.offset, error.next_offset = partition, offset, next_offset
+        if is_too_large:
+            error.advice = (
+                f"set {LIMIT} to more, if there is memory for it, or seek past it, to `next_offset`"
+            )
         return error
 
 

@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from onceflow.client.fetch_errors import RecordsUnreadable
 from onceflow.client.model import TopicPartition
+from onceflow.errors import RecordError
 from onceflow.records.arrow import HEADERS, TIMESTAMP
 from onceflow.records.batch import LOG_APPEND_TIME_BIT, StoredBatch
-from onceflow.records.columns import decode
+from onceflow.records.columns import Portion, decode, decode_portion
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("key", pa.binary()),
@@ -33,6 +35,9 @@ _FIELDS: list[pa.Field[Any]] = [
 ]
 FETCHED_SCHEMA: Final = pa.schema(_FIELDS)
 _OFFSET: Final = 4
+
+DECODED_BYTES: Final = 32 << 20
+"""About how much becomes one batch of columns, decompressed: what was sent says little about it."""
 
 
 class Record(NamedTuple):
@@ -59,8 +64,52 @@ def columns_of(
 ) -> pa.RecordBatch:
     """The records of batches of one partition with offsets from `first` on and below `end`; raises
     what `decode` does."""
-    records = decode(batches)
-    types = _timestamp_types(batches, records.num_rows)
+    return _completed(partition, decode(batches), batches, first, end)
+
+
+def portion_of(
+    partition: TopicPartition,
+    batches: Sequence[StoredBatch],
+    first: int,
+    end: int | None = None,
+    *,
+    most: int,
+    limit: int,
+) -> Portion:
+    """As `columns_of`, of the first batches only, which are together about `most` bytes when they
+    are decompressed, and none more than `limit`. Raises `RecordsUnreadable`, which is about the
+    first one."""
+    try:
+        portion = decode_portion(batches, most, limit=limit)
+    except RecordError as error:
+        header = batches[0].header
+        offset = max(first, header.base_offset)
+        raise RecordsUnreadable.of(
+            partition, offset, error, next_offset=header.next_offset
+        ) from error
+    used = batches[: portion.batches]
+    return portion._replace(rows=_completed(partition, portion.rows, used, first, end))
+
+
+def portions_of(
+    partition: TopicPartition, batches: Sequence[StoredBatch], first: int, end: int, *, limit: int
+) -> Iterator[pa.RecordBatch]:
+    """As `columns_of`, one portion after the other."""
+    while batches:
+        portion = portion_of(partition, batches, first, end, most=DECODED_BYTES, limit=limit)
+        batches = batches[portion.batches :]
+        if portion.rows.num_rows:
+            yield portion.rows
+
+
+def _completed(
+    partition: TopicPartition,
+    records: pa.RecordBatch,
+    batches: Sequence[StoredBatch],
+    first: int,
+    end: int | None,
+) -> pa.RecordBatch:
+    """All columns, of what is wanted of the records of these batches."""
     rows = records.num_rows
     columns = [
         records.column(0),
@@ -70,7 +119,7 @@ def columns_of(
         pa.repeat(pa.scalar(partition.partition, pa.int32()), rows),
         records.column(4),
         records.column(3),
-        types,
+        _timestamp_types(batches, rows),
         records.column(2),
     ]
     made = pa.RecordBatch.from_arrays(columns, schema=FETCHED_SCHEMA)

@@ -67,7 +67,11 @@ class Fetcher:
             rand=rand or RealRand(),
         )
         self._measured = measured
-        self.delivery = Delivery(self._core, measured)
+        self.delivery = Delivery(
+            self._core,
+            measured,
+            most_of_a_batch=self._settings.max_decompressed_batch_bytes,
+        )
         self._conductor: asyncio.Task[None] | None = None
         self._errands: dict[int, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()

@@ -6,17 +6,16 @@ What comes next is fetched while the last is worked on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
 from onceflow.client.cluster import Cluster
-from onceflow.client.fetch_errors import RangeUnavailable, RecordsUnreadable
+from onceflow.client.fetch_errors import RangeUnavailable
 from onceflow.client.fetch_request import fetch, is_out_of_range, out_of_range, refusal
 from onceflow.client.fetch_wire import FetchAnswer, nothing_of
 from onceflow.client.model import TopicPartition
 from onceflow.client.range_reading import RangeReading
 from onceflow.client.settings import ReaderSettings
-from onceflow.errors import OnceflowError
 from onceflow.records.batch import StoredBatch
 
 if TYPE_CHECKING:
@@ -45,10 +44,8 @@ async def read_range(
             first = reading.position
             batches = reading.take(await ahead)
             ahead = _start(cluster, reading, settings, timeout_s)  # comes while this is decoded
-            if batches:
-                table = _table(partition, batches, first, end)
-                if table.num_rows:
-                    yield table
+            for table in _tables(partition, batches, first, end, settings):
+                yield table
     finally:
         ahead.cancel()
 
@@ -71,15 +68,20 @@ def _look_at(task: asyncio.Task[FetchAnswer]) -> None:
         task.exception()
 
 
-def _table(partition: TopicPartition, batches: list[StoredBatch], first: int, end: int) -> pa.Table:
+def _tables(
+    partition: TopicPartition,
+    batches: list[StoredBatch],
+    first: int,
+    end: int,
+    settings: ReaderSettings,
+) -> Iterator[pa.Table]:
     import pyarrow as pa
 
-    from onceflow.client.fetched import columns_of
+    from onceflow.client.fetched import portions_of
 
-    try:
-        return pa.Table.from_batches([columns_of(partition, batches, first, end)])
-    except OnceflowError as error:
-        raise RecordsUnreadable.of(partition, first, error) from error
+    limit = settings.max_decompressed_batch_bytes
+    for rows in portions_of(partition, batches, first, end, limit=limit):
+        yield pa.Table.from_batches([rows])
 
 
 async def _progress(

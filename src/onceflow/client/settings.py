@@ -35,6 +35,7 @@ from onceflow.client.setting_values import (
     yes_or_no,
 )
 from onceflow.errors import InvalidSetting
+from onceflow.records.compression import DECOMPRESSED_LIMIT
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -183,6 +184,8 @@ class ReaderSettings(ClientSettings):
     fetch_max_bytes: int = setting(_SOME_BYTES, 52_428_800)
     max_partition_fetch_bytes: int = setting(_SOME_BYTES, 1_048_576)
     fetch_max_wait_ms: int = setting(_ANY_TIME, 500)
+    max_decompressed_batch_bytes: int = setting(whole_number(1, 2**30), DECOMPRESSED_LIMIT)
+    """A batch that grows to more is not read: a few kilobytes can stand for gigabytes."""
 
     @property
     def read_committed(self) -> bool:

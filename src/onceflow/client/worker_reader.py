@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from onceflow.client.errors import Action, BrokerError, ClientError, action_for
-from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
+from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable
 from onceflow.client.fetch_wire import (
     FetchAnswer,
     FetchFrom,
@@ -31,7 +31,7 @@ from onceflow.client.versions import SPOKEN
 from onceflow.client.worker_cluster import BlockingCluster, understood
 from onceflow.client.worker_socket import BlockingConnection
 from onceflow.client.worker_wire import read_list_offsets, write_list_offsets
-from onceflow.errors import MessageMalformed, RecordError
+from onceflow.errors import MessageMalformed
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.rand import Rand, RealRand
@@ -90,25 +90,21 @@ class Reader:
         """The records from `start` up to, not including, `end` (columns of `FETCHED_SCHEMA`), in
         order; then it ends, also where the last offsets hold no record.
 
-        Raises `OffsetOutOfRange` when the log does not hold `start`, and `RangeUnavailable` when
-        nothing more could be read for `default.api.timeout.ms`.
+        Raises `OffsetOutOfRange` when the log does not hold `start`, `RangeUnavailable` when
+        nothing more could be read for `default.api.timeout.ms`, and `RecordsUnreadable`.
         """
-        from onceflow.client.fetched import columns_of
+        from onceflow.client.fetched import portions_of
 
         place = TopicPartition(topic, partition)
         if self._is_reading:
             raise ReaderBusy(f"partition {place}: this reader is reading another range")
         self._is_reading = True
         fetching = _Fetching(self, place, start, end)
+        limit = self._settings.max_decompressed_batch_bytes
         try:
             while (found := fetching.next()) is not None:
                 batches, first = found
-                try:
-                    records = columns_of(place, batches, first, end)
-                except RecordError as error:
-                    raise RecordsUnreadable.of(place, first, error) from error
-                if records.num_rows:
-                    yield records
+                yield from portions_of(place, batches, first, end, limit=limit)
         finally:
             fetching.close()
             self._is_reading = False

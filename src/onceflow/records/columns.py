@@ -1,8 +1,9 @@
 """Record batches to Arrow columns and back.
 
-`decode` makes one `RecordBatch` of many stored batches; `encode` and `encode_all` make batches of
-columns (`validate` only checks). Null and empty stay apart in keys, values and header values.
-Nothing is allocated on the word of a header before it is held against the bytes there are.
+`decode` makes one `RecordBatch` of many stored batches, `decode_portion` of as many as do not grow
+too large together; `encode` and `encode_all` make batches of columns (`validate` only checks). Null
+and empty stay apart in keys, values and header values. Nothing is allocated on the
+word of a header before it is held against the bytes there are.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
-from onceflow.errors import BatchMalformed, ColumnsMalformed, ColumnsTooLarge
+from onceflow.errors import BatchMalformed, ColumnsMalformed, ColumnsTooLarge, RecordError
 from onceflow.records.arrow import HEADER, HEADERS, RECORD_SCHEMA, TIMESTAMP, record_source
 from onceflow.records.batch import (
     CODEC_MASK,
@@ -37,7 +38,9 @@ from onceflow.records.validate import SMALLEST_RECORD, read_kernels
 
 __all__ = [
     "RECORD_SCHEMA",
+    "Portion",
     "decode",
+    "decode_portion",
     "encode",
     "encode_all",
 ]
@@ -59,6 +62,44 @@ def decode(batches: Sequence[StoredBatch], *, limit: int = DECOMPRESSED_LIMIT) -
     for batch in batches:
         if not batch.header.attributes & CONTROL_BIT:
             sections.add(batch)
+    return _columns(sections)
+
+
+class Portion(NamedTuple):
+    """The records of the first `batches` of some batches, of `size` bytes decompressed."""
+
+    rows: pa.RecordBatch
+    batches: int
+    size: int
+
+
+def decode_portion(
+    batches: Sequence[StoredBatch], most: int, *, limit: int = DECOMPRESSED_LIMIT
+) -> Portion:
+    """As `decode`, of the first batches only, one at least: until they have `most` bytes when
+    decompressed, or the next one cannot be read. Raises only when the first one cannot."""
+    sections = _Sections(limit)
+    used = 0
+    try:
+        for batch in batches:
+            if not batch.header.attributes & CONTROL_BIT:
+                sections.add(batch)
+            used += 1
+            if sections.size >= most:
+                break
+    except RecordError:
+        if not used:
+            raise
+    try:
+        return Portion(_columns(sections), used, sections.size)
+    except RecordError:
+        if used == 1:
+            raise
+    # One of them is wrong: what is in front of it comes first, and the error next time.
+    return decode_portion(batches[: used // 2], most, limit=limit)
+
+
+def _columns(sections: _Sections) -> pa.RecordBatch:
     rows, size = sections.records, sections.size
     fixed = _FixedColumns(rows)
     keys, values = _data_buffer(size), _data_buffer(size)
@@ -104,9 +145,9 @@ class _Sections:
             raise BatchMalformed(
                 f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
             )
-        self.size += size
-        if self.size > _LARGEST_COLUMN:
+        if self.size + size > _LARGEST_COLUMN:
             raise ColumnsTooLarge("2 GiB of records at once; decode fewer batches at a time")
+        self.size += size
         self._batches.append(batch)
         self._sections.append(buffer)
         self._entries.extend((address, start, size))

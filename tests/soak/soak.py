@@ -29,6 +29,10 @@ from tests.soak.world import (
 SETTLE_SECONDS = 60.0
 
 
+class Stuck(AssertionError):
+    """Some did not end when they were told to."""
+
+
 class Outcome(NamedTuple):
     """What a soak has shown."""
 
@@ -91,12 +95,19 @@ async def _run(
             await asyncio.sleep(seconds)
             looking.cancel()
             world.writers_stop.set()
-            await asyncio.wait(writers)
+            await _end(writers)
             await _settle(world)
             world.readers_stop.set()
-            await asyncio.wait(readers)
+            await _end(readers)
         problems = world.ledger.problems() + await own_clients.state_problems(world)
         return problems, world.counts + world.ledger.counts
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    """They have been told to stop; who waits for something that never comes is a finding too."""
+    _, pending = await asyncio.wait(tasks, timeout=SETTLE_SECONDS)
+    if pending:
+        raise Stuck("; ".join(str(each) for each in pending))
 
 
 async def _make_topics(world: World) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import io
 import socket
 import struct
@@ -29,6 +30,7 @@ SOCKET_SECONDS: Final = 20.0
 UNIX_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 Fields = Mapping[str, Any]
+_PLAIN: Final = frozenset({int, str, bytes, bool, type(None)})
 
 
 class ConnectionClosed(ConnectionError):
@@ -40,8 +42,13 @@ def make_request(api: int, version: int, fields: Fields) -> Any:
     return _make(load_request_schema(api, version), fields)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def _make(kind: type[Any], fields: Fields) -> Any:
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast(Any, kind))
     given = {}
     for field in dataclasses.fields(kind):
         kafka_type = field.metadata.get("kafka_type")
@@ -84,6 +91,8 @@ def _entity_in(hint: Any) -> type[Any] | None:
 
 def plain(value: Any) -> Any:
     """Entities as mappings, times as milliseconds, errors by name; bytes stay bytes."""
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {field.name: plain(getattr(value, field.name)) for field in fields}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from onceflow.runtime.disk import BLOCK_SIZE, Access
-from onceflow.runtime.sim_crash import SECTOR, Image, crash_images
+from onceflow.runtime.sim_crash import SECTOR, Image, crash_images, forget_settled
 from onceflow.runtime.sim_disk import SimDisk
 
 
@@ -114,3 +114,45 @@ def test_the_same_seed_gives_the_same_images() -> None:
         file.pwrite(number * 700, b"y" * 900)
     first = [(each.boundary, each.kind, contents(each.disk)) for each in images(disk)]
     assert first == [(each.boundary, each.kind, contents(each.disk)) for each in images(disk)]
+
+
+def test_what_is_settled_can_be_forgotten_and_the_images_are_the_same() -> None:
+    def worked(*, forgets: bool) -> SimDisk:
+        disk = SimDisk()
+        for number in range(6):
+            file = disk.open(f"file-{number}", Access.CREATE)
+            file.pwrite(0, b"%d" % number * 600)
+            if number % 2:
+                file.sync()
+            if number in (1, 4):
+                disk.sync_dir(".")
+            if number == 3:
+                disk.unlink("file-1")
+                disk.rename("file-2", "renamed")
+            if forgets:
+                forget_settled(disk)
+        return disk
+
+    whole, forgetful = worked(forgets=False), worked(forgets=True)
+    assert len(forgetful.ops) < len(whole.ops)
+    last = [
+        [(each.kind, contents(each.disk)) for each in images(disk) if each.boundary == end]
+        for disk, end in ((whole, len(whole.ops)), (forgetful, len(forgetful.ops)))
+    ]
+    unsynced = [kind for kind, _ in last[0] if not kind.startswith("subset")]
+    for kind in unsynced:
+        assert dict(last[0])[kind] == dict(last[1])[kind], kind
+    assert contents(whole) == contents(forgetful)
+
+
+def test_a_file_that_is_open_keeps_its_bytes_without_a_name() -> None:
+    disk = SimDisk()
+    kept, gone = (disk.open(name, Access.CREATE) for name in ("kept", "gone"))
+    for file in (kept, gone):
+        file.pwrite(0, b"bytes")
+        disk.unlink(file.path)
+    disk.sync_dir(".")
+    gone.close()
+    forget_settled(disk)
+    assert kept.pread(0, 5) == b"bytes"
+    assert len(disk.tree.files) == 1

@@ -257,3 +257,62 @@ def test_trace_sink_sees_what_the_hash_sees() -> None:
     _, with_sink = run(1, main, trace_sink=lines.append)
     assert run(1, main)[1] == with_sink
     assert f"{(1.0).hex()} a mark 3\n" in lines
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def test_a_stopped_process_does_nothing_until_it_is_continued() -> None:
+    async def main(world: World) -> list[tuple[str, float]]:
+        seen: list[tuple[str, float]] = []
+
+        async def tick(name: str) -> None:
+            for _ in range(4):
+                await asyncio.sleep(10)
+                seen.append((name, world.loop.time()))
+
+        tasks = [world.loop.spawn(name, tick(name)) for name in ("a", "b")]
+        await asyncio.sleep(15)
+        world.loop.stop_process("a")
+        await asyncio.sleep(100)
+        world.loop.continue_process("a")
+        await asyncio.gather(*tasks)
+        return seen
+
+    seen, _ = run(1, main)
+    assert [at for name, at in seen if name == "b"] == [10.0, 20.0, 30.0, 40.0]
+    assert [at for name, at in seen if name == "a"] == [10.0, 115.0, 125.0, 135.0]
+
+
+def test_a_killed_process_does_not_even_tidy_up() -> None:
+    async def main(world: World) -> list[str]:
+        seen: list[str] = []
+
+        async def work() -> None:
+            world.loop.call_later(20, seen.append, "a timer of it")
+            try:
+                await asyncio.sleep(30)
+                seen.append("went on")
+            finally:
+                seen.append("tidied up")
+
+        world.loop.spawn("worker", work())
+        await asyncio.sleep(10)
+        world.loop.kill_process("worker")
+        await asyncio.sleep(100)
+        return list(seen)
+
+    assert run(1, main)[0] == []
+
+
+def test_when_a_machine_stands_still_all_timers_are_late() -> None:
+    async def main(world: World) -> list[float]:
+        seen: list[float] = []
+        for delay in (5.0, 50.0, 500.0):
+            world.loop.call_later(delay, lambda: seen.append(world.loop.time()))
+        await asyncio.sleep(1)
+        world.loop.stand_still(100)
+        await asyncio.sleep(1000)
+        return seen
+
+    assert run(1, main)[0] == [101.0, 101.0, 500.0]

@@ -29,8 +29,11 @@ MINE, OTHER = "query-1", "query-2"
 WRITER = Writer(7000, 3)
 
 
+NOW_MS = 1_700_000_000_000
+
+
 def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
-    return Planned(MINE, batch_id, digest, age_ms)
+    return Planned(MINE, batch_id, digest, NOW_MS - age_ms)
 
 
 @pytest.mark.parametrize(
@@ -52,12 +55,20 @@ def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
     ],
 )
 def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Finding) -> None:
-    assert find(entry, batch, WEEK_MS) is finding
+    assert find(entry, batch, NOW_MS, WEEK_MS) is finding
     if VERDICTS[finding] is not Verdict.REFUSE:
-        assert decide(entry, batch, WEEK_MS) is VERDICTS[finding]
+        assert decide(entry, batch, NOW_MS, WEEK_MS) is VERDICTS[finding]
         return
     with pytest.raises(LedgerConflict, match=finding.value):
-        decide(entry, batch, WEEK_MS)
+        decide(entry, batch, NOW_MS, WEEK_MS)
+
+
+def test_a_batch_ages_while_its_driver_sleeps_and_one_without_a_time_is_old() -> None:
+    batch = planned()
+    assert find(None, batch, NOW_MS + WEEK_MS - 1, WEEK_MS) is Finding.NOTHING
+    assert find(None, batch, NOW_MS + WEEK_MS, WEEK_MS) is Finding.FORGOTTEN
+    assert find(None, batch, NOW_MS - WEEK_MS, WEEK_MS) is Finding.NOTHING, "its clock went back"
+    assert find(None, batch._replace(planned_ms=0), NOW_MS, WEEK_MS) is Finding.FORGOTTEN
 
 
 def test_only_the_same_batch_is_skipped_and_only_the_next_one_run() -> None:

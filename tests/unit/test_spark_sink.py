@@ -19,6 +19,7 @@ from onceflow.client.transfer import Claim, OpenTransaction
 from onceflow.client.worker import Writer
 from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.client.worker_reader import Reader
+from onceflow.runtime.clock import RealClock
 from onceflow.spark.batch_run import TRIES, BatchJob, BatchWriter, JobFailed
 from onceflow.spark.checks import check_spark
 from onceflow.spark.checks_cluster import BrokerSays, look_at_cluster, make_topic
@@ -103,7 +104,7 @@ class Driver:
         ]
 
     def write(self, batch_id: int, *values: str, digest: str | None = None) -> int:
-        planned = Planned(self.query_id, batch_id, digest or f"d{batch_id}", 0)
+        planned = Planned(self.query_id, batch_id, digest or f"d{batch_id}", RealClock().wall_ms())
         job = BatchJob(
             planned=planned,
             source_offsets={OUT: batch_id + 1},

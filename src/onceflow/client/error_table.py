@@ -206,7 +206,10 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     E.INVALID_PRODUCER_EPOCH: "a newer producer has taken over, or the transaction timed out",
     E.PRODUCER_FENCED: "another producer with the same transactional id has taken over",
     E.INVALID_TXN_STATE: "the transaction is not in a state for this; it may have timed out",
-    E.INVALID_PRODUCER_ID_MAPPING: "the transactional id belongs to another producer by now",
+    E.INVALID_PRODUCER_ID_MAPPING: (
+        "the broker does not know this producer any more: its transactional id was not used for "
+        "longer than transactional.id.expiration.ms, or another producer has it by now"
+    ),
     E.INVALID_TRANSACTION_TIMEOUT: (
         "transaction.timeout.ms is 0 or more than the broker allows (transaction.max.timeout.ms)"
     ),

@@ -51,6 +51,11 @@ class Positions:
         self._unplaced: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._placing: asyncio.Task[None] | None = None
+        self.on_asked: Callable[[Collection[TopicPartition], Collection[TopicPartition]], None] = (
+            _nothing
+        )
+        """Is told where the group has an offset, and where it has none, before that is made up for
+        by `auto.offset.reset`; what it raises is raised."""
         self._problem: ClientError | None = None
 
     @property
@@ -167,6 +172,7 @@ class Positions:
         nothing."""
         found = {each: at.offset for each, at in (await self._committed(partitions)).items()}
         missing = [each for each in partitions if each not in found]
+        self.on_asked(found.keys(), missing)
         policy = self._settings.auto_offset_reset
         if missing and policy != NONE:
             time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
@@ -199,3 +205,7 @@ class Positions:
         if self._placing is not None:
             self._placing.cancel()
             await asyncio.gather(self._placing, return_exceptions=True)
+
+
+def _nothing(found: Collection[TopicPartition], missing: Collection[TopicPartition]) -> None:
+    """A group without an offset is a new one, for all that a consumer knows."""

@@ -4,8 +4,8 @@ do."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from onceflow.client.batches import Batch
 from onceflow.client.consumer import Consumer
@@ -14,6 +14,7 @@ from onceflow.client.group_member import Membership
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
 from onceflow.client.receipts import Receipt
+from onceflow.client.session_errors import OffsetsForgotten
 from onceflow.client.txn_requests import GroupMember
 from onceflow.wire.api import ApiKey
 
@@ -22,7 +23,29 @@ if TYPE_CHECKING:
 
 
 class SessionConsumer(Consumer):
-    """Its positions move only with what the session hands out, and back with what it aborts."""
+    """Its positions move only with what the session hands out, and back with what it aborts; and
+    what the group once had must not be forgotten."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._known: set[TopicPartition] = set()
+        """Of these the group has had an offset."""
+        self._positions.on_asked = self._asked
+
+    def has_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        """The group has an offset of these now."""
+        self._known.update(partitions)
+
+    def _asked(
+        self, found: Collection[TopicPartition], missing: Collection[TopicPartition]
+    ) -> None:
+        forgotten = sorted(self._known.intersection(missing))
+        self._known.update(found)
+        if forgotten:
+            raise OffsetsForgotten(
+                f"group {self.settings.group_id!r} had offsets of "
+                f"{', '.join(map(str, forgotten))}, and has none any more"
+            )
 
     def behind(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Where these go on behind what was handed out, markers and aborted records included."""
@@ -63,6 +86,12 @@ class SessionProducer(Producer):
     async def start(self) -> None:
         await super().start()
         self._running().settling.offsets_follow = True
+
+    async def renew(self) -> None:
+        """Keeps the transactional id in use; raises `Fenced` when another session has it."""
+        machine = self._transactional()
+        await self._driver.run(machine.renew())
+        self._adopt(machine)
 
     async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         """Sends what is gathered, and the offsets: at the same time, unless this broker is one that

@@ -26,6 +26,30 @@ class SessionFailed(SessionError):
     advice = "correct what the message says, then start the session again: it goes on where it was"
 
 
+class SessionForgotten(SessionFailed):
+    """The broker has forgotten the session's transactional id: the session stood still for longer
+    than `transactional.id.expiration.ms`, in the midst of a batch. Nothing of that batch was
+    committed by it."""
+
+    advice = (
+        "look whether the group still has its offsets (`onceflow groups describe`) before the "
+        "session is started again. If they are gone, commit those behind the last records of the "
+        "output first: with auto.offset.reset=earliest it would begin at the first record"
+    )
+
+
+class OffsetsForgotten(SessionError):
+    """The group has no offset of a partition of which this session knows that it had one: the group
+    was empty for longer than the broker's `offsets.retention.minutes`, or somebody has deleted its
+    offsets, the group or the topic. `auto.offset.reset` is for what nobody has read yet; here it
+    would repeat all records, or pass over some."""
+
+    advice = (
+        "commit the offsets behind the last records of the output (`Admin.commit_offsets`, "
+        "`onceflow groups reset`), then start the session again"
+    )
+
+
 class BatchRefused(SessionError):
     """A batch was aborted for a reason that is the same however often it is repeated: no right to
     write to a topic, a record that is too large."""

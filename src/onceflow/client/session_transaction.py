@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from onceflow.client.consumer_errors import WrongUse
-from onceflow.client.errors import AbortableError, FatalProducerError
+from onceflow.client.errors import AbortableError, FatalProducerError, Fenced
 from onceflow.client.model import TopicPartition
 from onceflow.client.receipts import Receipt, TableReceipt
 from onceflow.client.session_clients import SessionProducer
-from onceflow.client.session_errors import SessionFailed, SessionFenced
+from onceflow.client.session_errors import SessionFailed, SessionFenced, SessionForgotten
+from onceflow.client.session_rules import refusal_in
 from onceflow.client.transaction import Transaction
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 from onceflow.client.txn_states import WrongState
+from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -152,12 +154,13 @@ def class_name(kind: type[BaseException]) -> str:
 
 def fatal(error: FatalProducerError, producer: SessionProducer) -> SessionFailed | SessionFenced:
     """What a session says when its producer can do nothing more."""
-    from onceflow.client.errors import Fenced
-
     name = producer.settings.transactional_id
     if isinstance(error, Fenced):
         return SessionFenced(
             f"another session uses the transactional id {name!r} by now: {error}",
             outcome=error.outcome,
         )
-    return SessionFailed(f"transactional id {name!r}: {error}", outcome=error.outcome)
+    refusal = refusal_in(error)
+    is_forgotten = refusal is not None and refusal.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    kind = SessionForgotten if is_forgotten else SessionFailed
+    return kind(f"transactional id {name!r}: {error}", outcome=error.outcome)

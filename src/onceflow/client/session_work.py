@@ -44,6 +44,8 @@ _ASKED_AGAIN: Final = 3
 """Times `delivery.timeout.ms`, after which a commit or an abort that nobody answers is left to the
 next session of this name."""
 _MOST_ABORTS: Final = 5
+_RENEWED_AFTER_S: Final = 3_600.0
+"""Brokers forget a transactional id that is not used, by default after a week."""
 _MAY_ABORT: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
 
@@ -86,6 +88,8 @@ class SessionWork(RebalanceListener):
         """Where the open transaction began to read."""
         self._records = 0
         self._due_at = 0.0
+        self._used_at = (0.0, 0)
+        """When the transactional id was last used, by both clocks: one of them may have stood."""
         self._aborts = 0
         """In a row."""
         self._pause_s = 0.0
@@ -93,7 +97,7 @@ class SessionWork(RebalanceListener):
     async def start(self) -> None:
         await self._producer.start()
         try:
-            await self._producer.init_transactions()
+            await self._init()
             await self._consumer.start()
             self._consumer.subscribe(self._settings.topics, self, pattern=self._settings.pattern)
         except BaseException:
@@ -104,6 +108,35 @@ class SessionWork(RebalanceListener):
 
     def _happened(self, step: Step) -> None:
         self.stage = after(self.stage, step)
+
+    async def _init(self) -> None:
+        await self._producer.init_transactions()
+        self._is_used()
+
+    def _is_used(self) -> None:
+        self._used_at = self._clock.monotonic(), self._clock.wall_ms()
+
+    def _may_be_forgotten(self) -> bool:
+        """Whether the transactional id was not used for so long that brokers may not know it."""
+        mono, wall_ms = self._used_at
+        unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
+        return self.stage is Stage.IDLE and unused_s > _RENEWED_AFTER_S
+
+    async def _renew(self) -> None:
+        """So that a session that had nothing to do for weeks goes on when something comes; not if
+        another one has taken over meanwhile."""
+        for attempt in range(1, _ASKED_AGAIN + 1):
+            try:
+                await self._producer.renew()
+            except FatalProducerError as error:
+                raise fatal(error, self._producer) from error
+            except ClientError as error:
+                if attempt == _ASKED_AGAIN:
+                    raise
+                _log.warning("asking again for an epoch of group %r: %s", self._group_id, error)
+            else:
+                return self._is_used()
+        return None
 
     # --- batches --------------------------------------------------------------------------------
 
@@ -123,10 +156,16 @@ class SessionWork(RebalanceListener):
                 pause_s, self._pause_s = self._pause_s, 0.0
                 await asyncio.sleep(pause_s)
             if self._producer.state is State.UNINITIALIZED:
-                await self._producer.init_transactions()
+                await self._init()
             table = await self._poll()
-            if table is not None:
-                return await self._hand_out(self._batch_of(table))
+            if table is None:
+                continue
+            batch = self._batch_of(table)
+            if not self._may_be_forgotten():
+                return await self._hand_out(batch)
+            # Who stops waiting for the epoch must not have taken records along.
+            self._consumer.go_back(batch.firsts())
+            await self._renew()
 
     def _finished(self) -> None:
         self._happened(Step.ASKED)
@@ -237,6 +276,8 @@ class SessionWork(RebalanceListener):
             await self._undo(self._producer.reason or error)
             return False
         self._happened(Step.COMMITTED)
+        self._consumer.has_committed(self._firsts)
+        self._is_used()
         self._aborts = 0
         self._backoff.reset()
         return True

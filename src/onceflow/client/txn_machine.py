@@ -169,6 +169,14 @@ class TransactionMachine:
         if error is not None:
             raise error
 
+    def renew(self) -> Operation[None]:
+        """The next epoch of the same producer, while no transaction is open: brokers forget a
+        transactional id that is not used for long. `Fenced` when another producer has it."""
+        self._move(Event.INIT)
+        error = yield from self._identify(self.identity)
+        if error is not None:
+            raise error
+
     def join(self, partitions: Iterable[TopicPartition]) -> Operation[None]:
         """Makes the partitions part of the transaction, so that batches may be sent to them."""
         self._move(Event.SEND)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from onceflow.runtime.sim_disk import (
+    ROOT,
     DataOp,
     Link,
     NameOp,
@@ -127,6 +128,34 @@ def _without(pending: list[DataOp | NameOp], missing: DataOp | NameOp) -> list[D
         else:
             kept.append(op)
     return kept
+
+
+def forget_settled(disk: SimDisk) -> None:
+    """Lets go of what no power cut from here on can bring back: the ops that are durable, and the
+    bytes of files that have no name any more. For simulations that would outgrow the memory."""
+    cut = _Cut(disk)
+    for index, op in enumerate(disk.ops):
+        cut.step(index, op)
+    pending = list(cut.pending.values())
+    disk.base = cut.durable
+    wanted = _named(disk.base) | _named(disk.tree) | set(+disk.opened)
+    wanted |= {op.node for op in pending if isinstance(op, Link)}
+    disk.ops = [op for op in pending if isinstance(op, NameOp) or op.node in wanted]
+    for tree in (disk.base, disk.tree):
+        for node in tree.files.keys() - wanted:
+            del tree.files[node]
+        for node in tree.names.keys() - wanted - {ROOT}:
+            del tree.names[node]
+
+
+def _named(tree: Tree) -> set[int]:
+    """All nodes to which a name leads."""
+    found, waiting = set[int](), [ROOT]
+    while waiting:
+        nodes = tree.names.get(waiting.pop(), {}).values()
+        found.update(nodes)
+        waiting += [node for node in nodes if node in tree.names]
+    return found
 
 
 def crash_images(

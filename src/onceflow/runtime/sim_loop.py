@@ -10,6 +10,8 @@ What it promises:
   own sets of tasks are walked in the same order each time.
 - It fails by name instead of hanging or hiding: a deadlock, a spent budget, a thread, a real
   socket and an exception that no one caught each raise.
+- A process is whatever `spawn` set off, and all that follows from it. One that is stopped does
+  nothing until it is continued, as by SIGSTOP; one that is killed does nothing any more.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import heapq
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context
-from typing import Any, NamedTuple, NoReturn, TypeAlias, TypeVar, TypeVarTuple
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 from onceflow.errors import OnceflowError
 from onceflow.runtime.rand import Rand
@@ -37,6 +39,9 @@ else:
 
 MAX_STEPS = 5_000_000
 MAX_VIRTUAL_SECONDS = 7 * 86_400.0
+_MOST_WAITS: Final = 100
+# Inherited by every callback and task that a process sets off: contexts are copied along.
+_PROCESS: Final[ContextVar[str]] = ContextVar("simulated process", default="")
 
 
 class SimulationError(OnceflowError):
@@ -81,6 +86,7 @@ class SimTask(asyncio.Task[T]):
     ) -> None:
         # Before the base class: it puts the task into a set, which asks for the hash.
         self._sequence = sequence
+        self.process = _PROCESS.get() if context is None else context.get(_PROCESS, "")
         super().__init__(coro, loop=loop, name=name, context=context, **options)
 
     def __hash__(self) -> int:
@@ -119,6 +125,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self._trace_sink = trace_sink
         self._uncaught: tuple[str, BaseException | None] | None = None
         self._failed: list[asyncio.Task[Any]] = []
+        self._stopped: dict[str, list[_Entry]] = {}
+        """By process that was stopped, what it does when it is continued."""
+        self._killed: set[str] = set()
+        self._never_ended: list[asyncio.Task[Any]] = []
+        self._last_steps: list[_Entry] = []
+        """Of those: without them they could not even be cancelled, when the simulation ends."""
         self.set_exception_handler(SimLoop._keep_uncaught)
 
     # --- the trace ----------------------------------------------------------------------------
@@ -134,6 +146,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def trace_hash(self) -> str:
         """The hash of everything that happened so far."""
         return self._trace.hexdigest()
+
+    @property
+    def timer_count(self) -> int:
+        """How many calls are due later."""
+        return sum(not entry.handle.cancelled() for _, _, entry in self._timers)
 
     # --- scheduling ---------------------------------------------------------------------------
 
@@ -202,9 +219,24 @@ class SimLoop(asyncio.BaseEventLoop):
             self._runnable.append(heapq.heappop(self._timers)[2])
         batch, self._runnable = self._runnable, deque()
         for entry in self._in_drawn_order(batch):
-            if not entry.handle.cancelled():
+            if not entry.handle.cancelled() and self._may_run(entry):
                 self._step(entry)
         self._stop_requested = False
+
+    def _may_run(self, entry: _Entry) -> bool:
+        """Not what a killed process would do, nor yet what a stopped one would."""
+        if not self._stopped and not self._killed:
+            return True
+        context: Context = getattr(entry.handle, "_context")  # noqa: B009  # asyncio's own, untold
+        process = context.get(_PROCESS, "")
+        if process in self._stopped:
+            self._stopped[process].append(entry)
+            return False
+        if process in self._killed:
+            if isinstance(getattr(entry.callback, "__self__", None), asyncio.Task):
+                self._last_steps.append(entry)
+            return False
+        return True
 
     def _drop_cancelled_timers(self) -> None:
         while self._timers and self._timers[0][2].handle.cancelled():
@@ -255,13 +287,56 @@ class SimLoop(asyncio.BaseEventLoop):
             self._uncaught = None
             raise SimulationCallbackFailed(message) from cause
 
+    # --- processes ----------------------------------------------------------------------------
+
+    def spawn(self, process: str, coro: TaskBody[T]) -> asyncio.Task[T]:
+        """Runs `coro` as the process of that name."""
+        context = copy_context()
+        context.run(_PROCESS.set, process)
+        return self.create_task(coro, context=context)
+
+    def stop_process(self, process: str) -> None:
+        """Nothing of the process runs until `continue_process`; time passes, and bytes wait."""
+        self.note(f"stop {process}")
+        self._stopped.setdefault(process, [])
+
+    def continue_process(self, process: str) -> None:
+        """All that came up meanwhile is late."""
+        self.note(f"continue {process}")
+        self._runnable.extend(self._stopped.pop(process, []))
+
+    def kill_process(self, process: str) -> None:
+        """Nothing of the process runs any more, not even what would tidy up after it."""
+        self.note(f"kill {process}")
+        self._killed.add(process)
+        self._stopped.pop(process, None)
+        # Kept: collected as garbage, they would unwind at a moment that does not repeat.
+        self._never_ended += sorted(
+            (
+                task
+                for task in asyncio.all_tasks(self)
+                if isinstance(task, SimTask) and task.process == process
+            ),
+            key=hash,
+        )
+
+    def stand_still(self, seconds: float) -> None:
+        """The whole machine was stopped for so long: all that was due meanwhile is late."""
+        self.note(f"stand still {seconds}")
+        self._now += seconds
+
     # --- ends ---------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
         """Cancel what still runs, give it a fresh budget to unwind, and close the loop."""
         self._last_step = self._steps + self._max_steps
         self._last_time = self._now + self._max_virtual_seconds
+        self._killed.clear()
+        self._runnable.extend(self._last_steps)
+        for process in list(self._stopped):
+            self.continue_process(process)
         try:
+            self._unwind(self._never_ended)
             tasks = sorted(asyncio.all_tasks(self), key=hash)
             for task in tasks:
                 task.cancel()
@@ -275,6 +350,17 @@ class SimLoop(asyncio.BaseEventLoop):
                 ) from forgotten
         finally:
             self.close()
+
+    def _unwind(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Ends tasks of killed processes, which may wait in their last steps for what never comes:
+        those are cut short, too."""
+        for _ in range(_MOST_WAITS):
+            waiting = [task for task in tasks if not task.done()]
+            if not waiting:
+                return
+            for task in waiting:
+                task.cancel()
+            self.run_until_complete(asyncio.sleep(0.01))
 
     def _keep_failed(self, task: asyncio.Task[Any]) -> None:
         # asyncio reports a failure that no one asked for when the task is collected as garbage,

@@ -111,6 +111,7 @@ class SimTransport(asyncio.Transport):
     def die(self) -> None:
         """End as the socket of a killed process does: the peer is told, the protocol is not."""
         self._protocol = None
+        self._context = Context()  # what is left to do is the network's business, not the dead's
         self._end(None, farewell=True)
 
     def pump(self) -> None:

@@ -61,9 +61,26 @@ def run(
         max_virtual_seconds=max_virtual_seconds,
         trace_sink=trace_sink,
     )
-    world = _world(loop, rand, faults)
+    return _until_end(loop, lambda: loop.run_until_complete(main(_world(loop, rand, faults))))
+
+
+def run_blocking(
+    seed: int,
+    main: Callable[[World], T],
+    *,
+    max_steps: int = MAX_STEPS,
+    max_virtual_seconds: float = MAX_VIRTUAL_SECONDS,
+) -> tuple[T, str]:
+    """As `run`, for a program that is no coroutine: it lets time pass in the world by
+    `world.loop.run_until_complete`, whenever it waits for something."""
+    rand = SimRand(seed)
+    loop = SimLoop(rand.fork("loop"), max_steps=max_steps, max_virtual_seconds=max_virtual_seconds)
+    return _until_end(loop, lambda: main(_world(loop, rand, None)))
+
+
+def _until_end(loop: SimLoop, work: Callable[[], T]) -> tuple[T, str]:
     try:
-        result = loop.run_until_complete(main(world))
+        result = work()
         trace_hash = loop.trace_hash()
     except BaseException:
         # The failure that stopped the run matters, not what else shows while it unwinds.

@@ -189,7 +189,9 @@ class BatchWriter:
     def verdict(self, planned: Planned) -> Verdict:
         """Raises `LedgerConflict`, or `SinkFenced`."""
         self._be_sure()
-        return decide(self._entry, planned, self._forgets_after_ms)
+        # After the ledger was read: a driver that slept meanwhile must not take it for young.
+        now_ms = self._clock.wall_ms()
+        return decide(self._entry, planned, now_ms, self._forgets_after_ms)
 
     def _be_sure(self) -> None:
         """After a commit that was refused the ledger knows whether it was done all the same. In the

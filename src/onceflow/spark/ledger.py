@@ -72,8 +72,9 @@ class Planned(NamedTuple):
     query_id: str
     batch_id: int
     digest: str
-    age_ms: int
-    """For how long Spark has meant to write it."""
+    planned_ms: int
+    """Since when Spark has meant to write it, by the wall clock of its driver; 0 where it did not
+    say. How long ago that is counts when it is decided: the driver may have slept meanwhile."""
 
 
 class Finding(Enum):
@@ -129,10 +130,11 @@ _ADVICE: Final[Mapping[Finding, str]] = {
 }
 
 
-def find(entry: Entry | None, batch: Planned, forgets_after_ms: int) -> Finding:
-    """`forgets_after_ms`: how long brokers keep the offsets of a group."""
+def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Finding:
+    """`entry` was read before `now_ms`; `forgets_after_ms`: how long brokers keep the offsets of a
+    group."""
     if entry is None:
-        is_young = batch.age_ms < forgets_after_ms
+        is_young = now_ms - batch.planned_ms < forgets_after_ms
         return Finding.NOTHING if is_young else Finding.FORGOTTEN
     if entry.query_id != batch.query_id:
         return Finding.OF_ANOTHER_QUERY
@@ -143,9 +145,9 @@ def find(entry: Entry | None, batch: Planned, forgets_after_ms: int) -> Finding:
     return Finding.LATER if entry.batch_id > batch.batch_id else Finding.GAP
 
 
-def decide(entry: Entry | None, batch: Planned, forgets_after_ms: int) -> Verdict:
+def decide(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Verdict:
     """What to do with the batch; raises `LedgerConflict` where the table says to refuse."""
-    finding = find(entry, batch, forgets_after_ms)
+    finding = find(entry, batch, now_ms, forgets_after_ms)
     verdict = VERDICTS[finding]
     if verdict is Verdict.REFUSE:
         raise refusal(finding, entry, batch)

@@ -22,6 +22,7 @@ from uuid import uuid4
 from onceflow.client.groups import committed_offsets
 from onceflow.client.settings import ClientSettings
 from onceflow.client.transfer import OpenTransaction
+from onceflow.runtime.clock import RealClock
 from onceflow.spark.batch_run import BatchJob, BatchWriter
 from onceflow.spark.checks_cluster import BrokerSays, blocking, look_at_cluster, make_topic
 from onceflow.spark.claims import ClaimBook
@@ -142,7 +143,7 @@ def _checked_cluster(options: SinkOptions, *, reads: bool) -> BrokerSays:
 
 def _write_once(df: DataFrame, options: SinkOptions, says: BrokerSays, run_id: str) -> int:
     settings, book = options.settings, ClaimBook()
-    planned = Planned(run_id, 0, "", 0)
+    planned = Planned(run_id, 0, "", RealClock().wall_ms())
     with (
         closing(
             Topics(settings, options.topics, make=lambda name: make_topic(settings, name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -181,8 +180,7 @@ class StreamRun:
         return read_offset_log(text)
 
     def _planned(self, batch_id: int, logged: LoggedBatch) -> Planned:
-        age_ms = int(time.time() * 1000) - logged.planned_ms
-        return Planned(self._query_id, batch_id, logged.digest, max(0, age_ms))
+        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms)
 
 
 def _drain(frame: DataFrame) -> None:

@@ -1,0 +1,140 @@
+"""Sessions that stand still for longer than a broker remembers them: they go on where they were, or
+say what was forgotten; and never do anything twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from onceflow.client import session_work
+from onceflow.client.errors import ClientError
+from onceflow.client.session import Session
+from onceflow.client.session_errors import OffsetsForgotten, SessionFenced, SessionForgotten
+from onceflow.client.session_rules import Stage
+from tests.unit.session_helpers import OUT, Theatre, numbers, theatre
+
+FORGETFUL: dict[str, Any] = {
+    "transactional_id_expiration_ms": 60_000,
+    "transaction_expiration_check_interval_ms": 5_000,
+    "offsets_retention_minutes": 1,
+    "offsets_retention_check_interval_ms": 5_000,
+}
+"""Of days, minutes."""
+LONG_S = 300.0
+
+
+@pytest.fixture(autouse=True)
+def _renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_work, "_RENEWED_AFTER_S", 20.0)
+
+
+class Worker:
+    """A process that copies, and what it ended with."""
+
+    def __init__(self, on: Theatre, session: Session, *, pause_s: float = 0.0) -> None:
+        self.error: ClientError | None = None
+        self.session = session
+        self._on = on
+        self._pause_s = pause_s
+        self.task = on.world.loop.spawn("worker", self._run())
+
+    async def _run(self) -> None:
+        try:
+            async with self.session as session:
+                async for batch, txn in session:
+                    for record in batch:
+                        await txn.send(OUT, record.value)
+                    await asyncio.sleep(self._pause_s)
+        except ClientError as error:
+            self.error = error
+
+    async def sleep(self) -> None:
+        """As by SIGSTOP."""
+        self._on.world.loop.stop_process("worker")
+        await asyncio.sleep(LONG_S)
+        self._on.world.loop.continue_process("worker")
+
+    async def stop(self) -> None:
+        self.session.stop()
+        await self.task
+
+
+async def until_written(on: Theatre, count: int) -> list[bytes | None]:
+    async with asyncio.timeout(120):
+        while len(found := await on.values()) < count:
+            await asyncio.sleep(1)
+    return found
+
+
+def test_an_idle_session_goes_on_though_its_transactional_id_was_forgotten() -> None:
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session())
+        await on.produce(*numbers(3))
+        await until_written(on, 3)
+        await asyncio.sleep(LONG_S)
+        assert not list(on.running.server.node.transactions.all())
+        await on.produce(*numbers(3, 3))
+        assert await until_written(on, 6) == numbers(6)
+        await worker.stop()
+        assert worker.error is None
+
+    theatre(program, **FORGETFUL)
+
+
+def test_a_session_that_was_idle_does_not_fight_for_its_name() -> None:
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session("older"))
+        for partition in range(2):
+            await on.produce(*numbers(2, 10 * partition), partition=partition)
+        await until_written(on, 4)
+        await asyncio.sleep(LONG_S)
+        younger = on.session("younger")
+        async with younger:
+            async with asyncio.timeout(60):
+                while not younger.assignment:
+                    await asyncio.wait([asyncio.ensure_future(younger.__anext__())], timeout=1)
+            for partition in range(2):
+                await on.produce(*numbers(1, 50 + partition), partition=partition)
+            await asyncio.wait_for(worker.task, 60)
+        assert isinstance(worker.error, SessionFenced)
+
+    theatre(program, partitions=2, **FORGETFUL)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_group_that_was_forgotten_is_no_new_group(reset: str) -> None:
+    """Neither is all of it read again, nor is anything passed over."""
+
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session(auto_offset_reset=reset))
+        await asyncio.sleep(5)
+        await on.produce(*numbers(3))
+        await until_written(on, 3)
+        await worker.sleep()
+        assert not list(on.running.server.node.groups.all_groups())
+        await on.produce(*numbers(3, 3))
+        await asyncio.wait_for(worker.task, 120)
+        assert isinstance(worker.error, OffsetsForgotten)
+        assert "orders-0" in str(worker.error)
+        assert "commit the offsets" in worker.error.advice
+        assert await on.values() == numbers(3)
+
+    theatre(program, **FORGETFUL)
+
+
+def test_a_session_that_slept_within_a_batch_says_that_it_was_forgotten() -> None:
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session(transaction_timeout_ms=5_000), pause_s=3.0)
+        await on.produce(*numbers(3))
+        while worker.session._work.stage is not Stage.AT_WORK:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
+        await worker.sleep()
+        await asyncio.wait_for(worker.task, 120)
+        assert isinstance(worker.error, SessionForgotten)
+        assert "transactional.id.expiration.ms" in str(worker.error)
+        assert await on.values() == []
+
+    theatre(program, **FORGETFUL)

@@ -11,12 +11,14 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from uuid import UUID
 
 from onceflow.errors import DiskFull, StoreBusy
 from onceflow.log.checkpoint import Durability
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.sim_disk import Link, Op, SimDisk
+from onceflow.types import LogId
 from tests.sim.log_crash import LogWorkload, PromiseBroken, config
 from tests.sim.log_judge import check_tidy
 from tests.unit.log_helpers import used
@@ -78,6 +80,15 @@ class CrowdedWorkload(LogWorkload):
             del self.asked[known:]
             self.refused.append(type(error).__name__)
         self._check(store)
+
+    def _create(self, store: LogStore, rand: random.Random) -> None:
+        """Several at once: the room may end between two of them, and then there is none of them."""
+        topic_id = UUID(int=rand.getrandbits(128))
+        log_ids = [LogId(topic_id, number) for number in range(1 + rand.randrange(3))]
+        asked = [self._note("create", log_id) for log_id in log_ids]
+        ticket = store.create("orders", log_ids)
+        for each in asked:
+            ticket.add_done_callback(partial(self._ack, each))
 
     def _retention(self, store: LogStore) -> None:
         """It may be refused half way: what it has moved until then has been asked for."""

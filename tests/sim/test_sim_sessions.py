@@ -16,7 +16,7 @@ from onceflow.runtime.sim_world import run
 from tests.sim.session_workload import GROUP, SHAPES, Outcome, Shape, workload
 
 SEEDS = range(3)
-SEEDS_TO_TRY = range(12)
+SEEDS_TO_TRY = range(24)
 
 
 @pytest.fixture(autouse=True)

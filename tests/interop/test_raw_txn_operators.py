@@ -74,7 +74,7 @@ def transactions_described(bootstrap: str, names: Names, transcript: Transcript)
                 probe.note(f"v{version} open", producers(probe, topic))
                 who = probe.ended(who, commit=commit, version=version)
                 probe.note(f"v{version} commit={commit}", producers(probe, topic))
-        asked: list[str | None] = [names("id-4"), names("nobody"), names("id-5"), names("id-4")]
+        asked: list[str | None] = [names("id-4"), names("nobody"), names("id-5")]
         probe.note("several", describe_transactions(probe.connection, asked))
         probe.note("none", describe_transactions(probe.connection, []))
 

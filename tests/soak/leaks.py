@@ -50,7 +50,7 @@ def descriptor() -> None:
 def thread() -> None:
     """One for each topic."""
     never = threading.Event()
-    _before(Topics, "create", lambda _: threading.Thread(target=never.wait, daemon=True).start())
+    _before(Topics, "make", lambda _: threading.Thread(target=never.wait, daemon=True).start())
 
 
 def disk() -> None:

@@ -144,6 +144,7 @@ def test_a_write_of_one_who_is_alone_is_waited_for(aio: Aio, tmp_path: Path) -> 
     file.close()
     again = DurableWrite(file, 0, block(b"y"), is_alone=True)
     background.submit(Lane.JOURNAL, again, outcomes.append)
+    background.wait(lambda: len(outcomes) == 2)  # not waited for, if the first one was slow
     assert isinstance(outcomes[-1], DiskFailed)
     background.close()
 

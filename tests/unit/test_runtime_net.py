@@ -396,3 +396,35 @@ def test_a_name_with_several_addresses_is_refused_by_name() -> None:
             await net.connect("localhost", listener.port, Streaming)
 
     run_real(program)
+
+
+def test_of_a_crowd_that_is_sent_away_few_have_a_descriptor_at_a_time() -> None:
+    crowd, here, most, gone = 200, 0, 0, asyncio.Event()
+
+    class Closed(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            nonlocal here, most
+            here += 1
+            most = max(most, here)
+            assert isinstance(transport, asyncio.Transport)
+            transport.abort()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            nonlocal here, crowd
+            here -= 1
+            crowd -= 1
+            if not crowd:
+                gone.set()
+
+    async def main() -> None:
+        listener = await RealNet().listen("127.0.0.1", 0, Closed)
+        with contextlib.ExitStack() as stack:
+            for _ in range(crowd):  # all of them wait before the loop has its next turn
+                address = (listener.host, listener.port)
+                stack.enter_context(socket.create_connection(address, 10))
+            async with asyncio.timeout(30):
+                await gone.wait()
+        await listener.close()
+
+    asyncio.run(main())
+    assert most <= 8

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias, TypeVar
 
 _BACKLOG = 1024
-_ACCEPTED_AT_ONCE = 64
+_ACCEPTED_AT_ONCE = 4
 _RETRY_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,11 @@ class RealListener:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        """Takes some of those who wait; if there are more, the loop calls again."""
+        """Takes some of those who wait; if there are more, the loop calls again. Not before these
+        have joined: whoever has no room for them closes them then, and of a crowd that comes at
+        once only a few must have descriptors that others need."""
+        if self._joining:
+            return
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 accepted, _ = self._sock.accept()

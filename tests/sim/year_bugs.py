@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from onceflow.broker import topics
+from onceflow.broker.internal_topics import METADATA_POLICY
 from onceflow.broker.metadata_log import MetadataImage
 from onceflow.broker.producer_expiry import ProducerExpiry
-from onceflow.broker.topics import METADATA_POLICY, Topics
+from onceflow.broker.topics import Topics
 from onceflow.broker.txn_book import TransactionBook
 from onceflow.client.session_clients import SessionConsumer
-from onceflow.group import driver
+from onceflow.group import driver, offsets
 from onceflow.log import cleaner, compactor, recovery
 from onceflow.log.config import WEEK_MS
 from onceflow.log.partition_log import PartitionLog
@@ -165,11 +166,11 @@ def retention_never(patch: pytest.MonkeyPatch) -> None:
 
 def offsets_of_members_age(patch: pytest.MonkeyPatch) -> None:
     """Offsets of a group expire while its members read the topic."""
-    honest = driver.expired
+    honest = offsets.expired
 
-    def expired(group: Any, offsets: Any, age_ms: Any, retention_ms: int) -> Any:
-        found = honest(group, offsets, age_ms, retention_ms)
-        committed = offsets.committed(group.group_id).items()
+    def expired(group: Any, known: Any, age_ms: Any, retention_ms: int) -> Any:
+        found = honest(group, known, age_ms, retention_ms)
+        committed = known.committed(group.group_id).items()
         old = [
             place for place, each in committed if age_ms(each.value.commit_timestamp_ms) >= WEEK_MS
         ]

@@ -116,7 +116,8 @@ class RingOf:
 
     def cover(self, sequence: int) -> None:
         """A checkpoint of all groups up to this one; a recovery starts in the present file."""
-        self.ring.release(sequence + 1, self.ring.current.number)
+        for path in self.ring.release(sequence + 1, self.ring.current.number):
+            self.disk.unlink(path)
 
     @property
     def files(self) -> dict[str, int]:

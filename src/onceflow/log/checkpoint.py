@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from onceflow.checksum import crc32c
-from onceflow.errors import DiskExhausted, LogCorrupt, NewerFormat
+from onceflow.errors import DiskError, LogCorrupt, NewerFormat
 from onceflow.log.config import Layout
 from onceflow.log.flush import Flush, Unwritten, write_flushes
 from onceflow.log.journal import JournalStart
@@ -178,6 +178,9 @@ def write_checkpoint(
 ) -> Job:
     """Makes the files durable, then says so: never the other way round."""
     yield from write_flushes(disk, flushes, unwritten)
+    if unwritten:
+        # A clean start trusts the indexes of active segments, and there may be older ones.
+        checkpoint = replace(checkpoint, clean=False)
     data = encode(checkpoint)
     file = disk.open(_UNFINISHED, Access.CREATE)
     file.pwrite(0, data)  # over what `_keep_room` has put there
@@ -191,7 +194,7 @@ def write_checkpoint(
     yield
     disk.sync_dir(".")
     yield
-    with suppress(DiskExhausted):
+    with suppress(DiskError):  # the checkpoint is there, whatever becomes of the next
         _keep_room(disk, len(data))
 
 

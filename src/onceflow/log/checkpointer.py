@@ -194,7 +194,12 @@ class Checkpointer:
         between_groups = self._journal is None or self._journal.is_between_groups
         may_begin = between_groups and not self._is_running and not self._is_stopped
         if self._is_due and may_begin:
-            capture = self._capture()
+            try:
+                capture = self._capture()
+            except Exception as error:
+                # Nobody knows any more what has to be synced: only a start, from the journal, does.
+                self._on_failure(error)
+                return
             self._is_running = True
             self._jobs.submit(Lane.BULK, self._write(capture), partial(self._ended, capture))
 
@@ -216,7 +221,11 @@ class Checkpointer:
         self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
     ) -> None:
         """A checkpoint before going on; only between groups and while none is running."""
-        capture = self._capture(clean=clean, cut=cut)
+        try:
+            capture = self._capture(clean=clean, cut=cut)
+        except Exception as error:
+            self._on_failure(error)
+            raise
         try:
             for _ in self._write(capture):
                 pass
@@ -306,9 +315,9 @@ class Checkpointer:
         files += self._drop_segments(capture.changed)
         directories = [log.directory for log in capture.deleted if not log.compaction.is_busy]
         self.deleted += [log for log in capture.deleted if log.compaction.is_busy]
-        self._remove(files, directories)
         if self._journal is not None and capture.checkpoint.journal is not None:
-            self._journal.release(capture.checkpoint.journal)
+            files += self._journal.release(capture.checkpoint.journal)
+        self._remove(files, directories)
         self._after_checkpoint([log for log, _ in capture.swaps])
         self.proceed()
 
@@ -336,6 +345,7 @@ class Checkpointer:
                     self._quarantine.report(_SNAPSHOT, flush.log.name, flush.log.directory, error)
                 continue
             for segment, _, _ in flush.indexes:
+                segment.indexes_saved = True
                 segment.release_indexes()
             outdated += flush.log.side_files.saved(flush.beside)
         return outdated

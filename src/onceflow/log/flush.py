@@ -45,10 +45,17 @@ def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) 
         try:
             yield from _write_rest(disk, flush)
         except Exception as error:
-            unwritten.append(Unwritten(flush, error))
+            unwritten.append(Unwritten(flush, _bare(error)))
         if flush.directory is not None:
             disk.sync_dir(flush.directory)
             yield
+
+
+def _bare(error: Exception) -> Exception:
+    """Without the frames that it came through: they hold the files of all flushes, and would keep
+    them open until the collector of cycles comes by."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
 
 
 def _write_rest(disk: Disk, flush: Flush) -> Job:

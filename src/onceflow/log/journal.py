@@ -225,9 +225,9 @@ class Journal:
         self.kick_soon()
         return group.ticket
 
-    def release(self, start: JournalStart) -> None:
-        """A durable checkpoint covers the groups before this start."""
-        self._ring.release(start.sequence, start.file)
+    def release(self, start: JournalStart) -> list[str]:
+        """A durable checkpoint covers the groups before this start; the files that may go."""
+        return self._ring.release(start.sequence, start.file)
 
     def kick_soon(self) -> None:
         """Writes what waits. Not at once: what arrives in the same step of the owner joins it."""

@@ -82,12 +82,6 @@ def _discard(disk: Disk, number: int) -> None:
             disk.unlink(path)
 
 
-def _remove(disk: Disk, files: list[RingFile]) -> Job:
-    for file in files:
-        disk.unlink(file_path(file.number))
-        yield
-
-
 class Ring:
     """Where the next group goes. All on the owner's thread; files are made in the background."""
 
@@ -198,8 +192,9 @@ class Ring:
     def _set_free(self, files: list[RingFile]) -> None:
         self._free = sorted([*self._free, *files], key=lambda file: file.size)
 
-    def release(self, before_sequence: int, start_file: int) -> None:
-        """A checkpoint covers every group before this one: their files may be used again.
+    def release(self, before_sequence: int, start_file: int) -> list[str]:
+        """A checkpoint covers every group before this one: their files may be used again, but for
+        small ones, which are given up. Their paths: a start finds use for one that is left.
 
         The file in which its journal starts must stay, or the checkpoint would miss it.
         """
@@ -209,10 +204,9 @@ class Ring:
             each for each in passed if each.size < self.current.size and each.number != start_file
         ]
         self._set_free([each for each in passed if each not in small])
-        if small:
-            self._jobs.submit(Lane.BULK, _remove(self._disk, small), self._changed)
         again = self.position > 0 and self.current.last_sequence < before_sequence
         if again:
             self.position = 0  # nothing in it is needed any more: recovery looks at its head too
         if passed or again:
             self._changed(None)
+        return [file_path(each.number) for each in small]

@@ -262,7 +262,8 @@ class PartitionLog:
         return bool(self._dirty) or self._names_changed or self.side_files.has_waiting
 
     def collect_flush(self, *, closing: bool = False) -> Flush:
-        """Everything that is not durable yet, handed over: it is not collected again."""
+        """Everything that is not durable yet, handed over: it is not collected again. Indexes stay
+        in memory until they are saved."""
         unsaved = [
             segment
             for segment in (self.segments if closing else self.segments[:-1])
@@ -278,8 +279,6 @@ class PartitionLog:
             beside,
             self.directory if self._names_changed or unsaved or beside else None,
         )
-        for segment in unsaved:
-            segment.indexes_saved = True
         self._dirty, self._names_changed = {}, False
         return flush
 
@@ -307,8 +306,6 @@ class PartitionLog:
 
     def take_back(self, flush: Flush) -> None:
         """The data files were synced, but there was no room for the rest: it is due again."""
-        for segment, _, _ in flush.indexes:
-            segment.indexes_saved = False
         self.side_files.take_back(flush.beside)
         self._names_changed = True
 

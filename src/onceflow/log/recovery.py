@@ -76,7 +76,8 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
         if checkpoint.durability is Durability.OS and not checkpoint.clean:
             dropped += each.extend()
         each.trim(clean=checkpoint.clean)
-        catalog.logs[each.saved.log_id] = each.open()
+        log = catalog.logs[each.saved.log_id] = each.open()
+        each.hold_unsynced(log)
     replay = _replay(catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
         log.settle(log.end_mark)
@@ -260,10 +261,14 @@ class _Found:
             for offset, entry in self._files_here
             if _is_snapshot(entry.name) and offset <= self.saved.end.offset
         )
-        if self._trimmed or self._unsynced:
-            # Also what was read behind the checkpoint: it may be in the page cache alone.
-            log.files_changed(self._unsynced)
         return log
+
+    def hold_unsynced(self, log: PartitionLog) -> None:
+        """What was cut; and what was read behind the checkpoint: it may be in the page cache alone.
+        Once the log is in the catalog: where there are few descriptors they are synced on the
+        way."""
+        if self._trimmed or self._unsynced:
+            log.files_changed(self._unsynced)
 
 
 def _is_snapshot(name: str) -> bool:

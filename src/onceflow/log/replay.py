@@ -69,6 +69,7 @@ class Replay:
         if entry.kind is EntryKind.APPEND:
             self._runs[key] = _Run(log)
         elif entry.kind is EntryKind.DELETE:
+            log.close_files()
             self.deleted.append(log)
 
     def finish(self) -> None:

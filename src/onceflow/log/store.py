@@ -468,6 +468,8 @@ class LogStore:
             self._compactor.stop()
             if self.failure is None:
                 self._quiesce()
+                if any(log.creation is not None for log in self.logs.values()):
+                    self._checkpointer.write_now()  # what was appended to them counts from then on
                 self._checkpointer.stop()  # no checkpoint comes after the clean one
                 self._checkpointer.write_now(clean=True)
         finally:

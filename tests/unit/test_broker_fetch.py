@@ -355,6 +355,31 @@ def test_what_is_named_twice_is_fetched_once_as_it_was_named_last() -> None:
     play(script)
 
 
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_a_reader_without_a_descriptor_does_not_touch_who_writes(durability: str) -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world, durability=durability) as running:
+            client = await running.client()
+            await client.create("orders", 1, segment_bytes="1048576")
+            for _ in range(3):
+                await client.produce("orders", batch(b"x" * 600_000))
+            first, second = await running.client("first"), await running.client("second")
+            many = fetch_fields("orders", 0, max_wait=LONG, min_bytes=1 << 23)
+            first.send(ApiKey.FETCH, 12, many)
+            await asyncio.sleep(1)
+            second.send(ApiKey.FETCH, 12, fetch_fields("orders", 3, max_wait=LONG, min_bytes=1))
+            await asyncio.sleep(1)
+            files = topic_of(running, "orders").partitions[0].log._files
+            files._borrowed.clear()
+            files._most_lent = 0
+            assert (await client.produce("orders", batch(b"new")))["error_code"] == "NONE"
+            files._most_lent = 64
+            assert fetched(await first.receive(ApiKey.FETCH, 12))["error_code"] != "NONE"
+            assert fetched(await second.receive(ApiKey.FETCH, 12))["records"]
+
+    simulate(3, main)
+
+
 def test_deleting_a_topic_wakes_who_waits_for_it() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("orders")

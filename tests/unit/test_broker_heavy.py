@@ -4,7 +4,10 @@ end to what one request may ask for."""
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.broker import batch_checks
+from onceflow.broker.partition import Partition
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.runtime.background import Lane
@@ -43,6 +47,12 @@ class HeldChecks(HeldJournal):
     """Lets everything happen but checks in the background, until `release`."""
 
     lane = Lane.CHECK
+
+    def check(self) -> None:
+        """Checks what is held; it is not told yet."""
+        for job, _ in self._held:
+            for _ in job:
+                pass
 
     async def held_one(self) -> None:
         """Returns when there is one."""
@@ -234,6 +244,100 @@ def test_a_topic_that_is_another_one_by_then_is_not_written_to() -> None:
         assert (await other.list_offset("orders", -1))["offset"] == 0
 
     play_held(script)
+
+
+def test_a_config_that_was_altered_while_a_batch_was_checked_is_not_passed_over() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client("other")
+        held.is_holding = True
+        client.send(ApiKey.PRODUCE, 9, produce_fields("orders", bomb()))
+        await held.held_one()
+        held.check()
+        smaller = {"name": "max.message.bytes", "config_operation": 0, "value": "100"}
+        resource = {"resource_type": 2, "resource_name": "orders", "configs": [smaller]}
+        fields = {"resources": [resource], "validate_only": False}
+        answer = await other.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+        assert answer["responses"][0]["error_code"] == "NONE"
+        held.release()
+        answer = produced(await client.receive(ApiKey.PRODUCE, 9))
+        assert answer["error_code"] == "NOT_ENOUGH_REPLICAS"
+        assert "altered" in answer["error_message"]
+        assert (await client.produce("orders", bomb()))["error_code"] == "MESSAGE_TOO_LARGE"
+
+    play_held(script)
+
+
+def test_a_request_is_not_kept_while_a_part_of_it_is_checked() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders", 2)
+        large = 6 * MB
+        held.is_holding = True
+        gc.collect()
+        tracemalloc.start()
+        try:
+            client.send(ApiKey.PRODUCE, 9, many("orders", [(0, bytes(large)), (1, bomb())]))
+            await held.held_one()
+            gc.collect()
+            assert tracemalloc.get_traced_memory()[0] < large
+        finally:
+            tracemalloc.stop()
+
+    play_held(script)
+
+
+def test_a_defect_after_a_check_costs_the_connection_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise MemoryError("a defect")
+
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders")
+        other = await running.client("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "append", broken)
+            with pytest.raises(ConnectionError):
+                await client.produce("orders", bomb())
+        assert (await other.produce("orders", bomb()))["error_code"] == "NONE"
+
+    play_held(script)
+
+
+def test_brokers_in_threads_of_one_process_decompress_into_memory_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """Else each takes the records of the other for its own now and then."""
+    refused: list[str] = []
+
+    def send(at: Path, stamp: int) -> None:
+        async def main() -> None:
+            async with broker(at) as running:
+                client = await running.client()
+                await client.create("orders")
+                rows = pa.record_batch(
+                    {
+                        "value": pa.array([b"v" * 500] * 1900, pa.binary()),
+                        "timestamp": pa.array([NOW_MS] + [stamp] * 1899, pa.timestamp("ms")),
+                    }
+                )
+                data = bytes(encode(rows, codec=Codec.GZIP).buffer)
+                for _ in range(100):
+                    answer = await client.produce("orders", data)
+                    if answer["error_code"] != "NONE":
+                        refused.append(answer["error_message"])
+
+        run(main)
+
+    threads = [
+        threading.Thread(target=send, args=(tmp_path / str(number), NOW_MS + number))
+        for number in range(1, 3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not refused
 
 
 def test_a_topics_own_codec_is_applied_away_from_the_loop_too() -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.promise import Promise
+from onceflow.broker.promise import OrderedPromise, Promise
+from onceflow.broker.request import Hangup
 from onceflow.broker.slices import Slices
 from onceflow.broker.turns import A_TURN, Steps, Turns
 from onceflow.errors import DiskFull
@@ -25,11 +26,14 @@ from tests.unit.broker_helpers import (
     batch,
     broker,
     play,
+    produce_fields,
+    produced,
     round_trip,
     run,
     simulated_broker,
     values_in,
 )
+from tests.unit.broker_txn_helpers import committed_offset
 
 MANY = 400
 
@@ -299,6 +303,39 @@ class Loop:
             callback()
 
 
+def test_offsets_in_a_topic_go_in_the_same_step_as_the_topic() -> None:
+    """A crash after the answer must not leave them to the next topic of that name."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 3)
+        await client.produce("orders", batch(b"a"))
+        place = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+        fields = {
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "topics": [{"name": "orders", "partitions": [place]}],
+        }
+        await client.ask(ApiKey.OFFSET_COMMIT, 8, fields)
+        assert await committed_offset(client, "g", "orders") == ("NONE", 1)
+        node = running.server.node
+        next(node.topics.delete(node.topics.by_name["orders"]))
+        await client.create("orders", 3)
+        assert await committed_offset(client, "g", "orders") == ("NONE", -1)
+
+    play(script)
+
+
+def test_what_a_client_asks_behind_a_change_of_topics_finds_it_made() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        client.send(ApiKey.CREATE_TOPICS, 7, creation("large"))
+        client.send(ApiKey.PRODUCE, 9, produce_fields("large", batch(b"a"), partition=MANY - 1))
+        await client.receive(ApiKey.CREATE_TOPICS, 7)
+        assert produced(await client.receive(ApiKey.PRODUCE, 9))["error_code"] == "NONE"
+
+    play(script)
+
+
 def steps(done: list[str], name: str, *sizes: int) -> Steps[None]:
     for size in sizes:
         done.append(name)
@@ -357,10 +394,14 @@ def test_a_defect_in_one_piece_of_work_does_not_keep_others_waiting(
         yield A_TURN
         raise ZeroDivisionError
 
-    loop.turns.do(broken(), lambda: None)
+    hung_up = loop.turns.do(broken(), lambda: None)
     answer = loop.turns.do(steps(done, "b", 1), lambda: "b")
     loop.turn()
     loop.turn()
+    assert isinstance(hung_up, OrderedPromise)
+    found: list[object] = []
+    hung_up.then(found.append)
+    assert isinstance(found[0], Hangup)
     assert isinstance(answer, Promise)
     assert answer.is_resolved
     assert "internal error in a change of topics" in caplog.text

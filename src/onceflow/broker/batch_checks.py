@@ -12,6 +12,7 @@ from onceflow.broker.append import Effort, HeavyBatch, checked_batch
 from onceflow.broker.refusal import Refused
 from onceflow.broker.topics import Topic
 from onceflow.records.batch import NewBatch
+from onceflow.records.compression import Room
 from onceflow.runtime.background import Background, Job, Lane
 from onceflow.wire.error_code import ErrorCode
 
@@ -28,10 +29,11 @@ class HeavyRecords:
     """Records for one partition that are to be checked; then `outcome` is the batch to append, or
     why there is none."""
 
-    __slots__ = ("now_ms", "outcome", "records", "topic", "version")
+    __slots__ = ("config", "now_ms", "outcome", "records", "topic", "version")
 
     def __init__(self, topic: Topic, records: memoryview, version: int, now_ms: int) -> None:
         self.topic = topic
+        self.config = topic.config
         self.records = memoryview(bytearray(records))  # a frame's memory is used again
         self.version = version
         self.now_ms = now_ms
@@ -42,11 +44,20 @@ def _unchecked() -> Refused:
     return Refused(_AGAIN, "large compressed batches of others are being checked; send it again")
 
 
+def altered_meanwhile(topic: str) -> Refused:
+    return Refused(
+        _AGAIN,
+        f"the config of topic {topic} was altered while the batch was checked; send it again",
+    )
+
+
 class BatchChecks:
     """Belongs to the broker's loop."""
 
     def __init__(self, background: Background) -> None:
         self._background = background
+        self.room = Room()
+        """For what is decompressed on the loop; a broker in another thread has its own."""
         self._waiting_bytes = 0
 
     def submit(self, batches: Sequence[HeavyRecords], done: Callable[[], None]) -> None:
@@ -67,10 +78,9 @@ class BatchChecks:
 def _check(batches: Sequence[HeavyRecords]) -> Job:
     effort = Effort(REQUEST_BYTES)
     for each in batches:
-        config = each.topic.config
         try:
             each.outcome = checked_batch(
-                each.topic.name, config, each.records, each.version, each.now_ms, effort
+                each.topic.name, each.config, each.records, each.version, each.now_ms, effort
             )
         except HeavyBatch:
             each.outcome = Refused(

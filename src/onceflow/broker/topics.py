@@ -92,7 +92,7 @@ class TopicMaking:
         self.partitions: list[Partition] = []
         """Those that have been made."""
         self.made: MadeTopic | None = None
-        self.error: OnceflowError | None = None
+        self.error: Exception | None = None
         """Why it never will be."""
 
     @property
@@ -293,7 +293,7 @@ class Topics:
             if not making.has_all_logs:
                 return self._make_logs(making)
             making.made = self._finish(making)
-        except OnceflowError as error:
+        except Exception as error:
             making.error = error
             del self._making[making.record.name]
             self._free_name(making.record.name)
@@ -332,13 +332,14 @@ class Topics:
         ticket = self._write(topic_gone(topic.topic_id))
         del self.by_name[topic.name], self.by_id[topic.topic_id]
         self._free_name(topic.name)
+        # In this step: a crash between the two would leave offsets to the next topic of that name.
+        self.on_delete(topic.name)
         for start in range(0, len(topic.partitions), _DELETED_TOGETHER):
             some = topic.partitions[start : start + _DELETED_TOGETHER]
             ticket = self._store.delete([partition.log for partition in some])
             for partition in some:
                 partition.wake()
             yield A_TURN
-        self.on_delete(topic.name)
         return ticket
 
     def add_partitions(self, topic: Topic, total: int) -> Steps[Ticket]:

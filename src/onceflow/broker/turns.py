@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
-from onceflow.broker.promise import Answer, Promise
+from onceflow.broker.promise import Answer, OrderedPromise
 from onceflow.broker.request import Hangup
 from onceflow.broker.slices import Slices
 from onceflow.runtime.clock import Clock
@@ -36,7 +36,7 @@ class _Work(Generic[T]):
     def __init__(self, steps: Steps[None], answer: Callable[[], Answer[T]]) -> None:
         self._steps = steps
         self.answer = answer
-        self.promise: Promise[T] = Promise()
+        self.promise: OrderedPromise[T] = OrderedPromise()
 
     def do_some(self, monotonic: Callable[[], float]) -> bool:
         """As much as a turn may take; whether that was all."""
@@ -53,10 +53,7 @@ class _Work(Generic[T]):
             answer = self.answer()
         except Hangup:
             return  # the disk has failed: the broker stops, and hangs up on everybody
-        if isinstance(answer, Promise):
-            answer.then(self.promise.resolve)
-        else:
-            self.promise.resolve(answer)
+        self.promise.take_effect(answer)
 
 
 class Turns:
@@ -85,8 +82,10 @@ class Turns:
                 if is_done:
                     work.resolve()
             except Exception:
-                # A defect of ours: that client gets no answer, but all others do.
+                # A defect of ours: it costs that client's connection, and all others go on.
                 _log.exception("internal error in a change of topics")
+                if not work.promise.has_taken_effect:
+                    work.promise.take_effect(Hangup("an internal error; the broker's log has more"))
                 is_done = True
             if is_done:
                 self._waiting.popleft()

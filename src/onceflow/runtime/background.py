@@ -135,6 +135,7 @@ class Threads:
             job, done = item
             error = _outcome(job)
             self._complete(partial(done, error))
+            del item, job, done  # what they hold must not wait for the next one
 
     def _complete(self, callback: Callable[[], None]) -> None:
         self._completions.put(callback)

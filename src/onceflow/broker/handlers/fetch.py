@@ -99,7 +99,12 @@ class _Wait:
     def _look(self, partition: Partition) -> None:
         topic, wanted, before = self._wanted[partition]
         most = min(self._request.max_bytes, _MOST_BYTES)
-        result = _read(self._node, self._request, topic, wanted, most, is_first=True)
+        try:
+            result = _read(self._node, self._request, topic, wanted, most, is_first=True)
+        except (DiskError, LogError):
+            # Never out of here: whoever appended has nothing to do with it.
+            self._time_is_up()
+            return
         self._size += _length(result) - before
         self._wanted[partition] = topic, wanted, _length(result)
         if self._size >= self._request.min_bytes or result.error:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from onceflow.broker.append import LOG_APPEND_TIME, Effort, HeavyBatch, checked_batch
-from onceflow.broker.batch_checks import HeavyRecords
+from onceflow.broker.batch_checks import HeavyRecords, altered_meanwhile
 from onceflow.broker.durable import once_durable
 from onceflow.broker.partition import Partition
 from onceflow.broker.producer_rules import repeated
@@ -36,7 +36,6 @@ from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.producers.state import Written
 from onceflow.records.batch import TRANSACTIONAL_BIT, NewBatch
-from onceflow.records.compression import Room
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.produce import (
     PartitionRecords,
@@ -60,7 +59,6 @@ _PRODUCER_ID = slice(43, 51)
 _DECOMPRESSED_AT_ONCE = 1 << 20
 _COMPRESSED_AT_ONCE = 64 << 10
 """What is more takes too long for everybody else to wait for it."""
-_ROOM = Room()
 
 _Topics = list[tuple[TopicRef, list[PartitionRecords]]]
 
@@ -83,7 +81,7 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
         topics = _without_repeated(topics, response)
     tickets: list[Ticket] = []
     heavy: list[_Heavy] = []
-    effort = Effort(_DECOMPRESSED_AT_ONCE, _COMPRESSED_AT_ONCE, _ROOM)
+    effort = Effort(_DECOMPRESSED_AT_ONCE, _COMPRESSED_AT_ONCE, node.checks.room)
     for topic, partitions in topics:
         results: list[ProduceResult] = []
         for each in partitions:
@@ -97,7 +95,7 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
                 tickets.append(ticket)
         response.append((topic, results))
     if heavy:
-        return _append_later(node, client, request, response, tickets, heavy)
+        return _append_later(node, client, transactional_id, acks, response, tickets, heavy)
     if acks == _NONE:
         return _without_answer(response)
     return once_durable(tickets, partial(_outcome, response))
@@ -206,24 +204,34 @@ def _heavy(
 def _append_later(
     node: Node,
     client: Client,
-    request: ProduceRequest,
+    transactional_id: str | None,
+    acks: int,
     response: ProduceResponse,
     tickets: list[Ticket],
     heavy: list[_Heavy],
 ) -> OrderedPromise[object]:
-    """Appends, once they are checked, the batches that are `heavy`; all others have been."""
+    """Appends, once they are checked, the batches that are `heavy`; all others have been. Nothing
+    of the request may be kept for that long: its views would keep the whole frame."""
     promise: OrderedPromise[object] = OrderedPromise()
     nothing = Effort(0)
 
-    def checked() -> None:
+    def append_all() -> Answer[object]:
         for topic, index, records, results, at in heavy:
             data = PartitionRecords(index, None)
             results[at], ticket = _append(
-                node, client, request.transactional_id, topic, data, nothing, records
+                node, client, transactional_id, topic, data, nothing, records
             )
             if ticket is not None:
                 tickets.append(ticket)
-        promise.take_effect(_answer(request.acks, response, tickets))
+        return _answer(acks, response, tickets)
+
+    def checked() -> None:
+        try:
+            answer = append_all()
+        except Exception:
+            _log.exception("internal error after a batch was checked")
+            answer = Hangup("an internal error; the broker's log has more")
+        promise.take_effect(answer)
 
     node.checks.submit([each.records for each in heavy], checked)
     return promise
@@ -239,9 +247,12 @@ def _answer(acks: int, response: ProduceResponse, tickets: list[Ticket]) -> Answ
 
 
 def _batch_of(checked: HeavyRecords, topic: Topic) -> NewBatch:
-    """The batch to append, unless it was refused or its topic is another one by now."""
+    """The batch to append, unless it was refused, or its topic is another one by now or has another
+    config."""
     if checked.topic is not topic:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if checked.config is not topic.config:
+        raise altered_meanwhile(topic.name)
     outcome = checked.outcome
     if isinstance(outcome, NewBatch):
         return outcome

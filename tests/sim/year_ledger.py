@@ -13,11 +13,8 @@ the output and starts a new query behind its last row.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
-import logging
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +39,7 @@ from onceflow.spark.sink_topics import Topics
 from onceflow.spark.writing_report import Report
 from onceflow.wire.api import ApiKey
 from tests.sim.blocking_net import blocking_clients
+from tests.sim.seed_campaign import try_seeds
 from tests.sim.txn_history import Identity, Place, PromiseBroken
 from tests.sim.year_clients import Client, make_batch
 from tests.sim.year_judge import Seen
@@ -382,20 +380,9 @@ def live(seed: int, shape: Shape) -> tuple[Told, str]:
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The ledger of the Spark sink, over weeks.")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    logging.getLogger("onceflow").setLevel(logging.CRITICAL)
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        shape = Shape((2, 1)[seed % 2], doubled=seed % 3 == 0)
-        try:
-            told, trace = live(seed, shape)
-        except PromiseBroken as error:
-            sys.exit(f"BROKEN: seed {seed}, {shape}, {error}")
-        print(f"seed {seed}, {shape}: {told} (trace {trace[:8]})", flush=True)
+def _shape_of(seed: int) -> Shape:
+    return Shape((2, 1)[seed % 2], doubled=seed % 3 == 0)
 
 
 if __name__ == "__main__":
-    main()
+    try_seeds("The ledger of the Spark sink, over weeks.", _shape_of, live)

@@ -11,10 +11,7 @@ tells the group where to go on.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import logging
-import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +31,7 @@ from onceflow.client.ranges import read_range
 from onceflow.client.session import Session
 from onceflow.client.session_errors import OffsetsForgotten, SessionForgotten
 from onceflow.runtime.sim_world import World, run
+from tests.sim.seed_campaign import try_seeds
 from tests.sim.txn_history import Identity, Place, PromiseBroken
 from tests.sim.year_clients import Client, make_batch
 from tests.sim.year_machine import ADDRESS, DAY_MS, DAY_S, HOUR_MS, HOUR_S, Machine, rare_sweeps
@@ -339,20 +337,9 @@ def live(seed: int, shape: Shape) -> tuple[Told, str]:
         )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Sessions that sleep.")
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    logging.getLogger("onceflow").setLevel(logging.CRITICAL)
-    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        shape = Shape(("none", "earliest")[seed // 2 % 2], ("fsync", "os")[seed % 2])
-        try:
-            told, trace = live(seed, shape)
-        except PromiseBroken as error:
-            sys.exit(f"BROKEN: seed {seed}, {shape}, {error}")
-        print(f"seed {seed}, {shape}: {told} (trace {trace[:8]})", flush=True)
+def _shape_of(seed: int) -> Shape:
+    return Shape(("none", "earliest")[seed // 2 % 2], ("fsync", "os")[seed % 2])
 
 
 if __name__ == "__main__":
-    main()
+    try_seeds("Sessions that sleep.", _shape_of, live)

@@ -140,8 +140,8 @@ def run(
             async with asyncio.timeout(3 * SECONDS):
                 return await main()
         finally:
-            while _clients:
-                _clients.pop().close()
+            for client in _clients.pop(asyncio.get_running_loop(), ()):
+                client.close()
             await asyncio.sleep(0)  # a transport that ends tells so in the next turn
             await asyncio.sleep(0)
 
@@ -165,8 +165,8 @@ def play(script: Script, **settings: Any) -> None:
 # --- clients -------------------------------------------------------------------------------------
 
 
-_clients: list[RawClient] = []
-"""Those on real sockets: closed when the test ends."""
+_clients: dict[asyncio.AbstractEventLoop, list[RawClient]] = {}
+"""Those on real sockets, by the loop they run on: closed when the test, or its thread, ends."""
 
 
 class RawClient(asyncio.Protocol):
@@ -186,7 +186,7 @@ class RawClient(asyncio.Protocol):
     async def connect(cls, net: Net, address: Address, name: str) -> RawClient:
         _, client = await net.connect(*address, lambda: cls(name))
         if isinstance(net, RealNet):
-            _clients.append(client)
+            _clients.setdefault(asyncio.get_running_loop(), []).append(client)
         return client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

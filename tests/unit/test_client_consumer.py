@@ -358,3 +358,25 @@ def test_offsets_that_are_too_long_a_story_are_refused() -> None:
                 await consumer.commit({P0: OffsetToCommit(1, "x" * 5000)})
 
     stage(program)
+
+
+@pytest.mark.parametrize("how", ["rewind", "pause", "poll_table", "assign"])
+def test_taking_records_one_by_one_does_not_move_where_reading_began(how: str) -> None:
+    async def program(on: Stage) -> None:
+        await on.produce(*(b"%d" % number for number in range(20)))
+        async with on.member(enable_auto_commit=False) as consumer:
+            await consumer.assign([P0])
+            async for record in consumer:
+                if record.offset == 9:
+                    break
+            if how == "pause":
+                consumer.pause([P0])
+                consumer.resume([P0])
+            elif how == "poll_table":
+                assert (await consumer.poll_table(1)).num_rows == 10
+            elif how == "assign":
+                await consumer.assign([P0, P1])
+            await consumer.rewind([P0])
+            assert await consumer.position(P0) == 0
+
+    stage(program, partitions=2)

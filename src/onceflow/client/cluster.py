@@ -332,9 +332,16 @@ _SUBJECTS: Final = {
 
 def check(key: ApiKey, part: Any, subject: str) -> None:
     """Raise a `BrokerError` if this part of an answer carries one."""
-    if part.error_code.value:
-        message = getattr(part, "error_message", None)
-        raise BrokerError(part.error_code, key.name, subject, message)
+    error = error_in(key, part, subject)
+    if error is not None:
+        raise error
+
+
+def error_in(key: ApiKey, part: Any, subject: str) -> BrokerError | None:
+    """The error that this part of an answer carries."""
+    if not part.error_code.value:
+        return None
+    return BrokerError(part.error_code, key.name, subject, getattr(part, "error_message", None))
 
 
 def _leader(topic: Topic, number: int) -> int | None:

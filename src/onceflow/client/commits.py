@@ -21,7 +21,7 @@ from onceflow.client.errors import Action, BrokerError, ClientError
 from onceflow.client.group_events import told_committed, told_uncommitted
 from onceflow.client.group_member import MemberMachine, Membership
 from onceflow.client.group_metrics import GroupMetrics
-from onceflow.client.group_requests import commit, committed
+from onceflow.client.group_requests import Committed, commit, committed
 from onceflow.client.model import TopicPartition
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 
@@ -75,8 +75,9 @@ class Commits:
         """Returns when the broker has them. Raises `CommitFailed` and its kinds."""
         if not offsets:
             return
+        # Who commits is who has read that far, also if it is another one when its turn comes.
+        member = self.member
         async with self._turn:
-            member = self.member
 
             async def attempt() -> None:
                 await commit(self._cluster, member, offsets)
@@ -108,9 +109,23 @@ class Commits:
         """What the group has committed of these; those without are left out."""
 
         async def attempt() -> dict[TopicPartition, OffsetToCommit]:
-            return await committed(self._cluster, self.group_id, partitions)
+            answers = await self.ask_committed(partitions)
+            errors = [each for each in answers.values() if isinstance(each, ClientError)]
+            if errors:
+                raise errors[0]
+            return {
+                partition: each
+                for partition, each in answers.items()
+                if isinstance(each, OffsetToCommit)
+            }
 
         return await self._cluster.retrying(attempt) if partitions else {}
+
+    async def ask_committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """The same once, and each for itself."""
+        return await committed(self._cluster, self.group_id, partitions)
 
     # --- by itself ------------------------------------------------------------------------------
 

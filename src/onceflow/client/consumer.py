@@ -257,9 +257,7 @@ class Consumer:
         self._work.check_open()
         wanted = self._work.chosen(partitions)
         self._work.give_back()
-        found = await self._positions.at_time(dict.fromkeys(wanted, time))
-        for partition, offset in found.items():
-            self._positions.seek(partition, offset)
+        await self._positions.seek_to_time(wanted, time)
 
     async def rewind(self, partitions: Partitions = ()) -> None:
         """Back to what the group has committed of these, or of all, and where that is nothing to
@@ -267,7 +265,7 @@ class Consumer:
         self._work.check_open()
         wanted = self._work.chosen(partitions)
         self._work.give_back()
-        await self._positions.rewind(wanted)
+        await self._work.rewind(wanted)
 
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the next record that is handed out, or of what is passed over before it."""

@@ -44,9 +44,6 @@ class ConsumerWork:
         self.cluster = cluster
         fetching, self._group = FetchMetrics(clock.monotonic), GroupMetrics(clock.monotonic)
         self.fetcher = Fetcher(cluster, settings, rand=rand, measured=fetching)
-        self.positions = Positions(
-            cluster, settings, self.fetcher, self._committed, self.fetcher.interrupt
-        )
         self.rest = Rest()
         self._rand = rand
         self._commits: Commits | None = None
@@ -54,6 +51,14 @@ class ConsumerWork:
             self._commits = Commits(
                 cluster, settings, settings.group_id, self.consumed, self._group
             )
+        self.positions = Positions(
+            cluster,
+            settings,
+            self.fetcher,
+            rand,
+            None if self._commits is None else self._commits.ask_committed,
+            self.fetcher.interrupt,
+        )
         self.measured = ConsumerMetrics(
             clock.monotonic,
             fetching,
@@ -198,7 +203,7 @@ class ConsumerWork:
         try:
             await self.commit(self.consumed())
         except BaseException:
-            self._back_to(before)
+            self.positions.go_back(before)
             raise
 
     # --- positions and commits ------------------------------------------------------------------
@@ -230,13 +235,7 @@ class ConsumerWork:
             left = self.rest.positions()
             self.measured.consumed(self.rest.count())
             self.rest.drop()
-            self._back_to(left)
-
-    def _back_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        assigned = self.positions.assigned
-        for partition, offset in offsets.items():
-            if partition in assigned:
-                self.positions.seek(partition, offset)
+            self.positions.go_back(left)
 
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """These, which have to be assigned, or all that are."""
@@ -258,6 +257,9 @@ class ConsumerWork:
                 for each, at in offsets.items()
             }
         )
+
+    async def rewind(self, partitions: Sequence[TopicPartition]) -> None:
+        await self.positions.rewind(partitions, self._committed)
 
     async def _committed(
         self, partitions: Sequence[TopicPartition]

@@ -97,7 +97,14 @@ _BY_API: Final[Mapping[ApiKey, Mapping[int, Action]]] = {
     ApiKey.JOIN_GROUP: {**_MEMBER, E.MEMBER_ID_REQUIRED: Action.REJOIN},
     ApiKey.SYNC_GROUP: _MEMBER,
     ApiKey.HEARTBEAT: _MEMBER,
-    ApiKey.OFFSET_COMMIT: _MEMBER,
+    ApiKey.OFFSET_COMMIT: {**_MEMBER, E.STALE_MEMBER_EPOCH: Action.REJOIN},
+    # Of a group that is just changing: where it has come to is to be known, and is not nowhere.
+    ApiKey.OFFSET_FETCH: {
+        E.REBALANCE_IN_PROGRESS: Action.RETRY,
+        E.ILLEGAL_GENERATION: Action.RETRY,
+        E.STALE_MEMBER_EPOCH: Action.RETRY,
+        E.UNKNOWN_MEMBER_ID: Action.RETRY,
+    },
     ApiKey.PRODUCE: {**_NOT_PERMITTED, E.DUPLICATE_SEQUENCE_NUMBER: Action.DONE},
     # Of the older protocol alone, where nobody can tell a timeout from a newer producer.
     ApiKey.ADD_PARTITIONS_TO_TXN: _LOST_IDENTITY,
@@ -182,6 +189,8 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     E.UNKNOWN_MEMBER_ID: "the group knows no such member, or not any more",
     E.REBALANCE_IN_PROGRESS: "the group is handing out its partitions anew",
     E.FENCED_INSTANCE_ID: "another member with the same group.instance.id has taken over",
+    E.STALE_MEMBER_EPOCH: "the group has given this member a newer epoch",
+    E.UNSTABLE_OFFSET_COMMIT: "a transaction is just committing offsets of it",
     E.GROUP_ID_NOT_FOUND: "there is no such group",
     E.NON_EMPTY_GROUP: "the group has members; stop them first",
     E.INVALID_GROUP_ID: "not a name for a group",

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from onceflow.client.cluster import Cluster, Lane, check
+from onceflow.client.cluster import Cluster, Lane, check, error_in
 from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.errors import AnswerMalformed, ClientError
 from onceflow.client.group_assignors import user_data
 from onceflow.client.group_member import Membership
 from onceflow.client.group_wants import Want
@@ -24,6 +25,9 @@ _CONSUMER: Final = "consumer"
 _JOIN_MARGIN_S: Final = 5.0
 """How much longer than the broker waits for the members we wait for its answer."""
 _NOTHING_COMMITTED: Final = -1
+
+Committed: TypeAlias = OffsetToCommit | ClientError | None
+"""What a group has committed of a partition, that it has committed nothing, or why nobody knows."""
 
 
 class Joined(NamedTuple):
@@ -188,9 +192,10 @@ async def commit(
 
 async def committed(
     cluster: Cluster, group_id: str, partitions: Sequence[TopicPartition]
-) -> dict[TopicPartition, OffsetToCommit]:
-    """What the group has committed of these; those without are left out. Waits (by an error that is
-    worth another try) for transactions that are committing offsets of them."""
+) -> dict[TopicPartition, Committed]:
+    """What the group has committed of each of these. Only a broker that says so makes it nothing
+    (None): an error, also of one partition, and an answer in which one is missing, are errors.
+    Offsets that a transaction is just committing are an error that is worth another try."""
     from kio.schema.offset_fetch.v8.request import (
         OffsetFetchRequest,
         OffsetFetchRequestGroup,
@@ -205,19 +210,29 @@ async def committed(
     connection = await cluster.coordinator(group_id)
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
     answer = await connection.request(ApiKey.OFFSET_FETCH, request)
-    return dict(_committed(answer, group_id))
+    unsaid = f"group {group_id!r}: the coordinator did not say what is committed of "
+    found: dict[TopicPartition, Committed] = {
+        each: AnswerMalformed(f"{unsaid}{each}") for each in partitions
+    }
+    found |= _committed(answer, group_id)
+    return found
 
 
-def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, OffsetToCommit]]:
+def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, Committed]]:
     for group in answer.groups:
+        if group.group_id != group_id:
+            continue
         check(ApiKey.OFFSET_FETCH, group, f"group {group_id!r}")
         for topic in group.topics:
             for each in topic.partitions:
                 partition = TopicPartition(topic.name, each.partition_index)
-                check(ApiKey.OFFSET_FETCH, each, f"group {group_id!r}, partition {partition}")
-                if each.committed_offset != _NOTHING_COMMITTED:
+                where = f"group {group_id!r}, partition {partition}"
+                error = error_in(ApiKey.OFFSET_FETCH, each, where)
+                if error is None and each.committed_offset != _NOTHING_COMMITTED:
                     note, epoch = each.metadata or "", each.committed_leader_epoch
                     yield partition, OffsetToCommit(each.committed_offset, note, epoch)
+                else:
+                    yield partition, error
 
 
 def _subject(member: GroupMember) -> str:

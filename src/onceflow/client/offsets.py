@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from onceflow.client.cluster import Cluster, check
-from onceflow.client.errors import ApiNotServed
+from onceflow.client.cluster import Cluster, check, error_in
+from onceflow.client.errors import AnswerMalformed, ApiNotServed, ClientError
 from onceflow.client.model import (
     EARLIEST,
     LATEST,
@@ -46,6 +46,57 @@ async def offsets_of(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> dict[TopicPartition, TimedOffset]:
     """`list_offsets` from the one broker that leads all of them, tried once."""
+    found: dict[TopicPartition, TimedOffset] = {}
+    for partition, each in (await _ask_offsets(cluster, leader, wanted, read_committed)).items():
+        if isinstance(each, ClientError):
+            raise each
+        found[partition] = each
+    return found
+
+
+async def try_ends(
+    cluster: Cluster,
+    wanted: Collection[TopicPartition],
+    time: int,
+    on_found: Callable[[Mapping[TopicPartition, int]], None],
+    *,
+    read_committed: bool,
+) -> dict[TopicPartition, ClientError]:
+    """The `EARLIEST` or `LATEST` offset of each partition, asked for once, and each for itself:
+    `on_found` is called as soon as a broker has said some; the result is why others are missing."""
+    errors: dict[TopicPartition, ClientError] = {}
+    leaders: dict[int, list[TopicPartition]] = {}
+    for partition in wanted:
+        try:
+            leaders.setdefault(await cluster.leader(partition), []).append(partition)
+        except ClientError as error:
+            errors[partition] = error
+
+    async def ask(leader: int, led: list[TopicPartition]) -> None:
+        try:
+            asked = dict.fromkeys(led, time)
+            answers = await _ask_offsets(cluster, leader, asked, read_committed)
+        except ClientError as error:
+            errors.update(dict.fromkeys(led, error))
+            return
+        found: dict[TopicPartition, int] = {}
+        for partition, each in answers.items():
+            if isinstance(each, ClientError):
+                errors[partition] = each
+            elif each.offset < 0:
+                errors[partition] = _unsaid(leader, partition)
+            else:
+                found[partition] = each.offset
+        on_found(found)
+
+    await asyncio.gather(*(ask(leader, led) for leader, led in leaders.items()))
+    return errors
+
+
+async def _ask_offsets(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], read_committed: bool
+) -> dict[TopicPartition, TimedOffset | ClientError]:
+    """An answer for each that was asked for."""
     from kio.schema.list_offsets.v7.request import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -69,15 +120,19 @@ async def offsets_of(
         replica_id=NOT_A_REPLICA, isolation_level=int(read_committed), topics=topics
     )
     answer = await connection.request(ApiKey.LIST_OFFSETS, request)
-    return dict(_offsets(answer))
-
-
-def _offsets(answer: Any) -> Iterable[tuple[TopicPartition, TimedOffset]]:
+    found: dict[TopicPartition, TimedOffset | ClientError] = {
+        each: _unsaid(leader, each) for each in wanted
+    }
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
-            check(ApiKey.LIST_OFFSETS, each, f"partition {partition}")
-            yield partition, TimedOffset(each.offset, each.timestamp)
+            error = error_in(ApiKey.LIST_OFFSETS, each, f"partition {partition}")
+            found[partition] = error or TimedOffset(each.offset, each.timestamp)
+    return found
+
+
+def _unsaid(leader: int, partition: TopicPartition) -> AnswerMalformed:
+    return AnswerMalformed(f"broker {leader} was asked for an offset of {partition}, and said none")
 
 
 async def offset_ranges(

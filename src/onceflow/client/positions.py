@@ -2,122 +2,162 @@
 says; and back to there.
 
 Found in the background for partitions that were just given to this consumer; until then they are
-not read. What goes wrong is raised once by `check`, and tried again.
+not read. What goes wrong is raised once by `check`, and tried again; one partition of which nobody
+can tell keeps no other waiting.
+
+Whatever is asked for a partition carries a token: of the assignment for which it was asked, and of
+the last seek in it. `_put`, where answers become positions, drops those whose token is over: a
+partition that has left and come back begins where its group is now, not where it was.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from typing import Any, NamedTuple, TypeAlias
 
 from onceflow.client.cluster import Cluster
+from onceflow.client.consumer_errors import ConsumerClosed
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.errors import ClientError
 from onceflow.client.fetch_errors import NotAssigned
 from onceflow.client.fetch_settings import EARLIEST, NONE
 from onceflow.client.fetcher import Fetcher
+from onceflow.client.group_requests import Committed
 from onceflow.client.model import EARLIEST as EARLIEST_TIME
 from onceflow.client.model import LATEST as LATEST_TIME
 from onceflow.client.model import TopicPartition
-from onceflow.client.offsets import list_offsets
+from onceflow.client.offsets import list_offsets, try_ends
 from onceflow.client.reading_events import told_begins, told_rewound
+from onceflow.client.retry import retrying_each
 from onceflow.client.txn_requests import OffsetToCommit
+from onceflow.runtime.rand import Rand
 
-Committed: TypeAlias = Callable[
-    [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetToCommit]]
+AskGroup: TypeAlias = Callable[
+    [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Committed]]
 ]
+"""What is committed of each of them, asked once."""
+
+
+class _Place:
+    """A partition for as long as it is assigned; given anew, it has a new one."""
+
+    __slots__ = ("asker", "is_paused", "is_read", "seeks", "start")
+
+    def __init__(self) -> None:
+        self.seeks = 0
+        """How often its position was set."""
+        self.start: int | None = None
+        """Where reading began, or where the user has put it."""
+        self.is_read = False
+        """Whether the fetcher has it: from when its first position is known."""
+        self.is_paused = False
+        self.asker: asyncio.Task[None] | None = None
+        """Who finds out where to begin."""
+
+
+class _Token(NamedTuple):
+    """For what something was asked."""
+
+    place: _Place
+    seeks: int
+
+
+_Tokens: TypeAlias = Mapping[TopicPartition, _Token]
 
 
 class Positions:
-    """Of the partitions that this consumer has. `committed` asks the group, `on_news` is called
-    when something was found."""
+    """Of the partitions that this consumer has. `ask_group` is None without a group, `on_news` is
+    called when something was found."""
 
     def __init__(
         self,
         cluster: Cluster,
         settings: ConsumerSettings,
         fetcher: Fetcher,
-        committed: Committed,
+        rand: Rand,
+        ask_group: AskGroup | None,
         on_news: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._settings = settings
         self._fetcher = fetcher
-        self._committed = committed
+        self._rand = rand
+        self._ask_group = ask_group
         self._on_news = on_news
-        self._starts: dict[TopicPartition, int] = {}
-        """Where reading began."""
-        self._unplaced: set[TopicPartition] = set()
-        self._paused: set[TopicPartition] = set()
-        self._placing: asyncio.Task[None] | None = None
+        self._places: dict[TopicPartition, _Place] = {}
+        self._askers: dict[asyncio.Task[None], _Tokens] = {}
         self.on_asked: Callable[[Collection[TopicPartition], Collection[TopicPartition]], None] = (
             _nothing
         )
         """Is told where the group has an offset, and where it has none, before that is made up for
         by `auto.offset.reset`; what it raises is raised."""
-        self._problem: ClientError | None = None
+        self._problem: BaseException | None = None
+        self._is_closed = False
 
     @property
     def assigned(self) -> set[TopicPartition]:
-        return {*self._fetcher.assigned, *self._unplaced}
+        return set(self._places)
 
     @property
     def paused(self) -> set[TopicPartition]:
-        return set(self._paused)
+        return {partition for partition, place in self._places.items() if place.is_paused}
 
     # --- who is read ----------------------------------------------------------------------------
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these besides the others, once it is known from where."""
-        self._unplaced.update(partitions)
-        self._place()
+        for partition in partitions:
+            self._places[partition] = _Place()
+        self._ask()
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these no more."""
         gone = set(partitions)
         self._fetcher.drop(gone)
-        self._unplaced -= gone
-        self._paused -= gone
         for partition in gone:
-            self._starts.pop(partition, None)
+            self._places.pop(partition, None)
+        for asker, tokens in self._askers.items():
+            if not self._unread(tokens):
+                asker.cancel()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on at that offset."""
         self.require([partition])
-        self._put({partition: offset})
+        self._move(partition, offset, is_start=True)
 
-    def _put(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Partitions that are assigned; those that are not read yet are from now on."""
-        self._starts.update(positions)
-        added: dict[TopicPartition, int | None] = {}
-        for partition, offset in positions.items():
-            if partition in self._unplaced:
-                added[partition] = offset
-            else:
-                self._fetcher.seek(partition, offset)
-        self._add(added)
-
-    def _add(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        self._unplaced -= positions.keys()
-        self._fetcher.add(positions)
-        self._fetcher.pause(self._paused & positions.keys())
+    def go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """What lies behind these was not handed out after all, as far as it is assigned. Where
+        reading began is what it was."""
+        for partition, offset in offsets.items():
+            if partition in self._places:
+                self._move(partition, offset, is_start=False)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        self.require(partitions)
-        self._paused.update(partitions)
-        self._fetcher.pause(set(partitions) - self._unplaced)
+        self._set_paused(partitions, True)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self._set_paused(partitions, False)
+
+    def _set_paused(self, partitions: Collection[TopicPartition], is_paused: bool) -> None:
         self.require(partitions)
-        self._paused.difference_update(partitions)
-        self._fetcher.resume(set(partitions) - self._unplaced)
+        for partition in partitions:
+            self._places[partition].is_paused = is_paused
+        read = [each for each in partitions if self._places[each].is_read]
+        (self._fetcher.pause if is_paused else self._fetcher.resume)(read)
 
     def require(self, partitions: Iterable[TopicPartition]) -> None:
         """Raises `NotAssigned` for the first that is not."""
-        assigned = self.assigned
         for partition in partitions:
-            if partition not in assigned:
+            if partition not in self._places:
                 raise NotAssigned(f"partition {partition} is not assigned to this consumer")
 
     def delivered(self) -> dict[TopicPartition, int]:
@@ -125,86 +165,212 @@ class Positions:
         positions = {each: self._fetcher.position(each) for each in self._fetcher.assigned}
         return {each: offset for each, offset in positions.items() if offset is not None}
 
+    # --- tokens ---------------------------------------------------------------------------------
+
+    def _tokens(self, partitions: Iterable[TopicPartition]) -> _Tokens:
+        """To be taken before something is asked."""
+        places = {each: self._places[each] for each in partitions}
+        return {each: _Token(place, place.seeks) for each, place in places.items()}
+
+    def _current(self, tokens: _Tokens) -> set[TopicPartition]:
+        """Those for which an answer still counts."""
+        places = self._places
+        return {
+            each
+            for each, (place, seeks) in tokens.items()
+            if places.get(each) is place and place.seeks == seeks
+        }
+
+    def _put(
+        self, tokens: _Tokens, offsets: Mapping[TopicPartition, int], *, is_start: bool
+    ) -> None:
+        """Answers become positions, here and nowhere else."""
+        for partition in self._current(tokens) & offsets.keys():
+            self._move(partition, offsets[partition], is_start=is_start)
+
+    def _move(self, partition: TopicPartition, offset: int, *, is_start: bool) -> None:
+        place = self._places[partition]
+        place.seeks += 1
+        if is_start:
+            place.start = offset
+        if place.is_read:
+            self._fetcher.seek(partition, offset)
+        else:
+            self._read(partition, offset)
+
+    def _read(self, partition: TopicPartition, offset: int | None) -> None:
+        place = self._places[partition]
+        place.is_read = True
+        self._fetcher.add({partition: offset})
+        if place.is_paused:
+            self._fetcher.pause([partition])
+
     # --- from where -----------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raises what went wrong since; then it is tried again."""
         problem, self._problem = self._problem, None
-        self._place()
+        self._ask()
         if problem is not None:
             raise problem
 
     async def placed(self, partitions: Collection[TopicPartition]) -> None:
-        """Waits until it is known where these are read from; raises why that is not to be known,
-        within `default.api.timeout.ms`."""
-        while not self._unplaced.isdisjoint(partitions):
+        """Waits until it is known where these are read from, or they are gone; raises why that is
+        not to be known, within `default.api.timeout.ms`."""
+        while waiting := [
+            place
+            for place in map(self._places.get, partitions)
+            if place is not None and not place.is_read
+        ]:
+            if self._is_closed:
+                raise ConsumerClosed("the consumer was closed meanwhile")
             self.check()
-            if self._placing is not None:
-                await asyncio.wait([self._placing])
+            askers = {place.asker for place in waiting if place.asker is not None}
+            await asyncio.wait(askers, return_when=asyncio.FIRST_COMPLETED)
 
-    def _place(self) -> None:
-        if self._unplaced and self._placing is None:
-            self._placing = asyncio.get_running_loop().create_task(self._find())
-            self._placing.add_done_callback(self._found)
+    def _ask(self) -> None:
+        """For all that are not read, and for which nobody asks."""
+        unasked = [
+            partition
+            for partition, place in self._places.items()
+            if not place.is_read and place.asker is None
+        ]
+        if not unasked:
+            return
+        if self._ask_group is None:
+            self._ask_by_reset(unasked)
+        else:
+            self._start(self._find(self._tokens(unasked), self._ask_group), unasked)
 
-    def _found(self, task: asyncio.Task[None]) -> None:
-        self._placing = None
-        if not task.cancelled():
-            error = task.exception()
-            if isinstance(error, ClientError):
-                self._problem = error
-            elif error is not None:
-                raise error
+    def _start(
+        self, work: Coroutine[Any, Any, None], partitions: Collection[TopicPartition]
+    ) -> None:
+        """Asks in the background, on behalf of these."""
+        if self._is_closed:
+            work.close()
+            return
+        asker = asyncio.get_running_loop().create_task(work)
+        self._askers[asker] = self._tokens(partitions)
+        for partition in partitions:
+            self._places[partition].asker = asker
+        asker.add_done_callback(self._asked)
+
+    def _asked(self, asker: asyncio.Task[None]) -> None:
+        for place, _ in self._askers.pop(asker).values():
+            if place.asker is asker:
+                place.asker = None
+        if not asker.cancelled() and asker.exception() is not None:
+            self._problem = self._problem or asker.exception()
         self._on_news()
 
-    async def _find(self) -> None:
-        while self._unplaced:
-            wanted = sorted(self._unplaced)
-            found = await self.beginnings(wanted)
-            # Others may have been taken away, or been given a place, meanwhile.
-            still = {each for each in wanted if each in self._unplaced}
-            self._put({each: offset for each, offset in found.items() if each in still})
-            # Those without a place, by auto.offset.reset=none, are the fetcher's to complain of.
-            self._add(dict.fromkeys(still - found.keys()))
+    def _unread(self, tokens: _Tokens) -> list[TopicPartition]:
+        """Those of which it is still to be found out where to begin."""
+        return sorted(each for each in self._current(tokens) if not tokens[each].place.is_read)
 
-    async def beginnings(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where the group goes on, or where `auto.offset.reset` says; nothing when it says
-        nothing."""
-        found = {each: at.offset for each, at in (await self._committed(partitions)).items()}
-        missing = [each for each in partitions if each not in found]
-        self.on_asked(found.keys(), missing)
+    async def _find(self, tokens: _Tokens, ask_group: AskGroup) -> None:
+        """Where the group goes on; where it has nothing committed, by `auto.offset.reset`."""
+        missing: set[TopicPartition] = set()
+
+        async def attempt(
+            partitions: list[TopicPartition],
+        ) -> Mapping[TopicPartition, ClientError]:
+            answers = await ask_group(partitions)
+            # Only those that count: whoever is told of the others would take the past for now.
+            answers = {each: answers[each] for each in self._current(tokens) & answers.keys()}
+            found = {each: at for each, at in answers.items() if isinstance(at, OffsetToCommit)}
+            nowhere = [each for each, at in answers.items() if at is None]
+            self.on_asked(found.keys(), nowhere)
+            offsets = {each: at.offset for each, at in found.items()}
+            self._put(tokens, offsets, is_start=True)
+            missing.update(nowhere)
+            self._ask_by_reset(nowhere)
+            return {each: at for each, at in answers.items() if isinstance(at, ClientError)}
+
+        await self._retrying(
+            attempt, lambda: [each for each in self._unread(tokens) if each not in missing]
+        )
+
+    def _ask_by_reset(self, partitions: Collection[TopicPartition]) -> None:
+        """Each leader for itself: one that does not answer keeps no other waiting."""
         policy = self._settings.auto_offset_reset
-        if missing and policy != NONE:
-            time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
-            told_begins(missing, policy)
-            found |= await self.at_time(dict.fromkeys(missing, time))
-        return found
+        if policy == NONE:  # the fetcher's to complain of
+            for partition in partitions:
+                self._read(partition, None)
+            return
+        if partitions:
+            told_begins(partitions, policy)
+        by_leader: dict[int | None, list[TopicPartition]] = {}
+        for partition in sorted(partitions):
+            by_leader.setdefault(self._cluster.known_leader(partition), []).append(partition)
+        time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
+        for led in by_leader.values():
+            self._start(self._find_end(self._tokens(led), time), led)
 
-    async def at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offsets that are not older; the end where there is none."""
+    async def _find_end(self, tokens: _Tokens, time: int) -> None:
+        def found(offsets: Mapping[TopicPartition, int]) -> None:
+            self._put(tokens, offsets, is_start=True)
+            self._on_news()
+
+        async def attempt(
+            partitions: list[TopicPartition],
+        ) -> Mapping[TopicPartition, ClientError]:
+            is_committed = self._settings.read_committed
+            return await try_ends(
+                self._cluster, partitions, time, found, read_committed=is_committed
+            )
+
+        await self._retrying(attempt, lambda: self._unread(tokens))
+
+    async def _retrying(
+        self,
+        attempt: Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, ClientError]]],
+        wanted: Callable[[], list[TopicPartition]],
+    ) -> None:
+        cluster = self._cluster
+        await retrying_each(attempt, wanted, cluster.refresh, cluster.settings.retry, self._rand)
+
+    # --- when the user says so ------------------------------------------------------------------
+
+    async def seek_to_time(self, partitions: Sequence[TopicPartition], time: int) -> None:
+        """To the first offsets that are not older; to the end where there is none. What was taken
+        away or put elsewhere meanwhile stays where it is."""
+        tokens = self._tokens(partitions)
+        self._put(tokens, await self._at_time(dict.fromkeys(partitions, time)), is_start=True)
+
+    async def _at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         is_committed = self._settings.read_committed
         offsets = await list_offsets(self._cluster, times, read_committed=is_committed)
         found = {each: at.offset for each, at in offsets.items() if at.offset >= 0}
         later = [each for each in times if each not in found]
         if later:
-            found |= await self.at_time(dict.fromkeys(later, LATEST_TIME))
+            found |= await self._at_time(dict.fromkeys(later, LATEST_TIME))
         return found
 
-    async def rewind(self, partitions: Sequence[TopicPartition]) -> None:
+    async def rewind(
+        self,
+        partitions: Sequence[TopicPartition],
+        committed: Callable[
+            [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetToCommit]]
+        ],
+    ) -> None:
         """Back to what was committed; where nothing was, to where reading began."""
-        self.require(partitions)
-        found = await self._committed(partitions)
-        back = dict(self._starts)
-        back |= {each: at.offset for each, at in found.items()}
-        assigned = self.assigned
-        places = {each: back[each] for each in partitions if each in back and each in assigned}
-        told_rewound(places)
-        self._put(places)
+        tokens = self._tokens(partitions)
+        found = await committed(partitions)
+        back = {each: token.place.start for each, token in tokens.items()}
+        places = {each: start for each, start in back.items() if start is not None}
+        places |= {each: at.offset for each, at in found.items() if each in tokens}
+        told_rewound({each: places[each] for each in self._current(tokens) & places.keys()})
+        self._put(tokens, places, is_start=False)
+
+    def stop(self) -> None:
+        """Asks nothing any more."""
+        self._is_closed = True
+        for asker in self._askers:
+            asker.cancel()
 
     async def close(self) -> None:
-        if self._placing is not None:
-            self._placing.cancel()
-            await asyncio.gather(self._placing, return_exceptions=True)
+        self.stop()
+        await asyncio.gather(*self._askers, return_exceptions=True)
 
 
 def _nothing(found: Collection[TopicPartition], missing: Collection[TopicPartition]) -> None:

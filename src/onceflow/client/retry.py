@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -12,6 +12,7 @@ from onceflow.client.errors import Action, ClientError, action_for
 from onceflow.client.events import REQUESTS, Floor
 from onceflow.runtime.rand import Rand
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 _WORTH_IT: Final = (Action.RETRY, Action.REFRESH)
@@ -106,3 +107,38 @@ async def retrying(
                 raise
             trying.again(error, pause, loop.time() - began)
         await asyncio.sleep(pause)
+
+
+async def retrying_each(
+    attempt: Callable[[list[K]], Awaitable[Mapping[K, ClientError]]],
+    wanted: Callable[[], list[K]],
+    refresh: Callable[[], Awaitable[None]],
+    policy: RetryPolicy,
+    rand: Rand,
+) -> None:
+    """Until nothing is `wanted` any more, which `attempt` sees to; it says for which it has failed,
+    and why. One that fails keeps no other waiting: the error is raised that is not worth another
+    try, or when time is up."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    backoff = Backoff(policy, rand)
+    trying = Trying(REQUESTS)
+    needs_refresh = False
+    while now := wanted():
+        errors: Mapping[K, ClientError]
+        try:
+            if needs_refresh:
+                await refresh()
+            errors = await attempt(now)
+        except ClientError as error:
+            errors = dict.fromkeys(now, error)
+        actions = {action_for(error): error for error in errors.values()}
+        hopeless = [error for action, error in actions.items() if action not in _WORTH_IT]
+        pause = backoff.next_s()
+        if actions and (hopeless or loop.time() + pause > began + policy.total_s):
+            raise (hopeless or list(actions.values()))[0]
+        needs_refresh = Action.REFRESH in actions
+        for failure in actions.values():
+            trying.again(failure, pause, loop.time() - began)
+        if wanted():
+            await asyncio.sleep(pause)

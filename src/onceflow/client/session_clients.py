@@ -55,8 +55,7 @@ class SessionConsumer(Consumer):
 
     def go_back(self, positions: Mapping[TopicPartition, int]) -> None:
         """What was aborted is read again, as far as it is still this member's."""
-        for partition in self._positions.assigned & positions.keys():
-            self._positions.seek(partition, positions[partition])
+        self._positions.go_back(positions)
 
     def prepare(self, max_rows: int) -> pa.Table | None:
         """The table that `poll_table` gives next, unless something happens until then; None when

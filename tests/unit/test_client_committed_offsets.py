@@ -1,5 +1,5 @@
-"""What a group has committed is known, or it is not: nothing that a coordinator answers but "nothing
-is committed" lets a consumer begin where `auto.offset.reset` says."""
+"""What a group has committed is known, or it is not: nothing that a coordinator answers but that
+nothing is committed lets a consumer begin where `auto.offset.reset` says."""
 
 from __future__ import annotations
 
@@ -121,6 +121,11 @@ def test_what_is_not_known_yet_is_asked_for_again(answer: Any) -> None:
     assert ApiKey.LIST_OFFSETS not in seen
 
 
+async def poll_on(consumer: Consumer) -> None:
+    while True:
+        await consumer.poll(5)
+
+
 @pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
 @pytest.mark.parametrize("answer", NEVER.values(), ids=NEVER)
 def test_what_is_never_known_is_an_error_and_no_reason_to_begin_anywhere(
@@ -129,8 +134,7 @@ def test_what_is_never_known_is_an_error_and_no_reason_to_begin_anywhere(
     async def program(consumer: Consumer) -> None:
         for _ in range(2):
             with pytest.raises(ClientError) as raised:
-                while True:
-                    await consumer.poll(5)
+                await poll_on(consumer)
             assert "there is no position" not in str(raised.value)
         with pytest.raises(ClientError):
             await consumer.rewind()

@@ -373,7 +373,9 @@ def test_taking_records_one_by_one_does_not_move_where_reading_began(how: str) -
                 consumer.pause([P0])
                 consumer.resume([P0])
             elif how == "poll_table":
-                assert (await consumer.poll_table(1)).num_rows == 10
+                table = await consumer.poll_table(1)
+                assert table is not None
+                assert table.num_rows == 10
             elif how == "assign":
                 await consumer.assign([P0, P1])
             await consumer.rewind([P0])

@@ -1,17 +1,19 @@
 """The consumer for programs without asyncio: the same names, and every call blocks.
 
-One thread polls at a time; another one that does so waits for its turn.
+One thread polls at a time; another one that does so waits for its turn. Records that come for a
+thread which was interrupted meanwhile are not taken: they come again with the next poll.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from onceflow.blocking.handover import Handover, in_a_listener
+from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.twin import Twin, blocking, plain
 from onceflow.client import consumer as twin
 from onceflow.client.consumer_metrics import ConsumerMetrics
@@ -54,17 +56,25 @@ class RebalanceListener:
 class _OnAnotherThread(twin.RebalanceListener):
     """The client's own thread must not wait for calls that are made in a listener."""
 
-    def __init__(self, listener: RebalanceListener) -> None:
+    def __init__(self, listener: RebalanceListener, loop: LoopThread) -> None:
         self._listener = listener
+        self._loop = loop
 
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
-        await asyncio.to_thread(self._listener.on_partitions_assigned, partitions)
+        await self._tell(self._listener.on_partitions_assigned, partitions)
 
     async def on_partitions_revoked(self, partitions: Partitions) -> None:
-        await asyncio.to_thread(self._listener.on_partitions_revoked, partitions)
+        await self._tell(self._listener.on_partitions_revoked, partitions)
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
-        await asyncio.to_thread(self._listener.on_partitions_lost, partitions)
+        await self._tell(self._listener.on_partitions_lost, partitions)
+
+    async def _tell(self, hear: Callable[[Partitions], None], partitions: Partitions) -> None:
+        before = in_a_listener.set(self._loop)
+        try:
+            await asyncio.to_thread(hear, partitions)
+        finally:
+            in_a_listener.reset(before)
 
 
 def _in_turn(
@@ -74,8 +84,7 @@ def _in_turn(
 
     @wraps(method)
     def call(self: Consumer, /, *args: P.args, **named: P.kwargs) -> T:
-        with self._turn:
-            return self._loop.run(method(self._client, *args, **named))
+        return self._handover.hand_out(lambda: method(self._client, *args, **named))
 
     return call
 
@@ -101,7 +110,7 @@ class Consumer(Twin[twin.Consumer]):
         **named: object,
     ) -> None:
         super().__init__(twin.Consumer(bootstrap, {**(settings or {}), **named}))
-        self._turn = threading.Lock()
+        self._handover = Handover(self._loop, self._client._take_back)
 
     def subscribe(
         self,
@@ -112,7 +121,7 @@ class Consumer(Twin[twin.Consumer]):
     ) -> None:
         """Shares these topics, or all whose whole name matches the pattern, with the others of the
         group, from the next poll on. Topics that come later, and new partitions, are taken up."""
-        heard = None if listener is None else _OnAnotherThread(listener)
+        heard = None if listener is None else _OnAnotherThread(listener, self._loop)
         self._loop.call(lambda: self._client.subscribe(topics, heard, pattern=pattern))
 
     assign = blocking(twin.Consumer.assign)

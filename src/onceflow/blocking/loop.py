@@ -6,14 +6,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import uvloop
 
 from onceflow.client.errors import ClientError, CrossedFork
 
 T = TypeVar("T")
+Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 _STOP_S: Final = 10.0
 
@@ -39,6 +41,8 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        self.settling: Callable[[], Settle | None] = _nothing
+        """What is to be done before anything else, if anything (`handover`)."""
 
     @property
     def is_running(self) -> bool:
@@ -66,7 +70,14 @@ class LoopThread:
         except ClientError:
             work.close()
             raise
-        return _result(asyncio.run_coroutine_threadsafe(work, loop), timeout_s)
+        waiting = Waiting(loop, work, self.settling())
+        try:
+            loop.call_soon_threadsafe(waiting.begin)
+            return wait_for(waiting, timeout_s)
+        except BaseException:
+            # Who is interrupted does not want it any more; one that has ended does not mind.
+            waiting.call_off()
+            raise
 
     def call(self, function: Callable[[], T]) -> T:
         """What a plain function gives, called on that thread."""
@@ -86,22 +97,77 @@ class LoopThread:
         return self._loop
 
 
-def _result(future: Future[T], timeout_s: float | None) -> T:
-    try:
-        return future.result(timeout_s)
-    except BaseException:
-        # Who is interrupted does not want it any more; one that has ended does not mind.
-        future.cancel()
-        raise
+def _nothing() -> None:
+    """For clients that hand out nothing that could be lost on the way."""
+
+
+class Waiting(Generic[T]):
+    """One thread that waits for work on another. With nothing but a lock between them: a thread can
+    be interrupted inside of whatever is written in Python, also where that holds a lock which the
+    other one needs, and a future of `concurrent.futures` is such a thing."""
+
+    __slots__ = ("_first", "_gate", "_loop", "_task", "_work")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        work: Coroutine[Any, Any, T],
+        first: Settle | None,
+    ) -> None:
+        self._loop = loop
+        self._work = work
+        self._first = first
+        self._task: asyncio.Task[T] | None = None
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def begin(self) -> None:
+        """On the client's thread."""
+        self._task = self._loop.create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> T:
+        if self._first is not None:
+            await self._first()
+        return await self._work
+
+    def _ended(self, task: asyncio.Task[T]) -> None:
+        self._work.close()  # which may not have begun
+        self._gate.release()
+
+    def call_off(self) -> None:
+        """Ends it, unless it has ended."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
+
+    def result(self, timeout_s: float | None) -> T:
+        """Waits; raises `TimeoutError` when that takes too long."""
+        if not self._gate.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
+            raise TimeoutError(f"there was no answer within {timeout_s} s")
+        task = self._task
+        if task is None or task.cancelled():
+            raise CancelledError("the client was closed meanwhile")
+        return task.result()
+
+
+def wait_for(waiting: Waiting[T], timeout_s: float | None) -> T:
+    """Where threads wait, and are interrupted."""
+    return waiting.result(timeout_s)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        while left := asyncio.all_tasks(loop):  # also what came while others were ending
+            for task in left:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     finally:
         loop.close()

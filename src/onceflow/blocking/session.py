@@ -6,6 +6,7 @@
                 txn.send("bookings", b"booked " + record.value)
 
 One thread goes through the batches; while it works on one, the member of the group is looked after.
+A batch that comes for a thread which was interrupted meanwhile is not committed: it comes again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
+from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.receipts import promising
 from onceflow.blocking.twin import Twin, blocking, plain
@@ -76,15 +78,19 @@ class Session(Twin[twin.Session]):
         **named: object,
     ) -> None:
         super().__init__(twin.Session(bootstrap, {**(settings or {}), **named}))
+        self._handover = Handover(self._loop, lambda given: self._client._take_back(given.batch))
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Given:
         try:
-            batch, transaction = self._loop.run(self._client.__anext__())
+            return self._handover.hand_out(self._next)
         except StopAsyncIteration:
             raise StopIteration from None
+
+    async def _next(self) -> Given:
+        batch, transaction = await self._client.__anext__()
         return Given(batch, SessionTransaction(transaction, self._loop))
 
     stop = plain(twin.Session.stop)

@@ -231,6 +231,16 @@ class Consumer:
         )
         return found or []
 
+    def _take_back(
+        self, found: Record | list[Record] | dict[TopicPartition, list[Record]] | pa.Table | None
+    ) -> None:
+        """What a poll has handed out did not reach whoever polled (`onceflow.blocking`), and comes
+        again."""
+        if found:
+            from onceflow.client.fetched import firsts_of
+
+            self._work.take_back(firsts_of(found))
+
     # --- positions ------------------------------------------------------------------------------
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:

@@ -237,6 +237,11 @@ class ConsumerWork:
             self.rest.drop()
             self.positions.go_back(left)
 
+    def take_back(self, firsts: Mapping[TopicPartition, int]) -> None:
+        """What was handed out from these offsets on is handed out again."""
+        self.give_back()
+        self.positions.go_back(firsts)
+
     def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
         """These, which have to be assigned, or all that are."""
         wanted = [TopicPartition(*each) for each in partitions]

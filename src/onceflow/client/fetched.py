@@ -151,6 +151,25 @@ def offset_at(batch: pa.RecordBatch, row: int) -> int:
     return offset
 
 
+def firsts_of(
+    found: Record | list[Record] | dict[TopicPartition, list[Record]] | pa.Table,
+) -> dict[TopicPartition, int]:
+    """The first offset of each partition that is among them, in order within each."""
+    places: Iterable[tuple[str, int, int]]
+    if isinstance(found, pa.Table):
+        columns = (found.column(name).to_pylist() for name in ("topic", "partition", "offset"))
+        places = zip(*columns, strict=True)
+    else:
+        if isinstance(found, dict):
+            found = list(chain.from_iterable(found.values()))
+        records = [found] if isinstance(found, Record) else found
+        places = ((each.topic, each.partition, each.offset) for each in records)
+    firsts: dict[TopicPartition, int] = {}
+    for topic, partition, offset in places:
+        firsts.setdefault(TopicPartition(topic, partition), offset)
+    return firsts
+
+
 def records_of(batches: Iterable[pa.RecordBatch]) -> list[Record]:
     """The rows of columns of `FETCHED_SCHEMA`."""
     rows = [records_in(values_of(batch)) for batch in batches]

@@ -21,6 +21,7 @@ from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.lag import PartitionLag
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer_metrics import ProducerMetrics
+from onceflow.client.session_batch import Batch
 from onceflow.client.session_clients import SessionConsumer, SessionProducer
 from onceflow.client.session_settings import SessionSettings
 from onceflow.client.session_work import Given, SessionWork
@@ -106,6 +107,11 @@ class Session:
         if found is None:
             raise StopAsyncIteration
         return found
+
+    def _take_back(self, batch: Batch) -> None:
+        """A batch that was handed out did not reach whoever asked for it (`onceflow.blocking`): it
+        is not done, and comes again."""
+        self._work.take_back(batch)
 
     def stop(self) -> None:
         """The loop ends when the batch that is out is done, and committed: for a handler of

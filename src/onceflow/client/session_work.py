@@ -218,6 +218,13 @@ class SessionWork(RebalanceListener):
         self._happened(Step.GIVEN)
         return Given(batch, given)
 
+    def take_back(self, batch: Batch) -> None:
+        """It has not reached whoever asked for it: nothing was sent for it, and what is committed
+        ends before it."""
+        if self._batch is batch and self.stage is Stage.AT_WORK:
+            self._consumer.go_back(batch.firsts())
+            self._finished()
+
     @property
     def _group_id(self) -> str:
         return self._settings.group_id

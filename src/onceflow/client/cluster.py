@@ -19,6 +19,7 @@ from onceflow.client.connection import Connection
 from onceflow.client.errors import (
     LOST,
     BrokerError,
+    ConnectionClosed,
     ConnectionLost,
     NoSuchPartition,
     NotKafka,
@@ -95,9 +96,11 @@ class Cluster:
         self._topics: dict[str, _Known] = {}
         self._coordinators: dict[tuple[CoordinatorOf, str], int] = {}
         self._flights = SingleFlight()
+        self._is_closed = False
 
     async def connect(self) -> None:
         """Reaches one broker and learns of the others."""
+        self._is_closed = False
         try:
             await self.metadata([])
         except BaseException:
@@ -117,9 +120,15 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections."""
+        """Closes all connections, and opens none any more: whatever was forgotten here or there
+        must not go on behind the back of who has closed it."""
+        self._is_closed = True
         self._flights.close()
         self._pool.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionClosed("the client was closed")
 
     @property
     def node_ids(self) -> list[int]:
@@ -135,10 +144,12 @@ class Cluster:
 
     async def any_broker(self) -> Connection:
         """One that is connected, else the first of the known ones that can be reached."""
+        self._check_open()
         return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
 
     async def broker(self, node_id: int, *, lane: Lane = Lane.SHARED) -> Connection:
         """The connection to a broker that the metadata has named."""
+        self._check_open()
         address = self._addresses.get(node_id)
         if address is None:
             raise ConnectionLost(

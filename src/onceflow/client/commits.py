@@ -23,7 +23,10 @@ from onceflow.client.group_member import MemberMachine, Membership
 from onceflow.client.group_metrics import GroupMetrics
 from onceflow.client.group_requests import Committed, commit, committed
 from onceflow.client.model import TopicPartition
+from onceflow.client.retry import retrying_each
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.runtime.rand import Rand
+from onceflow.wire.error_code import ErrorCode
 
 _KINDS: Mapping[Action, type[ConsumerError]] = {
     Action.REJOIN: RebalanceInProgress,
@@ -31,6 +34,8 @@ _KINDS: Mapping[Action, type[ConsumerError]] = {
     Action.JOIN_ANEW: CommitFailed,
     Action.FATAL: FencedMember,
 }
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Commits:
@@ -44,12 +49,14 @@ class Commits:
         group_id: str,
         positions: Callable[[], Mapping[TopicPartition, int]],
         measured: GroupMetrics,
+        rand: Rand,
     ) -> None:
         self.machine: MemberMachine | None = None
         self._cluster = cluster
         self.group_id = group_id
         self._positions = positions
         self._measured = measured
+        self._rand = rand
         self._is_automatic = settings.enable_auto_commit
         self._interval_s = settings.auto_commit_interval_ms / 1000
         self._due_at: float | None = None
@@ -71,24 +78,54 @@ class Commits:
             )
         return machine.metadata
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
-        """Returns when the broker has them. Raises `CommitFailed` and its kinds."""
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        passes_over_gone: bool = False,
+    ) -> None:
+        """Returns when the broker has them; `passes_over_gone`: of topics that there are. Raises
+        `CommitFailed` and its kinds."""
         if not offsets:
             return
         # Who commits is who has read that far, also if it is another one when its turn comes.
         member = self.member
         async with self._turn:
-
-            async def attempt() -> None:
-                await commit(self._cluster, member, offsets)
-
             began = self._measured.now()
             try:
-                await self._cluster.retrying(attempt)
+                await self._send(member, dict(offsets), passes_over_gone=passes_over_gone)
             except BrokerError as error:
                 raise self._failure(error, member) from error
             self._measured.committed(began)
             told_committed(self.group_id, offsets)
+
+    async def _send(
+        self,
+        member: GroupMember,
+        left: dict[TopicPartition, OffsetToCommit],
+        *,
+        passes_over_gone: bool,
+    ) -> None:
+        """Until nothing is left."""
+
+        async def attempt(
+            partitions: list[TopicPartition],
+        ) -> Mapping[TopicPartition, ClientError]:
+            asked = {each: left[each] for each in partitions}
+            answers = await commit(self._cluster, member, asked)
+            errors = {each: error for each, error in answers.items() if error is not None}
+            for partition in asked:
+                error = errors.get(partition)
+                if error is not None and passes_over_gone and error.code in _GONE:
+                    told_uncommitted(self.group_id, errors.pop(partition))
+                    error = None
+                if error is None:
+                    del left[partition]
+            return errors
+
+        cluster = self._cluster
+        policy = cluster.settings.retry
+        await retrying_each(attempt, lambda: list(left), cluster.refresh, policy, self._rand)
 
     def _failure(self, error: BrokerError, member: GroupMember) -> ClientError:
         kind = _KINDS.get(error.action)
@@ -149,15 +186,22 @@ class Commits:
     async def _quietly(self, positions: Mapping[TopicPartition, int]) -> None:
         """Nobody waits for it: what goes wrong is logged, and the next one does it."""
         try:
-            await self.commit({each: OffsetToCommit(at) for each, at in positions.items()})
+            # A topic that was deleted must not hold up a rebalance: nobody reads on there.
+            offsets = {each: OffsetToCommit(at) for each, at in positions.items()}
+            await self.commit(offsets, passes_over_gone=True)
         except ClientError as error:
             told_uncommitted(self.group_id, error)
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
 
-    async def close(self) -> None:
-        """Ends what is under way."""
+    def stop(self) -> None:
+        """Tells what is under way to end."""
         if self._task is not None:
             self._task.cancel()
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self.stop()
+        if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

@@ -140,9 +140,10 @@ class Consumer:
         self._work.assign(wanted)
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, if it is in one, and reads nothing any more."""
+        """Leaves the group, if it is in one, and reads nothing any more. Called by a listener, it
+        is done when that has returned."""
         self._work.check_open()
-        await self._work.leave("the consumer unsubscribed", commit=True)
+        await self._work.unsubscribe()
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.commits import Commits
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from onceflow.client.fetched import Record
 
 T = TypeVar("T")
+_GOODBYE_S: Final = 1.0
+"""For so long a group is told that a member leaves, also by one that has no more time."""
 
 
 class ConsumerWork:
@@ -49,7 +52,7 @@ class ConsumerWork:
         self._commits: Commits | None = None
         if settings.group_id is not None:
             self._commits = Commits(
-                cluster, settings, settings.group_id, self.consumed, self._group
+                cluster, settings, settings.group_id, self.consumed, self._group, rand
             )
         self.positions = Positions(
             cluster,
@@ -72,6 +75,8 @@ class ConsumerWork:
         self._attending: asyncio.Task[None] | None = None
         self._is_open = False
         self._is_polling = False
+        self._closed: asyncio.Event | None = None
+        """While somebody is closing it."""
 
     # --- start and end --------------------------------------------------------------------------
 
@@ -80,23 +85,49 @@ class ConsumerWork:
         self._is_open = True
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
+        """However it is called, and also if it is cut short, everything has been told to end when
+        this returns or raises."""
+        self._check_not_listening("closed")
         if not self._is_open:
             return
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self._closed = asyncio.Event()
         try:
-            async with asyncio.timeout(timeout_s):
-                await self.leave("the consumer was closed", commit=commit)
+            # The group is still told when nobody answers anything else.
+            goodbye_s = min(_GOODBYE_S, timeout_s / 2)
+            async with asyncio.timeout(timeout_s - goodbye_s):
+                await self.leave("the consumer was closed", commit=commit, goodbye_s=goodbye_s)
         except TimeoutError:
             pass  # nobody answers; the session ends by itself
         finally:
             self._is_open = False
-            if self._attending is not None:
-                self._attending.cancel()
-                await asyncio.gather(self._attending, return_exceptions=True)
-            await self.positions.close()
-            if self._commits is not None:
-                await self._commits.close()
-            await self.fetcher.close()
-            self.cluster.close()
+            self._stop()
+            self._closed.set()
+            await self._ended()
+
+    def _stop(self) -> None:
+        """Without waiting for anything: what comes next may be cut short."""
+        if self._attending is not None:
+            self._attending.cancel()
+        self.positions.stop()
+        if self._commits is not None:
+            self._commits.stop()
+        self.fetcher.stop()
+        self.cluster.close()
+
+    async def _ended(self) -> None:
+        if self._attending is not None:
+            await asyncio.gather(self._attending, return_exceptions=True)
+        await self.positions.close()
+        if self._commits is not None:
+            await self._commits.close()
+        await self.fetcher.close()
+
+    def _check_not_listening(self, what: str) -> None:
+        if self.rebalancer is not None and self.rebalancer.is_listening:
+            raise WrongUse(f"a consumer cannot be {what} by its listener, for which it waits")
 
     def check_open(self) -> None:
         if not self._is_open:
@@ -129,24 +160,39 @@ class ConsumerWork:
         self.positions.end(held - set(wanted))
         self.positions.begin(set(wanted) - held)
 
-    async def leave(self, why: str, *, commit: bool) -> None:
-        """Out of the group, if it is in one; nothing is read any more."""
-        self.give_back()
-        if self._attending is not None:
-            await asyncio.gather(asyncio.shield(self._attending), return_exceptions=True)
-        if commit:
-            await self.before_rebalance()
+    async def unsubscribe(self) -> None:
         rebalancer = self.rebalancer
+        if rebalancer is not None and rebalancer.is_listening:
+            rebalancer.must_leave = True  # it waits for the listener that calls this
+            return
+        await self.leave("the consumer unsubscribed", commit=True)
+
+    async def leave(self, why: str, *, commit: bool, goodbye_s: float = _GOODBYE_S) -> None:
+        """Out of the group, if it is in one; nothing is read any more. It is out also if this is
+        cut short: then without the commit, or without its listener having been told."""
+        self.give_back()
+        rebalancer, attending = self.rebalancer, self._attending
         try:
+            if attending is not None:
+                await asyncio.gather(asyncio.shield(attending), return_exceptions=True)
+            if commit:
+                await self.before_rebalance()
             if rebalancer is not None:
                 await rebalancer.give_up_all()
         finally:
-            self.rebalancer = None
+            self.rebalancer = self._attending = None
+            if attending is not None:
+                attending.cancel()
             self.positions.end(self.positions.assigned)
             if self._commits is not None:
                 self._commits.machine = None
             if rebalancer is not None:
-                await rebalancer.loop.leave(why)
+                rebalancer.loop.stop()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(goodbye_s):
+                        if attending is not None:
+                            await asyncio.gather(attending, return_exceptions=True)
+                        await rebalancer.loop.leave(why)
 
     # --- records --------------------------------------------------------------------------------
 
@@ -155,6 +201,7 @@ class ConsumerWork:
     ) -> T | None:
         """What `fetch` brings within the time, with all that has to be done meanwhile."""
         self.check_open()
+        self._check_not_listening("polled")
         if self._is_polling:
             raise WrongUse("another task is polling this consumer")
         self._is_polling = True
@@ -173,6 +220,7 @@ class ConsumerWork:
                     return found
                 if clock() >= deadline:
                     return None
+                self.check_open()  # it may have been closed meanwhile
         finally:
             self._is_polling = False
             self.measured.poll_ends()
@@ -194,6 +242,8 @@ class ConsumerWork:
             finally:
                 if attending.done():
                     self._attending = None
+        if rebalancer is not None and rebalancer.must_leave:
+            await self.leave("the consumer unsubscribed", commit=True)
         self.positions.check()
         if self._commits is not None:
             self._commits.tick(now)

@@ -199,6 +199,19 @@ class FetchCore:
         """Bytes that may still be fetched ahead."""
         return self._most_queued_bytes - self.queued_bytes
 
+    def make_room(self) -> None:
+        """When the queue is full, what was fetched of paused partitions is given up, to be fetched
+        again later: nobody takes it, and the others must not starve for it."""
+        if self.room > 0:
+            return
+        for partition in {chunk.partition for chunk in self._queue}:
+            reading = self._readings.get(partition)
+            if reading is not None and reading.is_paused:
+                self.retake(partition)
+        kept = [each for each in self._queue if self.is_current(each.partition, each.turn)]
+        self._queue = deque(kept)
+        self.queued_bytes = sum(chunk.size for chunk in kept)
+
     def due(self, now: float) -> list[Reading]:
         """The partitions for which something is to be asked; none while the queue is full."""
         if self.room <= 0:

@@ -77,6 +77,7 @@ class Fetcher:
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._is_interrupted = False
+        self._is_closed = False
         self._crash: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -92,13 +93,20 @@ class Fetcher:
 
     async def close(self) -> None:
         """Ends what is under way; the cluster stays as it is."""
-        tasks = [*self._errands.values()]
-        if self._conductor is not None:
-            tasks.append(self._conductor)
-        for task in tasks:
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Tells all that is under way to end, and whoever waits for rows that none will come."""
+        self._is_closed = True
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._conductor = None
+        self.interrupt()
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        found = list(self._errands.values())
+        return found if self._conductor is None else [*found, self._conductor]
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -209,7 +217,7 @@ class Fetcher:
     # --- the work behind ------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._conductor is None:
+        if self._conductor is None and not self._is_closed:
             self._conductor = asyncio.get_running_loop().create_task(self._conduct())
             self._conductor.add_done_callback(self._note_crash)
 
@@ -233,6 +241,7 @@ class Fetcher:
             if self._core.needs_refresh:
                 await self._refresh()
             await self._find_leaders()
+            self._core.make_room()
             for leader in {each.leader for each in self._core.due(self._now())}:
                 if leader is not None and leader not in self._errands:
                     task = asyncio.get_running_loop().create_task(self._errand(leader))

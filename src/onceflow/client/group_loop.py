@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from math import inf
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.consumer_settings import ConsumerSettings
-from onceflow.client.errors import Action, ClientError, action_for
+from onceflow.client.errors import Action, AnswerMalformed, ClientError, action_for
 from onceflow.client.group_assignors import ASSIGNORS
 from onceflow.client.group_events import (
     told_again,
@@ -37,6 +37,7 @@ from onceflow.client.group_wire import (
 from onceflow.client.model import TopicPartition
 from onceflow.client.retry import Backoff
 from onceflow.client.topic_watch import Wish, meant_topics, partition_counts
+from onceflow.errors import MessageMalformed
 from onceflow.runtime.rand import Rand
 
 _AGAIN: Final = (Action.RETRY, Action.REFRESH, Action.REJOIN)
@@ -49,7 +50,7 @@ class Given(NamedTuple):
     """What a join has brought."""
 
     partitions: frozenset[TopicPartition]
-    topics: frozenset[str]
+    wish: Wish
     """What was wanted when the member asked."""
     generation: int
 
@@ -96,6 +97,9 @@ class GroupLoop:
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
         self._polled_at = inf
+        self._is_over = False
+        self.crash: BaseException | None = None
+        """Why the heart has stopped, until it has been told."""
 
     # --- for the user's task --------------------------------------------------------------------
 
@@ -122,10 +126,20 @@ class GroupLoop:
 
     def start_join(self, held: Held) -> None:
         """Joins, in the background; `take` has the result."""
+        if self._is_over:
+            return
         self._join = asyncio.get_running_loop().create_task(self._joining(held))
         self._join.add_done_callback(lambda _: self._on_news())
-        if self._heart is None:
+        if self._heart is None or self._heart.done():
             self._heart = asyncio.get_running_loop().create_task(self._beating())
+            self._heart.add_done_callback(self._note_crash)
+
+    def _note_crash(self, heart: asyncio.Task[None]) -> None:
+        """What is no error of the protocol is a defect, and is shown to whoever polls."""
+        if not heart.cancelled() and heart.exception() is not None:
+            self.crash = heart.exception()
+            self.machine.outdated()  # the next join has a heart again
+            self._on_news()
 
     def take(self) -> Given | None:
         """What a join has brought, once; None when there is nothing new. Raises what ended it."""
@@ -147,15 +161,19 @@ class GroupLoop:
     async def leave(self, why: str) -> None:
         """Out of the group, and everything here ends. Static members say nothing: they keep what
         they have for as long as their session lasts."""
-        await self._stop()
+        self.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._say_goodbye(why)
 
-    async def _stop(self) -> None:
-        tasks = [each for each in (self._join, self._heart, self._watch) if each is not None]
-        self._join = self._heart = self._watch = None
-        for task in tasks:
+    def stop(self) -> None:
+        """Tells everything here to end: at once no heart beats any more, whatever comes next."""
+        self._is_over = True
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def _tasks(self) -> list[asyncio.Task[Any]]:
+        return [each for each in (self._join, self._heart, self._watch) if each is not None]
 
     async def _say_goodbye(self, why: str) -> None:
         member = self.machine.metadata
@@ -185,8 +203,11 @@ class GroupLoop:
                 given = await self._join_once(held)
                 self.measured.rebalanced(began)
                 return given
-            except ClientError as error:
+            except BaseException as error:
                 self.measured.rebalance_failed()
+                if not isinstance(error, ClientError):  # cancelled, or a defect
+                    self.machine.join_ended()
+                    raise
                 action = self.machine.join_refused(error)
                 if action in _LOST:
                     return None
@@ -201,7 +222,8 @@ class GroupLoop:
             await asyncio.sleep(pause)
 
     async def _join_once(self, held: Held) -> Given:
-        topics = await meant_topics(self._cluster, self.wish)
+        wanted = self.wish
+        topics = await meant_topics(self._cluster, wanted)
         wish = Subscription(
             topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
         )
@@ -218,11 +240,11 @@ class GroupLoop:
         given = await self._share_out(answer)
         began = measured.now()
         data = await sync(cluster, machine.metadata, answer.strategy, given)
-        partitions = frozenset(read_assignment(data))
+        partitions = _assigned(machine.group_id, data)
         measured.synced(began)
         machine.synced()
         self._watch_from_now(topics)
-        return Given(partitions, topics, answer.membership.generation)
+        return Given(partitions, wanted, answer.membership.generation)
 
     async def _share_out(self, answer: Joined) -> dict[str, bytes]:
         """What everybody gets, from the leader; nothing from the others."""
@@ -308,3 +330,12 @@ class GroupLoop:
         if shared is None:
             return False
         return await partition_counts(self._cluster, shared.names) != shared.counts
+
+
+def _assigned(group_id: str, data: bytes) -> frozenset[TopicPartition]:
+    try:
+        return frozenset(read_assignment(data))
+    except MessageMalformed as error:
+        raise AnswerMalformed(
+            f"group {group_id!r}: what its leader has given this member cannot be read: {error}"
+        ) from error

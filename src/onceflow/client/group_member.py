@@ -167,6 +167,11 @@ class MemberMachine:
         self._refused(error, action, event)
         return action
 
+    def join_ended(self) -> None:
+        """Whoever was joining does not any more, and is to begin again."""
+        if self.state in _JOINS:
+            self._happened(MemberEvent.INTERRUPTED)
+
     def refused(self, error: ClientError, asked_as: Membership) -> None:
         """A heartbeat or a commit of that membership was refused. Whoever is just joining hears
         from that how it stands."""

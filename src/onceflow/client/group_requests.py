@@ -10,14 +10,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.client.cluster import Cluster, Lane, check, error_in
 from onceflow.client.consumer_settings import ConsumerSettings
-from onceflow.client.errors import AnswerMalformed, ClientError
+from onceflow.client.errors import AnswerMalformed, BrokerError, ClientError
 from onceflow.client.group_assignors import user_data
 from onceflow.client.group_member import Membership
-from onceflow.client.group_wants import Want
+from onceflow.client.group_wants import Want, told_unreadable
 from onceflow.client.group_wire import Subscription, read_subscription, write_subscription
 from onceflow.client.model import TopicPartition
 from onceflow.client.offsets import by_topic
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 
@@ -87,7 +88,11 @@ async def join(
 
 
 def _want(found: Any) -> Want:
-    wish = read_subscription(found.metadata)
+    try:
+        wish = read_subscription(found.metadata)
+    except MessageMalformed as error:  # the others are not to go without anything for it
+        told_unreadable(found.member_id, error)
+        wish = Subscription(topics=())
     return Want(
         member_id=found.member_id,
         topics=frozenset(wish.topics),
@@ -152,9 +157,9 @@ async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
 
 async def commit(
     cluster: Cluster, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
-) -> None:
-    """Writes down how far the group has come. With a generation of -1 for a group that has no
-    members."""
+) -> dict[TopicPartition, BrokerError | None]:
+    """Writes down how far the group has come, each partition for itself; why not. With a generation
+    of -1 for a group that has no members."""
     from kio.schema.offset_commit.v8.request import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -184,10 +189,13 @@ async def commit(
     )
     connection = await cluster.coordinator(member.group_id)
     answer = await connection.request(ApiKey.OFFSET_COMMIT, request)
+    found: dict[TopicPartition, BrokerError | None] = {}
     for topic in answer.topics:
         for each in topic.partitions:
-            where = f"{_subject(member)}, partition {topic.name}-{each.partition_index}"
-            check(ApiKey.OFFSET_COMMIT, each, where)
+            partition = TopicPartition(topic.name, each.partition_index)
+            where = f"{_subject(member)}, partition {partition}"
+            found[partition] = error_in(ApiKey.OFFSET_COMMIT, each, where)
+    return found
 
 
 async def committed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
+from onceflow.client.events import GROUPS
 from onceflow.client.group_wire import NO_GENERATION
 from onceflow.client.model import TopicPartition
 
@@ -30,3 +31,12 @@ PartitionCounts: TypeAlias = Mapping[str, int]
 """Of the topics that exist."""
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
 """By member id; each member is in there."""
+
+
+def told_unreadable(member_id: str, error: object) -> None:
+    GROUPS.warning(
+        "unreadable",
+        "member %(member_id)r is given nothing, as its subscription cannot be read: %(reason)s",
+        member_id=member_id,
+        reason=str(error),
+    )

@@ -50,7 +50,7 @@ AskGroup: TypeAlias = Callable[
 class _Place:
     """A partition for as long as it is assigned; given anew, it has a new one."""
 
-    __slots__ = ("asker", "is_paused", "is_read", "seeks", "start")
+    __slots__ = ("asker", "is_paused", "is_read", "problem", "seeks", "start")
 
     def __init__(self) -> None:
         self.seeks = 0
@@ -62,6 +62,8 @@ class _Place:
         self.is_paused = False
         self.asker: asyncio.Task[None] | None = None
         """Who finds out where to begin."""
+        self.problem: BaseException | None = None
+        """Why that came to nothing, until it has been raised."""
 
 
 class _Token(NamedTuple):
@@ -100,8 +102,9 @@ class Positions:
         )
         """Is told where the group has an offset, and where it has none, before that is made up for
         by `auto.offset.reset`; what it raises is raised."""
-        self._problem: BaseException | None = None
         self._is_closed = False
+        self._changed = asyncio.Event()
+        """Something is read, is gone, or went wrong."""
 
     @property
     def assigned(self) -> set[TopicPartition]:
@@ -128,6 +131,7 @@ class Positions:
         for asker, tokens in self._askers.items():
             if not self._unread(tokens):
                 asker.cancel()
+        self._changed.set()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes on at that offset."""
@@ -201,6 +205,7 @@ class Positions:
     def _read(self, partition: TopicPartition, offset: int | None) -> None:
         place = self._places[partition]
         place.is_read = True
+        self._changed.set()
         self._fetcher.add({partition: offset})
         if place.is_paused:
             self._fetcher.pause([partition])
@@ -209,24 +214,28 @@ class Positions:
 
     def check(self) -> None:
         """Raises what went wrong since; then it is tried again."""
-        problem, self._problem = self._problem, None
+        self._raise_problem(self._places)
+
+    def _raise_problem(self, partitions: Iterable[TopicPartition]) -> None:
+        places = [self._places[each] for each in partitions if each in self._places]
+        problems = [each.problem for each in places if each.problem is not None]
+        for place in places:
+            place.problem = None
         self._ask()
-        if problem is not None:
-            raise problem
+        if problems:
+            raise problems[0]
 
     async def placed(self, partitions: Collection[TopicPartition]) -> None:
         """Waits until it is known where these are read from, or they are gone; raises why that is
         not to be known, within `default.api.timeout.ms`."""
-        while waiting := [
-            place
-            for place in map(self._places.get, partitions)
-            if place is not None and not place.is_read
-        ]:
+        while any(
+            place is not None and not place.is_read for place in map(self._places.get, partitions)
+        ):
             if self._is_closed:
                 raise ConsumerClosed("the consumer was closed meanwhile")
-            self.check()
-            askers = {place.asker for place in waiting if place.asker is not None}
-            await asyncio.wait(askers, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_problem(partitions)
+            self._changed.clear()
+            await self._changed.wait()
 
     def _ask(self) -> None:
         """For all that are not read, and for which nobody asks."""
@@ -256,11 +265,13 @@ class Positions:
         asker.add_done_callback(self._asked)
 
     def _asked(self, asker: asyncio.Task[None]) -> None:
+        problem = None if asker.cancelled() else asker.exception()
         for place, _ in self._askers.pop(asker).values():
             if place.asker is asker:
                 place.asker = None
-        if not asker.cancelled() and asker.exception() is not None:
-            self._problem = self._problem or asker.exception()
+                if not place.is_read:
+                    place.problem = problem
+        self._changed.set()
         self._on_news()
 
     def _unread(self, tokens: _Tokens) -> list[TopicPartition]:
@@ -365,6 +376,7 @@ class Positions:
     def stop(self) -> None:
         """Asks nothing any more."""
         self._is_closed = True
+        self._changed.set()
         for asker in self._askers:
             asker.cancel()
 

@@ -7,21 +7,28 @@ and gives up only what it has lost; then it joins once more, so that others can 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from contextvars import ContextVar
 from typing import Protocol
 
+from onceflow.client.consumer_errors import ConsumerError
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.group_events import told_assigned, told_lost, told_revoked
 from onceflow.client.group_loop import Given, GroupLoop, Held
 from onceflow.client.group_wire import NO_GENERATION
 from onceflow.client.model import TopicPartition
+from onceflow.client.topic_watch import Wish
 
 Partitions = Collection[TopicPartition]
+_listening: ContextVar[Rebalancer | None] = ContextVar("listening", default=None)
+"""Whose listener is being told something; also in tasks and threads that it starts."""
 
 
 class RebalanceListener:
-    """Hears of partitions that come and go, while the consumer polls; it may commit and seek. What
-    it raises is raised by `poll`.
+    """Hears of partitions that come and go, while the consumer polls; it may commit and seek, and
+    unsubscribe, which is done when it has returned. It cannot poll or close the consumer. What it
+    raises is raised by `poll`.
 
     >>> from onceflow.client.consumer import Consumer
     >>> class Told(RebalanceListener):
@@ -79,6 +86,10 @@ class Rebalancer:
         self._held: frozenset[TopicPartition] = frozenset()
         self._held_since = NO_GENERATION
         self._is_prepared = False
+        self._refused_wish: Wish | None = None
+        """For which it was given what it does not want, and has said so."""
+        self.must_leave = False
+        """A listener has unsubscribed, which is done when it has returned."""
         self._problem: BaseException | None = None
 
     @property
@@ -89,14 +100,25 @@ class Rebalancer:
     def needs_attention(self) -> bool:
         """Whether `attend` has something to do."""
         machine, loop = self._machine, self.loop
-        return machine.has_lost or (
-            loop.has_result if loop.is_joining else machine.must_join or machine.failure is not None
+        if self.must_leave:
+            return False
+        return (
+            machine.has_lost
+            or loop.crash is not None
+            or (
+                loop.has_result
+                if loop.is_joining
+                else machine.must_join or machine.failure is not None
+            )
         )
 
     async def attend(self) -> None:
         """Does what is to be done now, and starts what takes its time. Raises what a listener
         raised, and why a member cannot join."""
         while self.needs_attention:
+            if self.loop.crash is not None:
+                crash, self.loop.crash = self.loop.crash, None
+                raise crash
             if self._machine.has_lost:
                 await self._lost()
             if self._machine.failure is not None:
@@ -118,13 +140,14 @@ class Rebalancer:
         await self._hands.before_rebalance()
         given_up = self._held
         if self._is_cooperative:
-            topics = self.loop.wish.topics
-            given_up = frozenset(each for each in self._held if topics and each.topic not in topics)
+            wish = self.loop.wish
+            given_up = frozenset(each for each in self._held if not wish.means(each.topic))
         await self._give_up(given_up)
         self._is_prepared = True
 
     async def _take(self, given: Given) -> None:
         self._is_prepared = False
+        given = self._wanted(given)
         if self._is_cooperative:
             surplus = self._held - given.partitions
             if surplus:
@@ -139,6 +162,18 @@ class Rebalancer:
         began = self._measured.now()
         await self._tell(self.listener.on_partitions_assigned, added)
         self._measured.told_assigned(began)
+
+    def _wanted(self, given: Given) -> Given:
+        """What of it is subscribed to now. The group hears of it when that has changed since the
+        member asked; and once when it is given something else all the same, as a static member that
+        comes back with another subscription is."""
+        wish = self.loop.wish
+        wanted = frozenset(each for each in given.partitions if wish.means(each.topic))
+        is_unwanted = wanted != given.partitions and self._refused_wish != wish
+        if wish != given.wish or is_unwanted:
+            self._refused_wish = wish
+            self._machine.outdated()
+        return given._replace(partitions=wanted)
 
     async def _lost(self) -> None:
         self._machine.has_lost = False
@@ -174,10 +209,25 @@ class Rebalancer:
         self, hear: Callable[[Partitions], Awaitable[None]], partitions: frozenset[TopicPartition]
     ) -> None:
         """What a listener raises must not keep the others from being told: it is raised later."""
+        before = _listening.set(self)
         try:
             await hear(sorted(partitions))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The listener was, by its own doing: nobody has cancelled who polls.
+            self._problem = self._problem or ConsumerError("a listener was cancelled")
+            self._problem.__cause__ = error
         except Exception as error:
             self._problem = self._problem or error
+        finally:
+            _listening.reset(before)
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether this is called by one of its listeners, which it waits for."""
+        return _listening.get() is self
 
     def _raise_problem(self) -> None:
         if self._problem is not None:

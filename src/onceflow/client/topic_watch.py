@@ -22,6 +22,12 @@ class Wish:
     pattern: re.Pattern[str] | None = None
     takes_internal: bool = False
 
+    def means(self, topic: str) -> bool:
+        """Whether a topic of that name is meant, as far as a name tells."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        return topic in self.topics
+
 
 async def meant_topics(cluster: Cluster, wish: Wish) -> frozenset[str]:
     """The topics that a wish means now; asks the cluster only for a pattern."""

@@ -194,6 +194,74 @@ def test_a_session_commits_no_batch_that_was_not_received(
             break
 
 
+Call = Callable[[blocking.Consumer, TopicPartition], Any]
+CALLS: dict[str, Call] = {
+    "subscribe": lambda consumer, place: consumer.subscribe([place.topic]),
+    "assignment": lambda consumer, place: consumer.assignment,
+    "pause": lambda consumer, place: consumer.pause([place]),
+    "resume": lambda consumer, place: consumer.resume([place]),
+    "seek": lambda consumer, place: consumer.seek(place, 3),
+    "seek_to_end": lambda consumer, place: consumer.seek_to_end(),
+    "rewind": lambda consumer, place: consumer.rewind(),
+    "position": lambda consumer, place: consumer.position(place),
+    "lag": lambda consumer, place: consumer.lag(),
+    "commit": lambda consumer, place: consumer.commit(),
+    "committed": lambda consumer, place: consumer.committed(),
+    "unsubscribe": lambda consumer, place: consumer.unsubscribe(),
+    "close": lambda consumer, place: consumer.close(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_every_other_call_can_be_interrupted(
+    bootstrap: str, name: str, call: Call, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the consumer is used on, and what it has committed at its end is what was received."""
+    place, received = TopicPartition(name, 0), list[int]()
+    before = threading.active_count()
+    consumer = blocking.Consumer(bootstrap, SETTINGS, group_id=name)
+    with consumer:
+        consumer.subscribe([name])
+        while len(received) < 10:
+            received += _poll(consumer)
+        interrupt_waits(monkeypatch, lambda number: True, answered=answered)
+        with pytest.raises(Interrupted):
+            call(consumer, place)
+        monkeypatch.undo()
+        if call is not CALLS["close"]:
+            consumer.subscribe([name])
+            while place not in consumer.assignment:
+                consumer.poll(0)
+            consumer.seek(place, len(received))
+            consumer.resume([place])
+            while len(received) < ROWS:
+                received += _poll(consumer)
+    assert received == [*range(len(received))]
+    assert threading.active_count() <= before
+    with blocking.Admin(bootstrap) as admin:
+        committed = admin.committed_offsets(name).get(place, 0)
+    assert committed == ROWS or (call is CALLS["close"] and committed <= len(received))
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_start_that_is_interrupted_leaves_nothing_behind(
+    bootstrap: str, name: str, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = threading.active_count()
+    consumer = blocking.Consumer(bootstrap, SETTINGS, group_id=name)
+    interrupt_waits(monkeypatch, lambda number: True, answered=answered)
+    with pytest.raises(Interrupted):
+        consumer.start()
+    monkeypatch.undo()
+    assert threading.active_count() <= before
+    with blocking.Consumer(bootstrap, SETTINGS, group_id=name) as another:
+        another.subscribe([name])
+        assert _one(another) == [0]
+
+
 def test_twice_interrupted(bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second exception comes before the call could be called off."""
     monkeypatch.setattr(loop_module.Waiting, "call_off", lambda self: None)

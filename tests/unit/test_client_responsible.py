@@ -218,7 +218,7 @@ def test_an_address_that_failed_is_tried_last() -> None:
         await cluster.connect()
         cluster.close()
         first = await listen(world.net.host("broker"), about)
-        await cluster.refresh()
+        await cluster.connect()
         assert first == []
 
     simulate(program, (ADDRESS, OTHER))

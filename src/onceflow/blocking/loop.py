@@ -41,6 +41,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
+        self._last: Settle | None = None
         self.settling: Callable[[], Settle | None] = _nothing
         """What is to be done before anything else, if anything (`handover`)."""
 
@@ -51,12 +52,16 @@ class LoopThread:
     def start(self) -> None:
         loop = self._loop = uvloop.new_event_loop()
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=_serve, args=(loop,), name=self._name, daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, args=(loop,), name=self._name, daemon=True
+        )
         self._thread.start()
 
-    def stop(self) -> None:
-        """Ends the thread; what is still under way there is cancelled."""
+    def stop(self, last: Settle | None = None) -> None:
+        """Ends the thread; what is still under way there is cancelled. Then `last` is begun, and
+        cancelled too: for whoever could not wait for a client to be closed."""
         loop, thread = self._loop, self._thread
+        self._last = last
         self._loop = self._thread = None
         if loop is None or thread is None or self._pid != os.getpid():
             return
@@ -86,6 +91,18 @@ class LoopThread:
             return function()
 
         return self.run(work())
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            _end_tasks(loop)
+            if self._last is not None:
+                loop.create_task(self._last())
+                loop.run_until_complete(asyncio.sleep(0))  # so that it has begun
+                _end_tasks(loop)
+        finally:
+            loop.close()
 
     def _check(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():
@@ -161,13 +178,8 @@ def wait_for(waiting: Waiting[T], timeout_s: float | None) -> T:
     return waiting.result(timeout_s)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        while left := asyncio.all_tasks(loop):  # also what came while others were ending
-            for task in left:
-                task.cancel()
-            loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    finally:
-        loop.close()
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    while left := asyncio.all_tasks(loop):  # also what came while others were ending
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))

@@ -4,7 +4,7 @@ parameters and the same words, each run to its end on the client's thread."""
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
@@ -48,8 +48,8 @@ class Twin(Generic[C_co]):
         self._loop.start()
         try:
             self._loop.run(self._client.__aenter__())
-        except BaseException:
-            self._loop.stop()
+        except BaseException as error:  # it may have started all the same
+            self._loop.stop(partial(self._client.__aexit__, type(error), error, None))
             raise
 
     def close(self) -> None:
@@ -64,11 +64,16 @@ class Twin(Generic[C_co]):
     ) -> None:
         if not self._loop.is_running:
             return
+        end = partial(self._client.__aexit__, kind, error, traceback)
         try:
-            self._loop.run(self._client.__aexit__(kind, error, traceback))
-        finally:
+            self._loop.run(end())
+        except BaseException:
+            # Whoever was interrupted does not wait, and the client is closed all the same.
             if not self._is_guest:
-                self._loop.stop()
+                self._loop.stop(end)
+            raise
+        if not self._is_guest:
+            self._loop.stop()
 
     def __enter__(self) -> Self:
         self.start()

@@ -73,6 +73,7 @@ crash: setup
 	$(VENV)/python -m tests.sim.campaign
 	$(VENV)/python -m tests.sim.txn_campaign
 	$(VENV)/python -m tests.sim.client_campaign --seeds 300
+	$(VENV)/python -m tests.sim.consumer_sweeps
 
 kill: setup-spark
 	$(VENV)/python -m tests.kill.campaign --kills 100

@@ -56,5 +56,10 @@ async def cut(work: Awaitable[Any], at: int, when: When) -> tuple[bool, Any]:
         return await cutting
 
     task = asyncio.get_running_loop().create_task(whole())
-    outcomes: list[Any] = await asyncio.gather(task, return_exceptions=True)
-    return cutting.awaits >= at, outcomes[0]
+    await asyncio.wait([task])
+    outcome: Any = None
+    try:
+        outcome = task.result()
+    except BaseException as error:
+        outcome = error
+    return cutting.awaits >= at, outcome

@@ -274,7 +274,8 @@ def test_nothing_is_gathered_after_a_close_that_was_cut_short() -> None:
                 await ours.close()
         with pytest.raises(WrongState, match="is closed"):
             await ours.send("t", b"too late")
-        assert not lost.is_done
+        with pytest.raises(DeliveryFailed, match="was closed"):
+            await lost
 
     play(script)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,8 +19,15 @@ class Stubborn:
 
     def __init__(self, problem: ClientError) -> None:
         self.state = State.READY
+        self._block: object = None
         self.aborts = 0
         self._problem = problem
+
+    def _transactional(self) -> Any:
+        return SimpleNamespace(number=1)
+
+    async def _settled(self) -> None:
+        """It always is."""
 
     async def begin_transaction(self) -> None:
         self.state = State.IN_TRANSACTION

@@ -7,13 +7,9 @@ a transactional id, records are sent inside transactions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from onceflow.client.batches import ProducerIdAndEpoch
-from onceflow.client.errors import TransactionAborted
 from onceflow.client.model import TopicPartition
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.receipts import all_settled
 from onceflow.client.record_producer import RecordProducer
 from onceflow.client.transaction import Transaction
 from onceflow.client.transfer import Claim, OpenTransaction
@@ -21,6 +17,7 @@ from onceflow.client.txn_events import told
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 from onceflow.client.txn_states import Event, State, WrongState
+from onceflow.errors import InvariantViolated
 
 
 class Producer(RecordProducer):
@@ -47,14 +44,22 @@ class Producer(RecordProducer):
         machine = self._transactional()
         self._running()
         version = await self._cluster.transaction_version()
+        await self._settled()
         await self._driver.run(machine.init(version, keep_prepared=keep_prepared))
         told(Event.IDENTIFIED, machine.identity)
         self._adopt(machine)
 
     async def begin_transaction(self) -> None:
-        """What is sent from now on is seen whole or not at all."""
+        """What is sent from now on is seen whole or not at all. Waits for the end of the
+        transaction before, if somebody has asked for it and did not wait."""
+        machine = self._transactional()
         self._running()
-        self._transactional().begin()
+        await self._settled()
+        if self._accumulator.incomplete():
+            raise InvariantViolated("records of the transaction before would be part of this one")
+        machine.begin()
+        if self._ends is not None:
+            self._ends.begun()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
@@ -70,24 +75,16 @@ class Producer(RecordProducer):
 
     async def commit_transaction(self) -> None:
         """Returns when everything of the transaction is visible. Raises `AbortableError` when it
-        has to be aborted; after `UnknownOutcome` it must not be."""
-        machine = self._transactional()
-        began = self._clock.monotonic()
-        if machine.state is State.UNCLEAR_COMMIT:
-            await self._end(machine.resolve())
-        else:
-            await self.flush()
-            await self._end(machine.commit())
-        self.measured.committed(self._clock.monotonic() - began)
+        has to be aborted; after `UnknownOutcome` it must not be. If the caller is cancelled the
+        commit goes on: called again, it says how that ended."""
+        await self._end_by(Event.COMMIT)
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """The first phase: all that was sent is safe, and stays hidden until it is completed,
         however long that takes. Its name is to be stored by whoever decides."""
         machine = self._transactional()
-        await self.flush()
-        prepared = machine.prepare()
-        told(Event.PREPARE, machine.identity)
-        return prepared
+        await self._end_by(Event.PREPARE)
+        return machine.prepared
 
     async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
         """The second phase: commits what is prepared if it has that name, else aborts it. Does
@@ -105,30 +102,15 @@ class Producer(RecordProducer):
         return self._transactional().prepared
 
     async def abort_transaction(self) -> None:
-        """Nothing of the transaction will ever be seen."""
-        machine = self._transactional()
-        if machine.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
-            reason = TransactionAborted("the transaction was aborted before this was acknowledged")
-            self._running().fail_waiting(reason)
-            await all_settled(self._accumulator.incomplete())
-        await self._end(machine.abort())
-        self.measured.aborted()
+        """Nothing of the transaction will ever be seen, nor of what others try to send in it
+        meanwhile: they are refused. If the caller is cancelled the abort goes on."""
+        await self._end_by(Event.ABORT)
 
-    async def _end(self, operation: Any) -> None:
-        machine = self._transactional()
-        began = self._clock.monotonic()
-        try:
-            await self._driver.run(operation)
-        finally:
-            self._adopt(machine)
-            self._running().transaction_ended(began)
-
-    def _adopt(self, machine: TransactionMachine) -> None:
-        """Under a new identity sequences begin at 0."""
-        _, producer_id, epoch = machine.identity
-        pair = ProducerIdAndEpoch(producer_id, epoch)
-        if producer_id >= 0 and pair != self._sequences.producer:
-            self._sequences.adopt(pair, has_own_epoch=machine.has_own_epochs)
+    async def _end_by(self, event: Event) -> None:
+        self._transactional()
+        self._running()
+        if self._ends is not None:
+            await self._ends.run(event)
 
     def transaction(self) -> Transaction:
         """One transaction, for `async with`: committed at its end, aborted when it is left by an
@@ -145,7 +127,9 @@ class Producer(RecordProducer):
         """The transaction that is open, as a value with which another process can write to these
         partitions, from their next sequences on. This producer may not write to them any more."""
         machine = self._transactional()
+        number = self._check_transaction()
         await self.flush()
+        self._check_transaction(number)
         await self._driver.run(machine.join(partitions))
         following = self._sequences.next_sequences()
         claims = (Claim(each, following.get(each, 0)) for each in partitions)

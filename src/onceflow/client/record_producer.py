@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import RECORD_OVERHEAD, checked, checked_timestamp
+from onceflow.client.batches import (
+    RECORD_OVERHEAD,
+    ProducerIdAndEpoch,
+    checked,
+    checked_timestamp,
+)
 from onceflow.client.cluster import Cluster
-from onceflow.client.errors import BufferFull
+from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
 from onceflow.client.limits import CODECS, Limits
 from onceflow.client.model import TopicPartition
 from onceflow.client.partitioner import StickyPartitioner
@@ -23,9 +29,11 @@ from onceflow.client.receipts import Receipt, TableReceipt, all_settled
 from onceflow.client.sender import Sender
 from onceflow.client.sequences import Sequences
 from onceflow.client.settings import ProducerSettings
+from onceflow.client.txn_asking import Operation
 from onceflow.client.txn_driver import TransactionDriver
+from onceflow.client.txn_ends import TransactionEnds, Ways
 from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_states import State, WrongState
+from onceflow.client.txn_states import SENDS, Event, Meets, State, WrongState
 from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.net import Net
 from onceflow.runtime.rand import Rand, RealRand
@@ -76,35 +84,49 @@ class RecordProducer:
         self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
         sticky = StickyPartitioner(self._rand, self.settings.batch_size)
         self._places = Places(self._cluster, sticky)
-        self._machine = self._new_machine(name) if name is not None else None
         self._driver = TransactionDriver(self._cluster, self._clock)
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
         self._room = asyncio.Event()
         # At hand, because they are asked for with every record.
-        self._door: TransactionMachine | _AlwaysOpen = self._machine or _AlwaysOpen()
+        self._door: TransactionMachine | _AlwaysOpen = _AlwaysOpen()
+        self._machine: TransactionMachine | None = None
+        self._ends: TransactionEnds | None = None
+        self._block: object = None
+        """The transaction that is inside of its `async with`."""
+        self._begin_anew()
         self._wall_ns = self._clock.wall_ns
         self._open_batches = self._accumulator.open_batches
         self._room_of_batch = self.settings.batch_size - RECORD_OVERHEAD
         self._full_batches = 0
         self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
 
-    def _new_machine(self, transactional_id: str) -> TransactionMachine:
-        return TransactionMachine(
-            transactional_id,
-            timeout_ms=self.settings.transaction_timeout_ms,
+    def _begin_anew(self) -> None:
+        """As a producer that has never had a transaction, if it is to have any."""
+        settings = self.settings
+        if settings.transactional_id is None:
+            return
+        machine = self._door = self._machine = TransactionMachine(
+            settings.transactional_id,
+            timeout_ms=settings.transaction_timeout_ms,
             clock=self._clock,
             rand=self._rand,
-            policy=self.settings.transactional_retry,
-            two_phase=self.settings.transaction_two_phase_commit_enable,
+            policy=settings.transactional_retry,
+            two_phase=settings.transaction_two_phase_commit_enable,
         )
+        self._block = None
+        ways = Ways(self.flush, self._drop, self._ask_end, self._count_end)
+        self._ends = TransactionEnds(machine, self._clock, ways)
 
     # --- start and end ------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Reaches the cluster; raises `BrokerUnreachable` and the like."""
         await self._cluster.connect()
+        if self._machine is not None and self._machine.state is not State.UNINITIALIZED:
+            self._begin_anew()  # after a close, as another process would
+        self._accumulator.closing = False
         self._sender = Sender(
             self.settings,
             self._cluster,
@@ -118,19 +140,37 @@ class RecordProducer:
         self._sender.on_progress = self._room.set
 
     async def close(self) -> None:
-        """Sends what is gathered, or gives up on it when its time is up; then ends everything. An
-        open transaction is left to its timeout: abort it first."""
-        if self._sender is None:
+        """Sends what is gathered, or gives up on it when its time is up; waits for a commit or an
+        abort that is under way; then ends everything. An open transaction is left to its timeout:
+        abort it first. Who is cancelled meanwhile cuts only the waiting short: all ends at once,
+        and each receipt that is out has an outcome."""
+        sender = self._sender
+        if sender is None:
             return
         self._accumulator.closing = True
         try:
+            await self._settled()
             if self._machine is None or self._machine.state is State.IN_TRANSACTION:
                 await self.flush()
         finally:
-            await self._sender.stop()
-            self._accumulator.close_all()  # what is sent now has to be told that it is too late
-            self._sender = None
-            self._cluster.close()
+            self._stop(sender)
+            await sender.stopped()
+
+    def _stop(self, sender: Sender) -> None:
+        """Nothing is waited for in here: it is done, however impatient the caller is."""
+        sender.stop()
+        if self._sender is not sender:
+            return
+        self._sender = None
+        if self._ends is not None:
+            self._ends.close()
+        self._cluster.close()
+        sender.give_up_all()
+
+    async def _settled(self) -> None:
+        """Until no transaction is being ended."""
+        if self._ends is not None and self._ends.is_under_way:
+            await self._ends.settled()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -163,12 +203,12 @@ class RecordProducer:
         if found is not None:
             return found
         self._running()
+        transaction = self._check_transaction()
         if self._accumulator.is_full:
             await self._wait_for_room()
-        self._check_transaction()
         if timestamp_ms is None:
             timestamp_ms = self._clock.wall_ms()
-        return await self._begin(topic, value, key, partition, timestamp_ms, headers)
+        return await self._begin(transaction, topic, value, key, partition, timestamp_ms, headers)
 
     def _gather(
         self,
@@ -215,6 +255,7 @@ class RecordProducer:
 
     async def _begin(
         self,
+        transaction: int,
         topic: str,
         value: bytes | None,
         key: bytes | None,
@@ -222,7 +263,8 @@ class RecordProducer:
         timestamp_ms: int,
         headers: Headers,
     ) -> Receipt:
-        """Gathers a record for which there may have to be a new batch."""
+        """Gathers a record for which there may have to be a new batch, unless its transaction ends
+        while that is waited for."""
         size = (len(value) if value else 0) + (len(key) if key else 0)
         is_free = key is None and partition is None
         before = self._places.sticky.batch_of(topic) if is_free else None
@@ -231,7 +273,7 @@ class RecordProducer:
         if accumulator.shut(place if before is None else before.partition, size):
             await self._give_way()
         sender = self._running()
-        self._check_transaction()
+        self._check_transaction(transaction)
         now = self._clock.monotonic()
         batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
         if is_free:
@@ -261,10 +303,10 @@ class RecordProducer:
         from onceflow.client.tables import encoded_by_partition
 
         self._running()
+        transaction = self._check_transaction()
         if self._accumulator.is_full:
             await self._wait_for_room()
         found = await self._cluster.find_topic(topic)
-        self._check_transaction()
         pieces = []
         for piece in encoded_by_partition(
             table,
@@ -280,7 +322,7 @@ class RecordProducer:
             await asyncio.sleep(0)
         # Only now, so that a row that cannot be sent is found before any other is.
         sender = self._running()
-        self._check_transaction()
+        self._check_transaction(transaction)
         now = self._clock.monotonic()
         batches = [
             batch
@@ -331,9 +373,57 @@ class RecordProducer:
             raise self._sender.failure
         return self._sender
 
-    def _check_transaction(self) -> None:
+    def _check_transaction(self, number: int | None = None) -> int:
+        """The number of the open transaction, which is to be this one, if it is given; 0 where
+        there are no transactions."""
         machine = self._machine
-        if machine is not None and machine.state is not _OPEN:
-            if machine.error is not None:
-                raise machine.error
-            raise WrongState(f"send: the producer {machine.state.value}")
+        if machine is None:
+            return 0
+        if machine.state is not _OPEN:
+            raise self._refusal(machine)
+        if number is not None and machine.number != number:
+            raise WrongState("send: the transaction that this was for is over")
+        return machine.number
+
+    def _refusal(self, machine: TransactionMachine) -> ClientError:
+        """Why nothing can be sent in a transaction now."""
+        meets = SENDS[machine.state]
+        is_ending = self._ends is not None and self._ends.is_under_way
+        if meets is Meets.COMMIT and is_ending:
+            return WrongState("send: the transaction is being committed; send before that")
+        if machine.error is not None:
+            return copy(machine.error)  # its traceback is of another call
+        if meets is Meets.ABORT:
+            return TransactionAborted("send: the transaction is being aborted")
+        return WrongState(f"send: the producer {machine.state.value}")
+
+    # --- for the ends of transactions -----------------------------------------------------------
+
+    async def _drop(self, reason: TransactionAborted) -> None:
+        self._running().fail_waiting(reason)
+        await all_settled(self._accumulator.incomplete())
+
+    async def _ask_end(self, operation: Operation[None]) -> None:
+        """As an end of a transaction is asked for."""
+        machine = self._machine
+        began = self._clock.monotonic()
+        try:
+            await self._driver.run(operation)
+        finally:
+            if machine is not None:
+                self._adopt(machine)
+            if self._sender is not None:
+                self._sender.transaction_ended(began)
+
+    def _adopt(self, machine: TransactionMachine) -> None:
+        """Under a new identity sequences begin at 0."""
+        _, producer_id, epoch = machine.identity
+        pair = ProducerIdAndEpoch(producer_id, epoch)
+        if producer_id >= 0 and pair != self._sequences.producer:
+            self._sequences.adopt(pair, has_own_epoch=machine.has_own_epochs)
+
+    def _count_end(self, event: Event, took_s: float) -> None:
+        if event is Event.COMMIT:
+            self.measured.committed(took_s)
+        elif event is Event.ABORT:
+            self.measured.aborted()

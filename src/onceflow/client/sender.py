@@ -31,9 +31,10 @@ from onceflow.client.sequences import Answer, Verdict
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.settling import Settling
 from onceflow.client.troubles import Troubles, outcome_of
+from onceflow.client.txn_asking import Operation
 from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_states import State
+from onceflow.client.txn_states import State, WrongState
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2
 from onceflow.errors import MessageMalformed
 from onceflow.runtime.clock import Clock
@@ -43,6 +44,7 @@ from onceflow.wire.error_code import ErrorCode
 
 _FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
 _DONE: Final = Answer(0)
+_OPEN: Final = (State.IN_TRANSACTION, State.FLUSHING)
 _NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -104,15 +106,17 @@ class Sender:
         self.settling.ended(began, self._clock.monotonic())
         self.wake()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """Ends what is under way."""
         self._is_stopped = True
         if self._alarm is not None:
             self._alarm[1].cancel()
-        tasks = list(self._tasks.values())
-        for task in tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def stopped(self) -> None:
+        """Until it is."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _look(self) -> None:
         self._will_look = False
@@ -202,9 +206,11 @@ class Sender:
     async def _identify(self) -> None:
         self._accumulator.sequences.adopt(await new_producer_id(self._cluster))
 
-    async def _join(self, machine: TransactionMachine, partitions: list[TopicPartition]) -> None:
+    async def _join(self, operation: Operation[None]) -> None:
         try:
-            await self._driver.run(machine.join(partitions))
+            await self._driver.run(operation)
+        except WrongState:
+            pass  # its transaction has ended meanwhile, and all that waited with it
         except ClientError as error:
             self.fail_waiting(error)
 
@@ -241,9 +247,9 @@ class Sender:
         if machine is None:
             return partitions
         may = [each for each in partitions if machine.may_send(each)]
-        if len(may) < len(partitions) and machine.state is State.IN_TRANSACTION:
+        if len(may) < len(partitions) and machine.state in _OPEN:
             missing = [each for each in partitions if each not in machine.partitions]
-            self._spawn("join", partial(self._join, machine, missing))
+            self._spawn("join", partial(self._join, machine.join(missing)))
         return may
 
     def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> bool:
@@ -387,10 +393,21 @@ class Sender:
             self.fail_waiting(found)
 
     def fail_waiting(self, error: ClientError) -> None:
-        """Nothing more of what is gathered can be sent; what is under way may still be answered."""
+        """Nothing more of what is gathered can be sent; what is under way may still be answered. So
+        a transaction that it was gathered for cannot be committed any more."""
+        if self._machine is not None and self._accumulator.partitions_waiting:
+            self._machine.failed(error)
         for batch in self._accumulator.incomplete():
             if not batch.is_outstanding:
                 self._give_up(batch, error)
+        self.on_progress()
+
+    def give_up_all(self) -> None:
+        """After the end: whoever waits for a receipt has to be told that nobody will send it, or
+        hear the answer."""
+        for batch in self._accumulator.incomplete():
+            message = f"the producer was closed before {batch.partition} had acknowledged this"
+            self._give_up(batch, DeliveryFailed(message, outcome=outcome_of(batch)))
         self.on_progress()
 
     def _give_up(self, batch: Batch, error: ClientError) -> None:

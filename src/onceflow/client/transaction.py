@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -9,16 +10,15 @@ from typing import TYPE_CHECKING, Self
 from onceflow.client.errors import AbortableError, ClientError
 from onceflow.client.model import TopicPartition
 from onceflow.client.receipts import Receipt, TableReceipt
+from onceflow.client.txn_ends import MAY_ABORT
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
-from onceflow.client.txn_states import State
+from onceflow.client.txn_states import State, WrongState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceflow.client.producer import Producer
     from onceflow.client.record_producer import Headers
-
-_MAY_ABORT = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
 
 class Transaction:
@@ -38,11 +38,20 @@ class Transaction:
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
+        self._machine = producer._transactional()
+        self._number: int | None = None
+        """Which one of the producer's it is: what is sent in it must not go into the next one."""
 
     async def __aenter__(self) -> Self:
-        if self._producer.state is State.UNINITIALIZED:
-            await self._producer.init_transactions()
-        await self._producer.begin_transaction()
+        producer = self._producer
+        await producer._settled()
+        if producer.state is State.ABORTABLE_ERROR and producer._block is None:
+            await producer.abort_transaction()  # what an earlier block could not abort
+        if producer.state is State.UNINITIALIZED:
+            await producer.init_transactions()
+        await producer.begin_transaction()
+        self._number = self._machine.number
+        producer._block = self
         return self
 
     async def __aexit__(
@@ -51,19 +60,32 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            try:
-                await self._producer.commit_transaction()
-            except AbortableError:
+        try:
+            if error is None:
+                await self._commit()
+            elif isinstance(error, Exception):
                 await self._abort()
-                raise
-        elif isinstance(error, Exception):
+            else:
+                await self._abort_before(error)
+        finally:
+            if self._producer._block is self:
+                self._producer._block = None
+
+    async def _commit(self) -> None:
+        self._check()
+        try:
+            await self._producer.commit_transaction()
+        except AbortableError:
             await self._abort()
-        else:
-            await self._abort_before(error)
+            raise
+        except asyncio.CancelledError as cancelled:
+            await self._abort_before(cancelled)
+            raise
 
     async def _abort_before(self, error: BaseException) -> None:
         """Who is cancelled or interrupted has to see that, whatever becomes of the abort."""
+        if self._producer.state in (State.COMMITTING, State.UNCLEAR_COMMIT):
+            error.add_note("brokers were asked to commit: commit_transaction() tells the outcome")
         try:
             await self._abort()
         except ClientError as problem:
@@ -71,9 +93,15 @@ class Transaction:
 
     async def _abort(self) -> None:
         # After a commit that nobody answered there is nothing to abort, and in no other state but
-        # these there is anything left.
-        if self._producer.state in _MAY_ABORT:
+        # these there is anything left. Nor is the next one, which others have begun, this one's.
+        is_mine = self._number == self._machine.number
+        if is_mine and self._producer.state in MAY_ABORT:
             await self._producer.abort_transaction()
+
+    def _check(self) -> None:
+        """Others may still be at work for it when it is over."""
+        if self._number != self._machine.number:
+            raise WrongState("send: the transaction of this block is over")
 
     async def send(
         self,
@@ -86,6 +114,11 @@ class Transaction:
         headers: Headers = (),
     ) -> Receipt:
         """As `Producer.send`."""
+        if self._number != self._machine.number:  # as `_check`, without a call for every record
+            self._check()
+        found = self._producer._gather(topic, value, key, partition, timestamp_ms, headers)
+        if found is not None:
+            return found
         return await self._producer.send(
             topic,
             value,
@@ -99,10 +132,12 @@ class Transaction:
         self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
     ) -> TableReceipt:
         """As `Producer.send_table`."""
+        self._check()
         return await self._producer.send_table(topic, table, partition=partition)
 
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
+        self._check()
         await self._producer.send_offsets_to_transaction(offsets, group)

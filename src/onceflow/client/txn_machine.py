@@ -57,12 +57,17 @@ from onceflow.runtime.rand import Rand
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 
+SENDING: Final = (State.IN_TRANSACTION, State.FLUSHING, State.DROPPING)
+"""What was gathered for the transaction may go to brokers, and what they have not answered again:
+its sequences would have a gap else."""
+_COMMITTABLE: Final = (State.IN_TRANSACTION, State.FLUSHING)
 _EPOCH_GONE: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class TransactionMachine:
     """One transactional id. `state`, `identity`, `error` (why nothing but an abort, or nothing at
-    all, is possible) and `partitions` (those of the open transaction) are to be read only."""
+    all, is possible), `partitions` (those of the open transaction) and `number` (which of its
+    transactions that is: what is asked for one must not happen in another) are to be read only."""
 
     def __init__(
         self,
@@ -80,6 +85,7 @@ class TransactionMachine:
         self.timeout_ms = timeout_ms
         self.error: ClientError | None = None
         self.partitions: set[TopicPartition] = set()
+        self.number = 0
         self.prepared = PreparedTransaction()
         self._two_phase = two_phase
         self._has_begun = False
@@ -116,6 +122,7 @@ class TransactionMachine:
     def begin(self) -> None:
         """Opens a transaction; brokers hear of it when something joins."""
         self._move(Event.BEGIN)
+        self.number += 1
         told(Event.BEGIN, self.identity)
         self.partitions.clear()
         self._groups.clear()
@@ -125,7 +132,7 @@ class TransactionMachine:
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether a batch may go to this partition now: its request is taken for sent. False: it
         has to `join` first, or there is no transaction to send in."""
-        if self.state is not State.IN_TRANSACTION:
+        if self.state not in SENDING:
             return False
         if self.has_own_epochs:
             self._has_begun = True
@@ -134,7 +141,7 @@ class TransactionMachine:
 
     def failed(self, error: ClientError) -> ClientError:
         """Something that was sent in the transaction failed for good; what the user gets."""
-        if self.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        if self.state not in (*_COMMITTABLE, State.ABORTABLE_ERROR):
             return error
         found = producer_error(error) if isinstance(error, BrokerError) else error
         if action_for(found) is Action.FATAL:
@@ -143,13 +150,26 @@ class TransactionMachine:
             found = AbortableError(str(error), outcome=error.outcome)
         return self._fail(Event.TROUBLE, found)
 
+    def refuse_sends(self, event: Event) -> None:
+        """`event`, an end that was asked for, follows when all that was sent has an outcome;
+        nothing is sent any more. Raises what the end itself would."""
+        if self.state is State.UNCLEAR_COMMIT and event is Event.COMMIT:
+            return  # it is asked about again
+        if event is Event.PREPARE and not self._two_phase:
+            raise WrongState("prepare_transaction: transaction.two.phase.commit.enable is not set")
+        self._after(event)
+        if event is Event.ABORT:
+            if self.state is not State.PREPARED:
+                self._move(Event.DROP)
+        elif self.state is State.IN_TRANSACTION:
+            self._move(Event.FLUSH)
+
     def prepare(self) -> PreparedTransaction:
         """Nothing joins the transaction any more; its name, by which it can be completed."""
-        if not self._two_phase:
-            raise WrongState("prepare_transaction: transaction.two.phase.commit.enable is not set")
         self._move(Event.PREPARE)
         _, *name = self.identity
         self.prepared = PreparedTransaction(*name)
+        told(Event.PREPARE, self.identity)
         return self.prepared
 
     # --- calls that ask brokers -----------------------------------------------------------------
@@ -179,7 +199,11 @@ class TransactionMachine:
 
     def join(self, partitions: Iterable[TopicPartition]) -> Operation[None]:
         """Makes the partitions part of the transaction, so that batches may be sent to them."""
-        self._move(Event.SEND)
+        return self._join(self.number, partitions)
+
+    def _join(self, number: int, partitions: Iterable[TopicPartition]) -> Operation[None]:
+        self._check_number(number)
+        self._move(Event.JOIN)
         new = tuple(each for each in dict.fromkeys(partitions) if each not in self.partitions)
         if self.has_own_epochs or not new:
             self.partitions.update(new)
@@ -198,6 +222,13 @@ class TransactionMachine:
     ) -> Operation[None]:
         """Offsets that hold if the transaction is committed. Raises `AbortableError` when a late
         copy of an earlier call could set them back."""
+        self._move(Event.SEND)
+        return self._commit_offsets(self.number, member, offsets)
+
+    def _commit_offsets(
+        self, number: int, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> Operation[None]:
+        self._check_number(number)
         self._move(Event.SEND)
         if not offsets:
             return
@@ -373,9 +404,17 @@ class TransactionMachine:
 
     # --- the table ------------------------------------------------------------------------------
 
+    def _check_number(self, number: int) -> None:
+        """Operations wait for their turn, and their transaction does not wait for them."""
+        if number != self.number:
+            raise WrongState("send: the transaction that this was for is over")
+
     def _move(self, event: Event) -> None:
+        self.state = self._after(event)
+
+    def _after(self, event: Event) -> State:
         try:
-            self.state = after(self.state, event)
+            return after(self.state, event)
         except WrongState as wrong:
             if self.error is None:
                 raise

@@ -3,6 +3,8 @@
 What the table does not have cannot happen: a call that it lacks is refused with `WrongState`, and
 the one rule that matters most can be seen in it. From `COMMITTING` no way leads to `ABORTING` but
 over a refusal by the broker: a commit that nobody answered is asked about again, never undone.
+A second table says what a `send` meets: a transaction that is about to end takes nothing more, or
+what came too late for it would go into the next one.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ class State(Enum):
     INITIALIZING = "waits for its epoch"
     READY = "has no transaction open: call begin_transaction"
     IN_TRANSACTION = "has a transaction open: commit or abort it"
+    FLUSHING = "waits for what was sent, to commit or prepare it"
+    DROPPING = "gives up what was sent, to abort it"
     PREPARED = "has a prepared transaction: complete it"
     COMMITTING = "waits for the answer to a commit"
     ABORTING = "waits for the answer to an abort"
@@ -41,6 +45,9 @@ class Event(Enum):
     INIT = "init_transactions"
     BEGIN = "begin_transaction"
     SEND = "send"
+    JOIN = "a partition joins the transaction"
+    FLUSH = "all is sent that is to be committed or prepared"
+    DROP = "nothing of the transaction is wanted any more"
     PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
@@ -74,12 +81,26 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     _S.IN_TRANSACTION: {
         _E.SEND: _S.IN_TRANSACTION,
+        _E.JOIN: _S.IN_TRANSACTION,
+        _E.FLUSH: _S.FLUSHING,
+        _E.DROP: _S.DROPPING,
         _E.PREPARE: _S.PREPARED,
         _E.COMMIT: _S.COMMITTING,
         _E.ABORT: _S.ABORTING,
         _E.TROUBLE: _S.ABORTABLE_ERROR,
         _E.FENCED: _S.FATAL_ERROR,
     },
+    # What is gathered still goes, and may still be dropped: no broker was told of an end.
+    _S.FLUSHING: {
+        _E.JOIN: _S.FLUSHING,
+        _E.DROP: _S.DROPPING,
+        _E.PREPARE: _S.PREPARED,
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.DROPPING: {_E.DROP: _S.DROPPING, _E.ABORT: _S.ABORTING, _E.FENCED: _S.FATAL_ERROR},
     # Nothing joins it any more, and only who prepared it knows how it ends.
     _S.PREPARED: {
         _E.COMMIT: _S.COMMITTING,
@@ -96,6 +117,7 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     _S.UNCLEAR_COMMIT: {_E.RESOLVE: _S.COMMITTING},
     _S.ABORTABLE_ERROR: {
+        _E.DROP: _S.DROPPING,
         _E.ABORT: _S.ABORTING,
         _E.TROUBLE: _S.ABORTABLE_ERROR,
         _E.FENCED: _S.FATAL_ERROR,
@@ -108,6 +130,32 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
     },
     _S.FATAL_ERROR: {},
 }
+
+
+class Meets(Enum):
+    """What a record meets that somebody wants to send in a transaction."""
+
+    OPEN = "it is part of the transaction"
+    COMMIT = "it comes too late for a transaction that is being committed"
+    ABORT = "it comes too late for a transaction that is being aborted"
+    NONE = "there is no transaction that could take it"
+
+
+SENDS: Final[Mapping[State, Meets]] = {
+    _S.UNINITIALIZED: Meets.NONE,
+    _S.INITIALIZING: Meets.NONE,
+    _S.READY: Meets.NONE,
+    _S.IN_TRANSACTION: Meets.OPEN,
+    _S.FLUSHING: Meets.COMMIT,
+    _S.PREPARED: Meets.NONE,
+    _S.COMMITTING: Meets.COMMIT,
+    _S.UNCLEAR_COMMIT: Meets.COMMIT,
+    _S.DROPPING: Meets.ABORT,
+    _S.ABORTING: Meets.ABORT,
+    _S.ABORTABLE_ERROR: Meets.ABORT,
+    _S.FATAL_ERROR: Meets.NONE,
+}
+"""Nobody waits for the end: who came too late for one transaction is not part of the next."""
 
 
 def after(state: State, event: Event) -> State:

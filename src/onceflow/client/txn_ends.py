@@ -1,0 +1,209 @@
+"""The one who ends the transactions of a producer: whoever wants a commit or an abort asks here.
+
+An end is asked for once, and goes on to its outcome whether or not the one who asked for it waits.
+While somebody does, it runs in their task and costs nothing more; who is cancelled leaves it to a
+task of its own. From the first moment on nothing is sent in the transaction (`txn_states.SENDS`).
+Who comes later, by this table of what is wanted and what is under way:
+
+| | a commit | a prepare | an abort |
+|---|---|---|---|
+| commit | shares its outcome | waits, then commits | `TransactionAborted` |
+| prepare | is refused | shares its outcome | `TransactionAborted` |
+| abort | takes its place, as long as no broker was asked; then waits | takes its place | shares |
+| begin, close | wait | wait | wait |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from copy import copy
+from typing import Final, NamedTuple
+
+from onceflow.client.errors import ClientError, ConnectionClosed, TransactionAborted
+from onceflow.client.txn_asking import Operation
+from onceflow.client.txn_machine import TransactionMachine
+from onceflow.client.txn_states import Event, State, WrongState
+from onceflow.runtime.clock import Clock
+
+MAY_ABORT: Final = (
+    State.IN_TRANSACTION,
+    State.FLUSHING,
+    State.DROPPING,
+    State.ABORTABLE_ERROR,
+)
+"""There is a transaction, and no broker was asked to commit it."""
+_OVER: Final = (State.READY, State.UNINITIALIZED)
+
+
+class Ways(NamedTuple):
+    """How a producer does what an end needs."""
+
+    flush: Callable[[], Awaitable[None]]
+    """Until all that was sent has an outcome."""
+    drop: Callable[[TransactionAborted], Awaitable[None]]
+    """What was not sent yet is not; until brokers have answered the rest."""
+    ask: Callable[[Operation[None]], Awaitable[None]]
+    counted: Callable[[Event, float], None]
+    """So long an end took that went well."""
+
+
+class TransactionEnd:
+    """One that was asked for."""
+
+    __slots__ = ("began", "error", "event", "is_replaced", "task", "waiters")
+
+    def __init__(self, event: Event, began: float) -> None:
+        self.event = event
+        self.began = began
+        self.error: BaseException | None = None
+        self.is_replaced = False
+        """By an abort."""
+        self.task: asyncio.Task[None] | None = None
+        """In which it goes on when the one who asked for it does not wait."""
+        self.waiters: list[asyncio.Future[None]] = []
+
+
+class TransactionEnds:
+    """Belongs to one producer."""
+
+    def __init__(self, machine: TransactionMachine, clock: Clock, ways: Ways) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._ways = ways
+        self._end: TransactionEnd | None = None
+        self._unheard: Event | None = None
+        """How the last transaction ended, if that was told to nobody."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._end is not None
+
+    async def run(self, event: Event) -> None:
+        """Ends the open transaction so, or says how it has ended by another's wish."""
+        number = self._machine.number
+        while (under_way := self._end) is not None:
+            is_shared = under_way.event is event
+            if not is_shared and event is Event.ABORT and self._machine.state in MAY_ABORT:
+                under_way.is_replaced = True
+                break
+            await self._until_over(under_way)
+            if is_shared:
+                self._unheard = None
+                return _tell(under_way)
+            if under_way.error is None:
+                _refuse(event, under_way.event)
+            if self._machine.number != number:
+                raise WrongState(f"{event.value}: the transaction that this was for is over")
+        unheard, self._unheard = self._unheard, None
+        if unheard is event:
+            return None
+        if unheard is not None:
+            _refuse(event, unheard)
+        return await self._run(event)
+
+    async def _run(self, event: Event) -> None:
+        self._machine.refuse_sends(event)
+        end = self._end = TransactionEnd(event, self._clock.monotonic())
+        try:
+            await self._work(end)
+        except asyncio.CancelledError:
+            end.task = asyncio.get_running_loop().create_task(self._go_on(end))
+            raise
+        except BaseException as error:
+            self._finish(end, error)
+            raise
+        self._finish(end, None)
+
+    async def _go_on(self, end: TransactionEnd) -> None:
+        """Without the one who asked for it."""
+        try:
+            await self._work(end)
+        except asyncio.CancelledError:
+            closed = "the producer was closed before the transaction had ended"
+            self._finish(end, ConnectionClosed(closed))
+            raise
+        except Exception as error:
+            self._finish(end, error)  # of a defect the next call would tell, too
+        else:
+            self._unheard = end.event
+            self._finish(end, None)
+
+    async def _work(self, end: TransactionEnd) -> None:
+        """From wherever it was left: the machine knows."""
+        try:
+            if end.event is Event.ABORT:
+                await self._abort()
+            else:
+                await self._commit(end)
+        except ClientError:
+            if not end.is_replaced:
+                raise
+        if end.is_replaced:
+            raise TransactionAborted("the transaction was aborted instead")
+
+    async def _abort(self) -> None:
+        machine = self._machine
+        if machine.state is State.DROPPING:
+            await self._ways.drop(
+                TransactionAborted("the transaction was aborted before this was acknowledged")
+            )
+        if machine.state not in _OVER:
+            await self._ways.ask(machine.abort())
+
+    async def _commit(self, end: TransactionEnd) -> None:
+        machine = self._machine
+        if machine.state in (State.FLUSHING, State.DROPPING):
+            await self._ways.flush()
+        if end.event is Event.PREPARE:
+            machine.prepare()
+        elif machine.state is State.UNCLEAR_COMMIT:
+            await self._ways.ask(machine.resolve())
+        elif machine.state not in _OVER:
+            await self._ways.ask(machine.commit())
+
+    def _finish(self, end: TransactionEnd, error: BaseException | None) -> None:
+        end.error = error
+        if self._end is end:
+            self._end = None
+        if error is None:
+            self._ways.counted(end.event, self._clock.monotonic() - end.began)
+        waiters, end.waiters = end.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- those who come later -------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Returns when no end is under way."""
+        while self._end is not None:
+            await self._until_over(self._end)
+
+    async def _until_over(self, end: TransactionEnd) -> None:
+        # One for each who waits: who stops waiting must not stop the others.
+        waiter = asyncio.get_running_loop().create_future()
+        end.waiters.append(waiter)
+        await waiter
+
+    def begun(self) -> None:
+        """Nobody asked how the one before ended."""
+        self._unheard = None
+
+    def close(self) -> None:
+        """What goes on without anybody waiting ends here; brokers end it by its timeout."""
+        if self._end is not None and self._end.task is not None:
+            self._end.task.cancel()
+
+
+def _tell(end: TransactionEnd) -> None:
+    if end.error is not None:
+        raise copy(end.error)  # its traceback is of another call
+
+
+def _refuse(wanted: Event, was: Event) -> None:
+    """The open transaction has ended otherwise than it was to."""
+    if was is Event.ABORT:
+        raise TransactionAborted(f"{wanted.value}: the transaction was aborted")
+    if was is Event.COMMIT:
+        raise WrongState(f"{wanted.value}: the transaction was committed")

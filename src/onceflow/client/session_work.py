@@ -30,6 +30,7 @@ from onceflow.client.session_errors import BatchRefused, BatchUndone, NoProgress
 from onceflow.client.session_rules import Stage, Step, Verdict, after, judge, refusal_in
 from onceflow.client.session_settings import SessionSettings
 from onceflow.client.session_transaction import SessionTransaction, end, fatal
+from onceflow.client.txn_ends import MAY_ABORT
 from onceflow.client.txn_states import State
 from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
@@ -46,7 +47,6 @@ next session of this name."""
 _MOST_ABORTS: Final = 5
 _RENEWED_AFTER_S: Final = 3_600.0
 """Brokers forget a transactional id that is not used, by default after a week."""
-_MAY_ABORT: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
 
 
 class Given(NamedTuple):
@@ -101,8 +101,10 @@ class SessionWork(RebalanceListener):
             await self._consumer.start()
             self._consumer.subscribe(self._settings.topics, self, pattern=self._settings.pattern)
         except BaseException:
-            await self._consumer.close()
-            await self._producer.close()
+            try:
+                await self._consumer.close()
+            finally:
+                await self._producer.close()
             raise
         self._happened(Step.STARTED)
 
@@ -148,7 +150,7 @@ class SessionWork(RebalanceListener):
         while True:
             await self._settle()
             if self.stage is Stage.FINISHED and (self.is_stopping or self._is_due()):
-                await self._uncut(self._commit_or_abort)
+                await self._uncut(self._commit_finished)
                 continue
             if self.is_stopping:
                 return None
@@ -233,24 +235,29 @@ class SessionWork(RebalanceListener):
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
         """The last moment to commit what was read of them."""
-        if self.stage is Stage.FINISHED:
-            await self._commit_or_abort()
+        await self._uncut(self._commit_finished)
 
     async def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
         """Others have them, and begin where the last commit was."""
-        if self.stage is Stage.FINISHED:
-            await self._undo(CommitFailed(f"partitions of group {self._group_id!r} were lost"))
+        await self._uncut(self._undo_lost)
 
     # --- ends -----------------------------------------------------------------------------------
 
     async def _uncut(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
-        """To its end, also if whoever waits for it does not: then the next call waits."""
-        self._ending = asyncio.get_running_loop().create_task(self._told_of(work))
+        """To its end, also if whoever waits for it does not: then the next call waits. All ends are
+        made here, one after the other, so that each sees what became of the one before."""
+        ending = self._told_of(self._ending, work)
+        self._ending = asyncio.get_running_loop().create_task(ending)
+        self._ending.add_done_callback(_looked_at)
         return await self._settle()
 
-    async def _told_of(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
+    async def _told_of(
+        self, before: asyncio.Task[bool] | None, work: Callable[[], Coroutine[Any, Any, bool]]
+    ) -> bool:
         """Tells those who wait at once, and not some turns of the loop later as a shield does."""
         try:
+            if before is not None:
+                await asyncio.wait([before])
             return await work()
         finally:
             waiters, self._waiters = self._waiters, []
@@ -263,7 +270,7 @@ class SessionWork(RebalanceListener):
         ending = self._ending
         if ending is None:
             return True
-        if not ending.done():
+        while not ending.done():
             # One for each who waits: who stops waiting must not stop the others.
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -271,6 +278,20 @@ class SessionWork(RebalanceListener):
         if self._ending is ending:
             self._ending = None
         return ending.result()
+
+    async def _commit_finished(self) -> bool:
+        """What is done, if it was not ended meanwhile."""
+        return self.stage is not Stage.FINISHED or await self._commit_or_abort()
+
+    async def _undo_lost(self) -> bool:
+        if self.stage is Stage.FINISHED:
+            await self._undo(CommitFailed(f"partitions of group {self._group_id!r} were lost"))
+        return True
+
+    async def _abort_open(self) -> bool:
+        if self.stage is not Stage.IDLE:
+            await self._abort()
+        return True
 
     async def _commit_or_abort(self) -> bool:
         """Whether it was committed; else it was aborted, and is to be done again."""
@@ -337,7 +358,7 @@ class SessionWork(RebalanceListener):
         """And back to where it began to read."""
         try:
             for attempt in range(1, _ASKED_AGAIN + 1):
-                if self._producer.state not in _MAY_ABORT:
+                if self._producer.state not in MAY_ABORT:
                     break
                 try:
                     await self._producer.abort_transaction()
@@ -364,7 +385,17 @@ class SessionWork(RebalanceListener):
             try:
                 await self._consumer.close(commit=False)
             finally:
-                await self._producer.close()
+                try:
+                    await self._producer.close()
+                finally:
+                    await self._stop_ending()
+
+    async def _stop_ending(self) -> None:
+        """Of a close that was cut short: without its clients it could do nothing more."""
+        if self._ending is not None:
+            self._ending.cancel()
+            await asyncio.wait([self._ending])
+            self._ending = None
 
     async def _end(self, *, commit: bool) -> None:
         if not commit:
@@ -373,7 +404,7 @@ class SessionWork(RebalanceListener):
         await self._settle()
         if self.stage is Stage.AT_WORK:
             self._finished()
-        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_or_abort):
+        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_finished):
             raise BatchUndone(f"the last batch of group {self._group_id!r} was not committed")
 
     async def _give_up(self) -> None:
@@ -384,9 +415,13 @@ class SessionWork(RebalanceListener):
             _log.warning("a session was left while it failed: %s", error)
         if self._transaction is not None:
             end(self._transaction)
-        if self.stage is Stage.IDLE:
-            return
         try:
-            await self._abort()
+            await self._uncut(self._abort_open)
         except ClientError as error:
             _log.warning("the open transaction was not aborted, its timeout does it: %s", error)
+
+
+def _looked_at(ending: asyncio.Task[bool]) -> None:
+    """Also when all who waited have gone."""
+    if not ending.cancelled():
+        ending.exception()

@@ -56,6 +56,10 @@ IMPATIENT: Final[dict[str, Any]] = {
 """Gives up on answers long before the group gives up on the member."""
 
 
+SLOW: Final[dict[str, Any]] = {"transaction_timeout_ms": 950}
+"""Now and then a broker aborts a transaction whose member has done nothing wrong, and stays one."""
+
+
 class Shape(NamedTuple):
     """How the members are set up, and how much goes wrong."""
 
@@ -253,6 +257,7 @@ SHAPES: Final = {
     "cooperative": Shape("cooperative-sticky"),
     "static": Shape(static=True),
     "impatient": Shape(settings=IMPATIENT),
+    "slow": Shape(settings=SLOW, strikes=1),
     "shared transactions": Shape(interval_ms=1_500),
     "cooperative, shared": Shape("cooperative-sticky", interval_ms=1_500),
 }

@@ -73,7 +73,7 @@ async def commits_always(self: Session, kind: Any, error: Any, traceback: Any) -
 
 BUGS: dict[str, tuple[type, str, Callable[..., Any], str]] = {
     "offsets are not fenced": (SessionConsumer, "group_metadata", anybody, "eager"),
-    "aborted work is not done again": (SessionConsumer, "go_back", nowhere, "impatient"),
+    "aborted work is not done again": (SessionConsumer, "go_back", nowhere, "slow"),
     "offsets are left out": (SessionProducer, "commit_with", without_offsets, "eager"),
     "failed work is committed": (Session, "__aexit__", commits_always, "eager"),
 }

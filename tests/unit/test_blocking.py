@@ -90,6 +90,14 @@ def test_records_are_where_receipts_say(bootstrap: str, topic: str) -> None:
     assert visible(bootstrap, topic) == [b"%d" % number for number in range(12)]
 
 
+def test_receipts_are_good_after_the_block(bootstrap: str, topic: str) -> None:
+    with blocking.Producer(bootstrap) as sender:
+        receipts = [sender.send(topic, b"%d" % number) for number in range(3)]
+        rows = sender.send_table(topic, pa.table({"value": [b"3"]}))
+    assert [each.result().offset for each in receipts] == [0, 1, 2]
+    assert [each.first_offset for each in rows.result()] == [3]
+
+
 def test_many_threads_use_one(bootstrap: str, topic: str) -> None:
     with blocking.Producer(bootstrap) as sender, ThreadPoolExecutor(8) as pool:
 

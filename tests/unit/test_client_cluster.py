@@ -16,6 +16,7 @@ from onceflow.client.errors import (
     Action,
     BrokerError,
     BrokerUnreachable,
+    ConnectionClosed,
     ConnectionLost,
     GroupNotEmpty,
     NoSuchPartition,
@@ -205,6 +206,37 @@ def test_a_missing_topic_is_told_with_those_of_nearly_that_name() -> None:
             await cluster.find_topic("zebra")
         with pytest.raises(NoSuchPartition, match=r"no partition 3; it has 1"):
             await cluster.leader(TopicPartition("orders", 3))
+
+    simulate(program)
+
+
+def test_a_topic_that_is_gone_hides_no_other() -> None:
+    async def program(world: World, cluster: Cluster) -> None:
+        topics = {"orders": {0: 1}, "payments": {0: 1}}
+        await listen(world.net.host("broker"), {ApiKey.METADATA: topics_answer(topics)})
+        await cluster.connect()
+        for name in ("orders", "payments"):
+            await cluster.topic(name)
+        del topics["orders"]
+        topics["payments"] = {0: 1, 1: 1}
+        await asyncio.sleep(cluster.settings.metadata_max_age_s + 1)
+        assert len((await cluster.topic("payments")).partitions) == 2
+        with pytest.raises(TopicNotFound, match="no topic 'orders'"):
+            await cluster.topic("orders")
+
+    simulate(program)
+
+
+def test_a_closed_client_opens_no_connections() -> None:
+    async def program(world: World, cluster: Cluster) -> None:
+        await listen(world.net.host("broker"), {ApiKey.METADATA: topics_answer({"orders": {0: 1}})})
+        await cluster.connect()
+        cluster.close()
+        for again in (cluster.any_broker(), cluster.broker(1), cluster.find_topic("orders")):
+            with pytest.raises(ConnectionClosed, match="is closed"):
+                await again
+        await cluster.connect()
+        await cluster.find_topic("orders")
 
     simulate(program)
 

@@ -138,7 +138,7 @@ def copied_after_an_abort() -> list[bytes | None]:
 
     async def program(on: Theatre) -> None:
         await on.produce(*numbers(6))
-        how = {"max_poll_records": 2, "transaction_timeout_ms": 1_000}
+        how: dict[str, Any] = {"max_poll_records": 2, "transaction_timeout_ms": 1_000}
         async with on.session(**how) as session:
             for number in range(5):
                 batch, txn = await anext(session)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.twin import C_co, Twin
+from onceflow.errors import InvariantViolated
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Promise(Awaitable[T_co], Protocol[T_co]):
+    """What an async `send` gives back."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether awaiting it would not wait."""
+        ...
 
 
 class Receipt(Generic[T]):
@@ -26,12 +37,15 @@ class Receipt(Generic[T]):
 
     __slots__ = ("_loop", "_promise")
 
-    def __init__(self, loop: LoopThread, promise: Awaitable[T]) -> None:
+    def __init__(self, loop: LoopThread, promise: Promise[T]) -> None:
         self._loop = loop
         self._promise = promise
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Where it is; raises why it is nowhere, or `TimeoutError`."""
+        """Where it is; raises why it is nowhere, or `TimeoutError`. Once that is known it can also
+        be asked for when the client is closed."""
+        if self._promise.is_done:
+            return _known(self._promise)
 
         async def wait() -> T:
             return await self._promise
@@ -39,8 +53,18 @@ class Receipt(Generic[T]):
         return self._loop.run(wait(), timeout_s)
 
 
+def _known(promise: Promise[T]) -> T:
+    """What awaiting it gives when there is nothing to wait for."""
+    try:
+        next(promise.__await__())
+    except StopIteration as end:
+        found: T = end.value
+        return found
+    raise InvariantViolated("a receipt that is done waits for something")
+
+
 def promising(
-    method: Callable[Concatenate[C_co, P], Coroutine[Any, Any, Awaitable[T]]],
+    method: Callable[Concatenate[C_co, P], Coroutine[Any, Any, Promise[T]]],
 ) -> Callable[Concatenate[Twin[C_co], P], Receipt[T]]:
     """The twin of an async method that gives a receipt."""
 

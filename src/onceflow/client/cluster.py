@@ -128,7 +128,7 @@ class Cluster:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ConnectionClosed("the client was closed")
+            raise ConnectionClosed("the client is closed", outcome="not applied")
 
     @property
     def node_ids(self) -> list[int]:
@@ -200,6 +200,14 @@ class Cluster:
         """How many partitions a topic has, as far as is known without asking anybody."""
         known = self._topics.get(topic)
         return None if known is None else len(known.topic.partitions)
+
+    def is_old(self, topic: str) -> bool:
+        """Whether what is known of a topic is to be asked for again."""
+        known = self._topics.get(topic)
+        return known is not None and self._is_old(known)
+
+    def _is_old(self, known: _Known) -> bool:
+        return asyncio.get_running_loop().time() - known.since > self.settings.metadata_max_age_s
 
     async def by_leader(
         self, partitions: Iterable[TopicPartition]
@@ -298,14 +306,18 @@ class Cluster:
         """A topic, as it was when it was last asked for, which is not too long ago; raises
         `TopicNotFound`."""
         known = self._topics.get(name)
-        if known is None:
-            await self.metadata([name])
-        elif asyncio.get_running_loop().time() - known.since > self.settings.metadata_max_age_s:
+        if known is not None:
+            if not self._is_old(known):
+                return known.topic
             try:
-                await self.metadata(list(self._topics))
+                await self._ask_known()
             except LOST:  # what is old is better than nothing
                 return known.topic
-        return self._topics[name].topic
+            known = self._topics.get(name)
+            if known is not None:
+                return known.topic
+        (found,) = await self.metadata([name])
+        return found
 
     async def find_topic(self, name: str) -> Topic:
         """`topic`, tried again while brokers choose a leader."""
@@ -325,6 +337,10 @@ class Cluster:
     async def refresh(self) -> None:
         """Asks anew for everything that is known; what is gone by now is forgotten."""
         self._coordinators.clear()
+        await self._ask_known()
+
+    async def _ask_known(self) -> None:
+        """Nobody is told of what is gone: it may be another's topic."""
         asked = tuple(sorted(self._topics))
         await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
 

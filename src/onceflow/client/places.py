@@ -1,28 +1,36 @@
 """Where a record goes: as it was told, as its key says, else where those without one are gathered.
 
-What is known of the topic decides; it is asked for only when nothing is known.
+What is known of the topic decides. It is asked for when nothing is known, when that is too old
+(`metadata.max.age.ms`; or records of one key would go on to two partitions), and when the partition
+that was told is none of those that are known.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from onceflow.client.cluster import Cluster
-from onceflow.client.errors import NoSuchPartition
+from onceflow.client.errors import ClientError, NoSuchPartition, TopicNotFound
 from onceflow.client.model import TopicPartition
 from onceflow.client.partitioner import StickyPartitioner, partition_for_key
 
 NOWHERE: Final = -1
 """No partition has that number."""
+_SOON_S: Final = 1.0
+"""So long a record waits for news of a topic that is known: what is old is better than nothing."""
+_AGAIN_S: Final = 10.0
+"""When there were none, so long none waits for them."""
 
 
 class Places:
     """Of one producer."""
 
-    __slots__ = ("_cluster", "sticky")
+    __slots__ = ("_cluster", "_not_before", "sticky")
 
     def __init__(self, cluster: Cluster, sticky: StickyPartitioner) -> None:
         self._cluster = cluster
+        self._not_before = 0.0
         self.sticky = sticky
 
     def likely(self, topic: str, key: bytes | None) -> int:
@@ -42,7 +50,11 @@ class Places:
         partitions = self._cluster.known_partitions(topic)
         if partitions is None:
             partitions = len((await self._cluster.find_topic(topic)).partitions)
+        elif self._cluster.is_old(topic):
+            partitions = await self._renewed(topic, partitions)
         if partition is not None:
+            if partition >= partitions:
+                partitions = len((await self._cluster.metadata([topic]))[0].partitions)
             if not 0 <= partition < partitions:
                 raise NoSuchPartition(
                     f"topic {topic!r} has no partition {partition}; it has {partitions}, counted "
@@ -52,3 +64,20 @@ class Places:
         if key is not None:
             return TopicPartition(topic, partition_for_key(key, partitions))
         return TopicPartition(topic, self.sticky.partition(topic, size, range(partitions)))
+
+    async def _renewed(self, topic: str, partitions: int) -> int:
+        """How many there are now; as many as before when nobody says so soon."""
+        now = asyncio.get_running_loop().time
+        if now() < self._not_before:
+            return partitions
+        try:
+            async with asyncio.timeout(_SOON_S):
+                found = await self._cluster.topic(topic)
+        except TopicNotFound:
+            raise
+        except (TimeoutError, ClientError):
+            self._not_before = now() + _AGAIN_S
+            return partitions
+        if self._cluster.is_old(topic):
+            self._not_before = now() + _AGAIN_S
+        return len(found.partitions)

@@ -122,6 +122,11 @@ class TableReceipt:
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches
 
+    @property
+    def is_done(self) -> bool:
+        """Whether awaiting it would not wait."""
+        return all(batch.is_done for batch in _leaves(self._batches))
+
     def __await__(self) -> Generator[Any, None, list[Placed]]:
         yield from all_settled(self._batches).__await__()
         placed: dict[tuple[str, int], Placed] = {}

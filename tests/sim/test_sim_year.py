@@ -119,6 +119,12 @@ def test_the_ledger_has_each_row_once_or_refuses_after_weeks(
     assert told.rows > 20
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_query_that_has_a_batch_now_and_then_goes_on(version: int) -> None:
+    """Its transactional id and its ledger are forgotten each time."""
+    assert year_ledger.idle(version, 4) == list(range(8))
+
+
 @pytest.mark.parametrize(
     ("plant", "doubled"), [(forgotten_batches_run, False), (batches_do_not_age, True)]
 )

@@ -50,6 +50,7 @@ T = TypeVar("T")
 OUT: Final = Place("out", 0)
 LEDGER_TOPIC: Final = "ledger"
 SLEEP_DAYS: Final = (0.01, 1.0, 6.0, 7.2, 9.0, 16.0, 30.0)
+IDLE_DAYS: Final = 9.0
 MOST_SLEEPS: Final = 1
 """In one run of a driver."""
 TIMEOUT_MS: Final = 60_000
@@ -292,6 +293,24 @@ class Query:
             request_timeout_ms=10_000,
         )
 
+    def idle(self, weeks: int) -> list[int]:
+        """One driver, which has a batch a week; the rows that are there in the end."""
+        self.wait(self.machine.start())
+        self.wait(self.output.make_topics())
+        checkpoint = self._checkpoint
+        with self._patched():
+            run = Run(self, checkpoint, self._settings(checkpoint))
+            for batch_id in range(weeks):
+                self._available += 2
+                checkpoint.plan(batch_id, self._available, self._world.clock.wall_ms())
+                frame: Any = checkpoint.rows(batch_id)
+                run.write_batch(frame, batch_id)
+                self._pass(IDLE_DAYS)
+            run.close()
+        rows: list[int] = self.wait(self.output.rows())
+        self.wait(self.machine.stop())
+        return rows
+
     # --- fate -----------------------------------------------------------------------------------
 
     def _choose_fate(self) -> None:
@@ -378,6 +397,17 @@ def live(seed: int, shape: Shape) -> tuple[Told, str]:
             max_steps=500_000 * shape.runs,
             max_virtual_seconds=100 * shape.runs * DAY_S,
         )
+
+
+def idle(version: int, weeks: int) -> list[int]:
+    """The rows of a query that has little to do."""
+    with rare_sweeps():
+        found, _ = run_blocking(
+            1,
+            lambda world: Query(world, Shape(version)).idle(weeks),
+            max_virtual_seconds=20 * weeks * DAY_S,
+        )
+    return found
 
 
 def _shape_of(seed: int) -> Shape:

@@ -1,4 +1,4 @@
-"""Sessions that stand still for longer than a broker remembers them: they go on where they were, or
+"""Sessions and producers that stand still for longer than a broker remembers them: they go on where they were, or
 say what was forgotten; and never do anything twice."""
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceflow.client import session_work
-from onceflow.client.errors import ClientError
+from onceflow.client import txn_machine
+from onceflow.client.errors import ClientError, FatalProducerError, Fenced
+from onceflow.client.producer import Producer
 from onceflow.client.session import Session
 from onceflow.client.session_errors import OffsetsForgotten, SessionFenced, SessionForgotten
 from onceflow.client.session_rules import Stage
@@ -27,7 +28,7 @@ LONG_S = 300.0
 
 @pytest.fixture(autouse=True)
 def _renewed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_work, "_RENEWED_AFTER_S", 20.0)
+    monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", 20.0)
 
 
 class Worker:
@@ -135,6 +136,68 @@ def test_a_session_that_slept_within_a_batch_says_that_it_was_forgotten() -> Non
         await asyncio.wait_for(worker.task, 120)
         assert isinstance(worker.error, SessionForgotten)
         assert "transactional.id.expiration.ms" in str(worker.error)
+        assert await on.values() == []
+
+    theatre(program, **FORGETFUL)
+
+
+# --- producers ------------------------------------------------------------------------------------
+
+
+async def write(producer: Producer, value: bytes) -> None:
+    async with producer.transaction() as transaction:
+        await transaction.send(OUT, value)
+
+
+def producer(on: Theatre, host: str = "producer") -> Producer:
+    net, rand = on.world.net.host(host), on.world.rand.fork(host)
+    name = {"transactional_id": "id", "delivery_timeout_ms": 5_000, "request_timeout_ms": 2_000}
+    return Producer(on.bootstrap, name, net=net, clock=on.world.clock, rand=rand, linger_ms=0)
+
+
+def test_an_idle_producer_goes_on_though_its_transactional_id_was_forgotten() -> None:
+    async def program(on: Theatre) -> None:
+        async with producer(on) as ours:
+            await write(ours, b"0")
+            await asyncio.sleep(LONG_S)
+            assert not list(on.running.server.node.transactions.all())
+            await write(ours, b"1")
+            await write(ours, b"2")
+        assert await on.values() == numbers(3)
+
+    theatre(program, **FORGETFUL)
+
+
+def test_an_idle_producer_does_not_fight_for_its_id() -> None:
+    async def program(on: Theatre) -> None:
+        async with producer(on) as older, producer(on, "another") as younger:
+            await write(older, b"0")
+            await asyncio.sleep(LONG_S)
+            await write(younger, b"1")
+            on.cut("producer")
+            with pytest.raises(ClientError, match="not done in time|not answer"):
+                await write(older, b"cut off")
+            on.mend("producer")
+            with pytest.raises(Fenced):
+                await write(older, b"too late")
+            await write(younger, b"2")
+        assert await on.values() == numbers(3)
+
+    theatre(program, **FORGETFUL)
+
+
+def test_a_producer_that_slept_within_a_transaction_takes_no_new_id() -> None:
+    async def program(on: Theatre) -> None:
+        async with producer(on) as ours:
+            await ours.init_transactions()
+            await ours.begin_transaction()
+            await (await ours.send(OUT, b"lost"))
+            await asyncio.sleep(LONG_S)
+            await ours.send(OUT, b"lost, too")
+            with pytest.raises(ClientError):
+                await ours.commit_transaction()
+            with pytest.raises(FatalProducerError, match="expiration"):
+                await ours.abort_transaction()
         assert await on.values() == []
 
     theatre(program, **FORGETFUL)

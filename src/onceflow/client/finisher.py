@@ -121,6 +121,15 @@ class Finisher:
         self._drive(self._machine.init(version))
         return self.identity
 
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether brokers may not know the transactional id any more: `renew` before `begin`."""
+        return self._machine.may_be_forgotten
+
+    def renew(self) -> None:
+        """The next epoch of the same driver; raises `Fenced` when another has the id."""
+        self._drive(self._machine.renew())
+
     def begin(self, partitions: Iterable[TopicPartition] = ()) -> OpenTransaction:
         """Opens a transaction for writers of these partitions, each from sequence 0.
 

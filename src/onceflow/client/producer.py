@@ -51,15 +51,24 @@ class Producer(RecordProducer):
 
     async def begin_transaction(self) -> None:
         """What is sent from now on is seen whole or not at all. Waits for the end of the
-        transaction before, if somebody has asked for it and did not wait."""
+        transaction before, if somebody has asked for it and did not wait. After an hour without
+        any it takes its next epoch first: brokers may have forgotten the id."""
         machine = self._transactional()
         self._running()
         await self._settled()
+        if machine.may_be_forgotten:
+            await self._renew()
         if self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
         machine.begin()
         if self._ends is not None:
             self._ends.begun()
+
+    async def _renew(self) -> None:
+        """Keeps the transactional id in use; raises `Fenced` when another producer has it."""
+        machine = self._transactional()
+        await self._driver.run(machine.renew())
+        self._adopt(machine)
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember

@@ -86,11 +86,12 @@ class SessionProducer(Producer):
         await super().start()
         self._running().settling.offsets_follow = True
 
-    async def renew(self) -> None:
-        """Keeps the transactional id in use; raises `Fenced` when another session has it."""
-        machine = self._transactional()
-        await self._driver.run(machine.renew())
-        self._adopt(machine)
+    renew = Producer._renew
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether the transactional id was not used for so long that brokers may not know it."""
+        return self._transactional().may_be_forgotten
 
     async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         """Sends what is gathered, and the offsets: at the same time, unless this broker is one that

@@ -45,8 +45,6 @@ _ASKED_AGAIN: Final = 3
 """Times `delivery.timeout.ms`, after which a commit or an abort that nobody answers is left to the
 next session of this name."""
 _MOST_ABORTS: Final = 5
-_RENEWED_AFTER_S: Final = 3_600.0
-"""Brokers forget a transactional id that is not used, by default after a week."""
 
 
 class Given(NamedTuple):
@@ -88,8 +86,6 @@ class SessionWork(RebalanceListener):
         """Where the open transaction began to read."""
         self._records = 0
         self._due_at = 0.0
-        self._used_at = (0.0, 0)
-        """When the transactional id was last used, by both clocks: one of them may have stood."""
         self._aborts = 0
         """In a row."""
         self._pause_s = 0.0
@@ -113,16 +109,6 @@ class SessionWork(RebalanceListener):
 
     async def _init(self) -> None:
         await self._producer.init_transactions()
-        self._is_used()
-
-    def _is_used(self) -> None:
-        self._used_at = self._clock.monotonic(), self._clock.wall_ms()
-
-    def _may_be_forgotten(self) -> bool:
-        """Whether the transactional id was not used for so long that brokers may not know it."""
-        mono, wall_ms = self._used_at
-        unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
-        return self.stage is Stage.IDLE and unused_s > _RENEWED_AFTER_S
 
     async def _renew(self) -> None:
         """So that a session that had nothing to do for weeks goes on when something comes; not if
@@ -137,8 +123,7 @@ class SessionWork(RebalanceListener):
                     raise
                 _log.warning("asking again for an epoch of group %r: %s", self._group_id, error)
             else:
-                return self._is_used()
-        return None
+                return
 
     # --- batches --------------------------------------------------------------------------------
 
@@ -163,7 +148,7 @@ class SessionWork(RebalanceListener):
             if table is None:
                 continue
             batch = self._batch_of(table)
-            if not self._may_be_forgotten():
+            if self.stage is not Stage.IDLE or not self._producer.may_be_forgotten:
                 return await self._hand_out(batch)
             # Who stops waiting for the epoch must not have taken records along.
             self._consumer.go_back(batch.firsts())
@@ -305,7 +290,6 @@ class SessionWork(RebalanceListener):
             return False
         self._happened(Step.COMMITTED)
         self._consumer.has_committed(self._firsts)
-        self._is_used()
         self._aborts = 0
         self._backoff.reset()
         return True

@@ -60,6 +60,8 @@ from onceflow.wire.error_code import ErrorCode
 SENDING: Final = (State.IN_TRANSACTION, State.FLUSHING, State.DROPPING)
 """What was gathered for the transaction may go to brokers, and what they have not answered again:
 its sequences would have a gap else."""
+RENEWED_AFTER_S: Final = 3_600.0
+"""Brokers forget a transactional id that is not used, by default after a week."""
 _COMMITTABLE: Final = (State.IN_TRANSACTION, State.FLUSHING)
 _EPOCH_GONE: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
@@ -93,6 +95,8 @@ class TransactionMachine:
         self._is_adopted = False
         self._has_copies = False
         """A copy of something that was asked in the open transaction may still be under way."""
+        self._used_at = (0.0, 0)
+        """When the transactional id was last used, by both clocks: one of them may have stood."""
         self._groups: set[str] = set()
         self._groups_with_copies: set[str] = set()
         self._clock = clock
@@ -116,6 +120,17 @@ class TransactionMachine:
     def has_own_epochs(self) -> bool:
         """Whether every transaction has its own epoch: the newer protocol."""
         return self.transaction_version >= TRANSACTION_V2
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether no transaction is open, and the last one was so long ago that brokers may not
+        know the transactional id any more: `renew` comes first."""
+        mono, wall_ms = self._used_at
+        unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
+        return self.state is State.READY and unused_s > RENEWED_AFTER_S
+
+    def _is_used(self) -> None:
+        self._used_at = self._clock.monotonic(), self._clock.wall_ms()
 
     # --- calls without brokers ------------------------------------------------------------------
 
@@ -191,9 +206,11 @@ class TransactionMachine:
 
     def renew(self) -> Operation[None]:
         """The next epoch of the same producer, while no transaction is open: brokers forget a
-        transactional id that is not used for long. `Fenced` when another producer has it."""
+        transactional id that is not used for long. `Fenced` when another producer has it. When
+        nobody answers it is as before, and can be renewed again: to take the id over, as `init`
+        does, would fence that other one."""
         self._move(Event.INIT)
-        error = yield from self._identify(self.identity)
+        error = yield from self._identify(self.identity, failed=Event.NOT_RENEWED)
         if error is not None:
             raise error
 
@@ -349,6 +366,7 @@ class TransactionMachine:
         next call says so."""
         told(event, self.identity)
         self._adopt(answer)
+        self._is_used()
         self.error = None
         self._has_begun = False
         self.prepared = PreparedTransaction()
@@ -361,7 +379,11 @@ class TransactionMachine:
     # --- asking ---------------------------------------------------------------------------------
 
     def _identify(
-        self, known: Identity, *, keep_prepared: bool = False
+        self,
+        known: Identity,
+        *,
+        keep_prepared: bool = False,
+        failed: Event = Event.INIT_FAILED,
     ) -> Operation[ClientError | None]:
         request = InitProducerId(known, self.timeout_ms)
         if self._two_phase:
@@ -369,10 +391,11 @@ class TransactionMachine:
         try:
             asked = yield from self._asker.ask(request)
         except GeneratorExit:
-            self._move(Event.INIT_FAILED)
+            self._move(failed)
             raise
         if asked.error is None:
             self._adopt(asked.answer)
+            self._is_used()
             self.prepared = asked.answer.prepared
             self._has_begun = self._is_adopted = bool(self.prepared)
             self._move(Event.KEPT if self.prepared else Event.IDENTIFIED)
@@ -384,7 +407,7 @@ class TransactionMachine:
             found = producer_error(error)
             if action_for(found) is Action.FATAL:
                 return self._fail(Event.FENCED, found)
-        self._move(Event.INIT_FAILED)
+        self._move(failed)
         return error
 
     def _adopt(self, answer: Answer) -> None:

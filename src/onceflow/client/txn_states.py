@@ -55,6 +55,7 @@ class Event(Enum):
     IDENTIFIED = "an epoch was given"
     KEPT = "an epoch was given, and a prepared transaction with it"
     INIT_FAILED = "no epoch was given"
+    NOT_RENEWED = "no further epoch was given, the one before may still do"
     COMMITTED = "the commit was answered"
     GAVE_UP = "the commit was not answered in time"
     ABORTED = "the abort was answered"
@@ -72,6 +73,7 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
         _E.IDENTIFIED: _S.READY,
         _E.KEPT: _S.PREPARED,
         _E.INIT_FAILED: _S.UNINITIALIZED,
+        _E.NOT_RENEWED: _S.READY,
         _E.FENCED: _S.FATAL_ERROR,
     },
     _S.READY: {

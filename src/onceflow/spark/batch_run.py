@@ -195,7 +195,12 @@ class BatchWriter:
 
     def _be_sure(self) -> None:
         """After a commit that was refused the ledger knows whether it was done all the same. In the
-        older protocol a batch begins with Init, which succeeds for somebody who was fenced, too."""
+        older protocol a batch begins with Init, which succeeds for somebody who was fenced, too.
+        After a long rest the id and the ledger may both be forgotten, and so may be whoever came
+        meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
+        if self._is_settled and self._finisher.may_be_forgotten:
+            self._finisher.renew()
+            self._look()
         if self._opened is not None and not self._opened.has_own_epoch:
             is_used = self._opened.identity == self._finisher.identity
             if is_used and self._is_settled and self.glance() not in self._own_entries:

@@ -140,7 +140,8 @@ class Transactor(Program):
         self._producer = None
         self.forget(self._used)
         if producer._sender is not None:
-            await producer._sender.stop()
+            producer._sender.stop()
+            await producer._sender.stopped()
         producer._cluster.close()
 
     # --- one transaction --------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Sessions and producers that stand still for longer than a broker remembers them: they go on where they were, or
-say what was forgotten; and never do anything twice."""
+"""Sessions and producers that stand still for longer than a broker remembers them: they go on where
+they were, or say what was forgotten; and never do anything twice."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_an_idle_producer_does_not_fight_for_its_id() -> None:
             await asyncio.sleep(LONG_S)
             await write(younger, b"1")
             on.cut("producer")
-            with pytest.raises(ClientError, match="not done in time|not answer"):
+            with pytest.raises(ClientError, match=r"not done in time|not answer"):
                 await write(older, b"cut off")
             on.mend("producer")
             with pytest.raises(Fenced):

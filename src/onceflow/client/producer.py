@@ -58,7 +58,7 @@ class Producer(RecordProducer):
         await self._settled()
         if machine.may_be_forgotten:
             await self._renew()
-        if self._accumulator.incomplete():
+        if machine.state is State.READY and self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
         machine.begin()
         if self._ends is not None:

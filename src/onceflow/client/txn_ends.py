@@ -155,6 +155,8 @@ class TransactionEnds:
         machine = self._machine
         if machine.state in (State.FLUSHING, State.DROPPING):
             await self._ways.flush()
+        if end.is_replaced:
+            return
         if end.event is Event.PREPARE:
             machine.prepare()
         elif machine.state is State.UNCLEAR_COMMIT:

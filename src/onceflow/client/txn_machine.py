@@ -271,6 +271,10 @@ class TransactionMachine:
     def commit(self) -> Operation[None]:
         """Everything that was sent becomes visible at once. Raises `AbortableError` when the
         transaction cannot be committed, `UnknownOutcome` when no answer came in time."""
+        return self._commit_open(self.number)
+
+    def _commit_open(self, number: int) -> Operation[None]:
+        self._check_number(number)
         self._move(Event.COMMIT)
         if not self._has_begun:
             self._move(Event.COMMITTED)
@@ -280,11 +284,19 @@ class TransactionMachine:
 
     def resolve(self) -> Operation[None]:
         """Asks again about a commit that was not answered: returns if it was done."""
+        return self._resolve(self.number)
+
+    def _resolve(self, number: int) -> Operation[None]:
+        self._check_number(number)
         self._move(Event.RESOLVE)
         yield from self._commit(was_doubtful=True)
 
     def abort(self) -> Operation[None]:
         """Nothing that was sent will be seen."""
+        return self._abort_open(self.number)
+
+    def _abort_open(self, number: int) -> Operation[None]:
+        self._check_number(number)
         self._move(Event.ABORT)
         if not self._has_begun:
             self._move(Event.ABORTED)

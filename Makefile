@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench crash kill soak year lock clean
+.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench crash kill soak year sweep lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -15,6 +15,7 @@ help:
 	@echo "make long   the tests that make test leaves out because they take long"
 	@echo "make crash  a long campaign of simulated power cuts"
 	@echo "make kill   a long campaign of kill -9 under load"
+	@echo "make sweep  everything that sends, cancelled at each wait and struck at each request"
 	@echo "make year   many years of a broker, of sleeping sessions and of the Spark ledger, in virtual time"
 	@echo "make soak   an hour of mixed load: memory, descriptors, threads and disk stay flat"
 	@echo "make lock   write the lock files anew"
@@ -80,6 +81,9 @@ kill: setup-spark
 	$(VENV)/python -m tests.kill.client_campaign --kills 20
 	$(VENV)/python -m tests.kill.session_campaign --kills 200
 	$(VENV)/python -m tests.kill.spark_campaign --kills 100
+
+sweep: setup-spark
+	$(VENV)/python -m tests.sim.sending_sweep
 
 year: setup-spark
 	$(VENV)/python -m tests.sim.year --years 40

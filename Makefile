@@ -15,7 +15,7 @@ help:
 	@echo "make long   the tests that make test leaves out because they take long"
 	@echo "make crash  a long campaign of simulated power cuts"
 	@echo "make kill   a long campaign of kill -9 under load"
-	@echo "make sweep  everything that sends, cancelled at each wait and struck at each request"
+	@echo "make sweep  all calls of the client, cancelled at each wait, and all its requests, each struck once"
 	@echo "make year   many years of a broker, of sleeping sessions and of the Spark ledger, in virtual time"
 	@echo "make soak   an hour of mixed load: memory, descriptors, threads and disk stay flat"
 	@echo "make lock   write the lock files anew"
@@ -74,7 +74,6 @@ crash: setup
 	$(VENV)/python -m tests.sim.campaign
 	$(VENV)/python -m tests.sim.txn_campaign
 	$(VENV)/python -m tests.sim.client_campaign --seeds 300
-	$(VENV)/python -m tests.sim.consumer_sweeps
 
 kill: setup-spark
 	$(VENV)/python -m tests.kill.campaign --kills 100
@@ -84,6 +83,7 @@ kill: setup-spark
 
 sweep: setup-spark
 	$(VENV)/python -m tests.sim.sending_sweep
+	$(VENV)/python -m tests.sim.consumer_sweeps
 
 year: setup-spark
 	$(VENV)/python -m tests.sim.year --years 40

@@ -10,7 +10,7 @@ import pytest
 
 import onceflow
 from onceflow.client.admin import Admin
-from onceflow.client.errors import Fenced, TwoPhaseNotServed
+from onceflow.client.errors import ConnectionClosed, DeliveryFailed, Fenced, TwoPhaseNotServed
 from onceflow.client.model import TopicPartition
 from onceflow.client.prepared import PreparedMalformed, PreparedTransaction
 from onceflow.client.producer import Producer
@@ -21,6 +21,7 @@ from onceflow.client.worker_reader import Reader
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
+from tests.unit.test_client_ends_closed import close_cut_short, failure, unsent
 
 OUT = TopicPartition("out", 0)
 
@@ -149,6 +150,31 @@ def test_nothing_was_left_or_sent(bootstrap: str) -> None:
         assert is_in(producer, State.READY)
 
     run(bootstrap, script, keep_prepared=True)
+
+
+def test_half_a_transaction_is_not_prepared(bootstrap: str) -> None:
+    """A close ends the wait for what was sent last, and not as a broker would."""
+
+    async def script(producer: Producer) -> None:
+        await producer.begin_transaction()
+        await (await producer.send(OUT.topic, b"one"))
+        with unsent():
+            receipt = await producer.send(OUT.topic, b"two")
+            preparing = asyncio.create_task(producer.prepare_transaction())
+            await asyncio.sleep(0)
+            assert is_in(producer, State.FLUSHING)
+            await close_cut_short(producer, 0.1)
+        assert isinstance(await failure(preparing), ConnectionClosed)
+        assert is_in(producer, State.ABORTABLE_ERROR)
+        with pytest.raises(DeliveryFailed, match="was closed"):
+            await receipt
+
+    async def undecided(producer: Producer) -> None:
+        await producer.complete_transaction(PreparedTransaction())
+
+    run(bootstrap, script)
+    run(bootstrap, undecided, keep_prepared=True)
+    assert visible(bootstrap) == []
 
 
 def test_an_ordinary_producer_prepares_nothing(bootstrap: str) -> None:

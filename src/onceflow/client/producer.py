@@ -45,6 +45,7 @@ class Producer(RecordProducer):
         self._running()
         version = await self._cluster.transaction_version()
         await self._settled()
+        self._check_life(machine)
         await self._driver.run(machine.init(version, keep_prepared=keep_prepared))
         told(Event.IDENTIFIED, machine.identity)
         self._adopt(machine)
@@ -56,8 +57,10 @@ class Producer(RecordProducer):
         machine = self._transactional()
         self._running()
         await self._settled()
+        self._check_life(machine)
         if machine.may_be_forgotten:
             await self._renew()
+            self._check_life(machine)
         if machine.state is State.READY and self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
         machine.begin()

@@ -84,7 +84,6 @@ class RecordProducer:
         self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
         sticky = StickyPartitioner(self._rand, self.settings.batch_size)
         self._places = Places(self._cluster, sticky)
-        self._driver = TransactionDriver(self._cluster, self._clock)
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
@@ -93,6 +92,8 @@ class RecordProducer:
         self._door: TransactionMachine | _AlwaysOpen = _AlwaysOpen()
         self._machine: TransactionMachine | None = None
         self._ends: TransactionEnds | None = None
+        self._is_used = False
+        """It was closed."""
         self._block: object = None
         """The transaction that is inside of its `async with`."""
         self._begin_anew()
@@ -104,9 +105,11 @@ class RecordProducer:
 
     def _begin_anew(self) -> None:
         """As a producer that has never had a transaction, if it is to have any."""
+        self._driver = TransactionDriver(self._cluster, self._clock)
         settings = self.settings
         if settings.transactional_id is None:
             return
+        before = self._machine
         machine = self._door = self._machine = TransactionMachine(
             settings.transactional_id,
             timeout_ms=settings.transaction_timeout_ms,
@@ -114,6 +117,7 @@ class RecordProducer:
             rand=self._rand,
             policy=settings.transactional_retry,
             two_phase=settings.transaction_two_phase_commit_enable,
+            number=0 if before is None else before.retire(),
         )
         self._block = None
         ways = Ways(self.flush, self._drop, self._ask_end, self._count_end)
@@ -122,10 +126,14 @@ class RecordProducer:
     # --- start and end ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reaches the cluster; raises `BrokerUnreachable` and the like."""
+        """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
+        anew, as another process would, and nothing that was asked for before is done any more."""
+        if self._is_used:
+            await self._driver.idle()
         await self._cluster.connect()
-        if self._machine is not None and self._machine.state is not State.UNINITIALIZED:
-            self._begin_anew()  # after a close, as another process would
+        if self._is_used:
+            self._begin_anew()
+            self._is_used = False
         self._accumulator.closing = False
         self._sender = Sender(
             self.settings,
@@ -162,6 +170,8 @@ class RecordProducer:
         if self._sender is not sender:
             return
         self._sender = None
+        self._is_used = True
+        self._driver.close()
         if self._ends is not None:
             self._ends.close()
         self._cluster.close()
@@ -372,6 +382,12 @@ class RecordProducer:
         if self._sender.failure is not None:
             raise self._sender.failure
         return self._sender
+
+    def _check_life(self, machine: TransactionMachine) -> None:
+        """For those who had to wait."""
+        self._running()
+        if machine is not self._machine:
+            raise WrongState("the producer was closed meanwhile, and started again")
 
     def _check_transaction(self, number: int | None = None) -> int:
         """The number of the open transaction, which is to be this one, if it is given; 0 where

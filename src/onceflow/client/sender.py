@@ -404,8 +404,13 @@ class Sender:
 
     def give_up_all(self) -> None:
         """After the end: whoever waits for a receipt has to be told that nobody will send it, or
-        hear the answer."""
-        for batch in self._accumulator.incomplete():
+        hear the answer. Nor can a transaction be committed or prepared that it is a part of."""
+        left = self._accumulator.incomplete()
+        if left and self._machine is not None:
+            self._machine.failed(
+                DeliveryFailed("the producer was closed before all was acknowledged")
+            )
+        for batch in left:
             message = f"the producer was closed before {batch.partition} had acknowledged this"
             self._give_up(batch, DeliveryFailed(message, outcome=outcome_of(batch)))
         self.on_progress()

@@ -50,6 +50,7 @@ class Transaction:
         if producer.state is State.UNINITIALIZED:
             await producer.init_transactions()
         await producer.begin_transaction()
+        self._machine = producer._transactional()  # the producer may have been started again
         self._number = self._machine.number
         producer._block = self
         return self

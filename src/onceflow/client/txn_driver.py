@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from onceflow.client.cluster import Cluster, CoordinatorOf
 from onceflow.client.connection import Connection
-from onceflow.client.errors import ApiNotServed, ClientError, RequestTimedOut
+from onceflow.client.errors import ApiNotServed, ClientError, ConnectionClosed, RequestTimedOut
 from onceflow.client.txn_asking import Ask, Operation, Reply
 from onceflow.client.txn_requests import read_answer
 from onceflow.errors import MessageMalformed
@@ -17,12 +17,23 @@ T = TypeVar("T")
 
 
 class TransactionDriver:
-    """One at a time: transactional requests of a producer never overtake each other."""
+    """One at a time: transactional requests of a producer never overtake each other. After `close`
+    it asks nothing more: a producer that is started again has another one."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._turn = asyncio.Lock()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """What is asked gets no further answer, nor does what waits for its turn."""
+        self._is_closed = True
+
+    async def idle(self) -> None:
+        """Until all that wanted their turn have had it."""
+        async with self._turn:
+            pass
 
     async def run(self, operation: Operation[T]) -> T:
         """What the operation returns or raises. One that is cancelled counts as not answered."""
@@ -40,6 +51,8 @@ class TransactionDriver:
     async def _ask(self, ask: Ask) -> Reply:
         if ask.pause_s:
             await asyncio.sleep(ask.pause_s)
+        if self._is_closed:
+            return ConnectionClosed("the producer is closed", outcome="not applied")
         group_id = ask.group_id
         kind = CoordinatorOf.TRANSACTION if group_id is None else CoordinatorOf.GROUP
         key = ask.request.identity.transactional_id if group_id is None else group_id

@@ -11,6 +11,9 @@ Who comes later, by this table of what is wanted and what is under way:
 | prepare | is refused | shares its outcome | `TransactionAborted` |
 | abort | takes its place, as long as no broker was asked; then waits | takes its place | shares |
 | begin, close | wait | wait | wait |
+
+A close that is cut short ends them all: what no broker was asked for never is, also if the producer
+is started again, and whoever waits is told.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
+from functools import partial
 from typing import Final, NamedTuple
 
 from onceflow.client.errors import ClientError, ConnectionClosed, TransactionAborted
@@ -65,13 +69,14 @@ class TransactionEnd:
 
 
 class TransactionEnds:
-    """Belongs to one producer."""
+    """Belongs to one producer, from its start to its close."""
 
     def __init__(self, machine: TransactionMachine, clock: Clock, ways: Ways) -> None:
         self._machine = machine
         self._clock = clock
         self._ways = ways
         self._end: TransactionEnd | None = None
+        self._is_closed = False
         self._unheard: Event | None = None
         """How the last transaction ended, if that was told to nobody."""
 
@@ -95,6 +100,7 @@ class TransactionEnds:
                 _refuse(event, under_way.event)
             if self._machine.number != number:
                 raise WrongState(f"{event.value}: the transaction that this was for is over")
+        self._check_open()
         unheard, self._unheard = self._unheard, None
         if unheard is event:
             return None
@@ -108,26 +114,30 @@ class TransactionEnds:
         try:
             await self._work(end)
         except asyncio.CancelledError:
-            end.task = asyncio.get_running_loop().create_task(self._go_on(end))
+            self._go_on(end)
             raise
         except BaseException as error:
             self._finish(end, error)
             raise
         self._finish(end, None)
 
-    async def _go_on(self, end: TransactionEnd) -> None:
+    def _go_on(self, end: TransactionEnd) -> None:
         """Without the one who asked for it."""
-        try:
-            await self._work(end)
-        except asyncio.CancelledError:
-            closed = "the producer was closed before the transaction had ended"
-            self._finish(end, ConnectionClosed(closed))
-            raise
-        except Exception as error:
-            self._finish(end, error)  # of a defect the next call would tell, too
-        else:
+        if self._is_closed:
+            self._finish(end, self._closed())
+            return
+        end.task = asyncio.get_running_loop().create_task(self._work(end))
+        end.task.add_done_callback(partial(self._went_on, end))
+
+    def _went_on(self, end: TransactionEnd, task: asyncio.Task[None]) -> None:
+        """Also when it was cancelled before its first step: others wait for it."""
+        if task.cancelled():
+            self._finish(end, self._closed())
+            return
+        error = task.exception()  # of a defect the next call would tell, too
+        if error is None:
             self._unheard = end.event
-            self._finish(end, None)
+        self._finish(end, error)
 
     async def _work(self, end: TransactionEnd) -> None:
         """From wherever it was left: the machine knows."""
@@ -148,6 +158,7 @@ class TransactionEnds:
             await self._ways.drop(
                 TransactionAborted("the transaction was aborted before this was acknowledged")
             )
+            self._check_open()
         if machine.state not in _OVER:
             await self._ways.ask(machine.abort())
 
@@ -157,6 +168,8 @@ class TransactionEnds:
             await self._ways.flush()
         if end.is_replaced:
             return
+        # What was sent last may have got its outcome by a close: not by a broker.
+        self._check_open()
         if end.event is Event.PREPARE:
             machine.prepare()
         elif machine.state is State.UNCLEAR_COMMIT:
@@ -193,9 +206,22 @@ class TransactionEnds:
         self._unheard = None
 
     def close(self) -> None:
-        """What goes on without anybody waiting ends here; brokers end it by its timeout."""
+        """What goes on without anybody waiting ends here, and what somebody waits for goes no step
+        further; brokers end the transaction by its timeout."""
+        self._is_closed = True
         if self._end is not None and self._end.task is not None:
             self._end.task.cancel()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed()
+
+    def _closed(self) -> ClientError:
+        """Why an end has not come to its own."""
+        if self._machine.state is State.UNCLEAR_COMMIT and self._machine.error is not None:
+            return copy(self._machine.error)
+        message = "the producer was closed before the transaction had ended"
+        return ConnectionClosed(message, outcome="not applied")
 
 
 def _tell(end: TransactionEnd) -> None:

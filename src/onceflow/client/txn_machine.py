@@ -80,6 +80,7 @@ class TransactionMachine:
         rand: Rand,
         policy: RetryPolicy = TRANSACTIONAL,
         two_phase: bool = False,
+        number: int = 0,
     ) -> None:
         self.state = State.UNINITIALIZED
         self.identity = Identity(transactional_id)
@@ -87,7 +88,7 @@ class TransactionMachine:
         self.timeout_ms = timeout_ms
         self.error: ClientError | None = None
         self.partitions: set[TopicPartition] = set()
-        self.number = 0
+        self.number = number
         self.prepared = PreparedTransaction()
         self._two_phase = two_phase
         self._has_begun = False
@@ -143,6 +144,12 @@ class TransactionMachine:
         self._groups.clear()
         self._groups_with_copies.clear()
         self._has_begun = self._is_adopted = self._has_copies = False
+
+    def retire(self) -> int:
+        """Another machine takes its place: what was asked for in a transaction of this one is over.
+        The number from which that one counts, or theirs could be taken for each other."""
+        self.number += 1
+        return self.number
 
     def may_send(self, partition: TopicPartition) -> bool:
         """Whether a batch may go to this partition now: its request is taken for sent. False: it

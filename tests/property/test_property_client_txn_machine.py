@@ -121,6 +121,8 @@ class World:
     def initialized(self) -> None:
         while self.bench.is_in(State.UNINITIALIZED):
             self.drive(self.bench.machine.init(self.bench.version))
+        while self.bench.machine.needs_renewal:
+            self.drive(self.bench.machine.renew())
 
 
 @given(st.data(), st.sampled_from([1, 2]), st.lists(CALLS, min_size=1, max_size=6))

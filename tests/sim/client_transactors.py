@@ -16,7 +16,7 @@ from onceflow.client.errors import ClientError, FatalProducerError, Fenced, Unkn
 from onceflow.client.groups import committed_offsets
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
-from onceflow.client.txn_states import State
+from onceflow.client.txn_states import State, WrongState
 from onceflow.runtime.sim_world import World
 from tests.sim.client_history import OLD, Attempt, End, History, Looked, Used
 from tests.sim.client_programs import PLACES, TRANSACTION_TIMEOUT_MS, Program
@@ -165,12 +165,18 @@ class Transactor(Program):
     async def _begin(
         self, producer: Producer, used: Used, *, must_succeed: bool = False
     ) -> Attempt | None:
-        try:
-            await self.limited("begin", producer.begin_transaction())
-        except FatalProducerError as error:  # its next epoch was refused
-            self._note(used, error)
-            await self._drop()
-            return None
+        while True:
+            try:
+                await self.limited("begin", producer.begin_transaction())
+                break
+            except WrongState:
+                raise
+            except FatalProducerError as error:  # its next epoch was refused
+                self._note(used, error)
+                await self._drop()
+                return None
+            except ClientError:  # its next epoch was not given: it is asked for again
+                await self.pause(0.3)
         attempt = Attempt(self.history.tick(), must_succeed)
         used.attempts.append(attempt)
         return attempt

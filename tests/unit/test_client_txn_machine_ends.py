@@ -13,8 +13,9 @@ from onceflow.client.errors import (
 )
 from onceflow.client.txn_requests import (
     Identity,
+    InitProducerId,
 )
-from onceflow.client.txn_states import State
+from onceflow.client.txn_states import Event, State, WrongState
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,
@@ -101,6 +102,87 @@ def test_a_call_that_is_cut_short_counts_as_an_answer_that_was_lost() -> None:
     next(commit)
     commit.close()
     assert bench.is_in(State.UNCLEAR_COMMIT)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("event", [Event.DROP, Event.FENCED])
+def test_offsets_that_are_cut_short_while_their_transaction_is_over_already_do_not_complain(
+    version: int, event: Event
+) -> None:
+    """What is raised there would be raised in the place of a cancellation."""
+    bench = Bench(version)
+    machine = bench.in_transaction()
+    offsets = machine.commit_offsets(GROUP, OFFSETS)
+    next(offsets)
+    if event is Event.DROP:
+        machine.refuse_sends(Event.ABORT)
+    else:
+        machine.failed(Fenced("by another producer"))
+    before = machine.state, machine.error
+    offsets.close()
+    assert (machine.state, machine.error) == before
+
+
+@pytest.mark.parametrize("is_group", [False, True])
+def test_what_is_cut_short_while_it_joins_may_be_known_to_the_coordinator(is_group: bool) -> None:
+    """It may take effect later: neither can it be committed, nor is nothing to be aborted."""
+    bench = Bench(1)
+    machine = bench.ready()
+    machine.begin()
+    joining = machine.commit_offsets(GROUP, OFFSETS) if is_group else machine.join([ORDERS])
+    next(joining)
+    joining.close()
+    with pytest.raises(AbortableError, match="cut short"):
+        bench.run(machine.commit())
+    bench.run(machine.abort(), code(E.INVALID_TXN_STATE), bumped(1))
+    assert ends_in(bench.requests)
+    assert inits_in(bench.requests)
+
+
+def is_renewed_first(bench: Bench) -> bool:
+    return bench.machine.needs_renewal
+
+
+def cut_short_in_its_renewal(bench: Bench, *, committed: bool) -> None:
+    """The older protocol goes on with a new epoch after an abort, and after a doubt."""
+    machine = bench.in_transaction()
+    end = machine.commit() if committed else machine.abort()
+    next(end)
+    if committed:
+        end.send(lost())
+    ask = end.send(DONE)
+    assert isinstance(ask.request, InitProducerId)
+    end.close()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_end_that_is_cut_short_in_its_renewal_keeps_its_identity(committed: bool) -> None:
+    bench = Bench(1)
+    machine = bench.machine
+    cut_short_in_its_renewal(bench, committed=committed)
+    assert bench.is_in(State.USED_UP)
+    with pytest.raises(WrongState, match="must not be used again"):
+        machine.begin()  # a late copy of the end would end this one
+    assert is_renewed_first(bench)
+    before = machine.identity
+    for _ in range(2):
+        with pytest.raises(BrokerError):
+            bench.run_out(machine.renew(), code(E.COORDINATOR_LOAD_IN_PROGRESS))
+        assert bench.is_in(State.USED_UP)
+    bench.asked.clear()
+    bench.run(machine.renew(), bumped(1))
+    assert [each.identity for each in inits_in(bench.requests)] == [before]
+    assert not is_renewed_first(bench)
+    machine.begin()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_who_is_fenced_in_a_renewal_does_not_fight(committed: bool) -> None:
+    bench = Bench(1)
+    cut_short_in_its_renewal(bench, committed=committed)
+    with pytest.raises(Fenced):
+        bench.run(bench.machine.renew(), code(E.PRODUCER_FENCED))
+    assert bench.is_in(State.FATAL_ERROR)
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -122,9 +122,10 @@ class Finisher:
         return self.identity
 
     @property
-    def may_be_forgotten(self) -> bool:
-        """Whether brokers may not know the transactional id any more: `renew` before `begin`."""
-        return self._machine.may_be_forgotten
+    def needs_renewal(self) -> bool:
+        """Whether `renew` comes before `begin`: brokers may not know the transactional id any more,
+        or a copy of the last end may still be under way."""
+        return self._machine.needs_renewal
 
     def renew(self) -> None:
         """The next epoch of the same driver; raises `Fenced` when another has the id."""

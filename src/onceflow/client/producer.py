@@ -58,7 +58,7 @@ class Producer(RecordProducer):
         self._running()
         await self._settled()
         self._check_life(machine)
-        if machine.may_be_forgotten:
+        if machine.needs_renewal:
             await self._renew()
             self._check_life(machine)
         if machine.state is State.READY and self._accumulator.incomplete():

@@ -89,9 +89,9 @@ class SessionProducer(Producer):
     renew = Producer._renew
 
     @property
-    def may_be_forgotten(self) -> bool:
-        """Whether the transactional id was not used for so long that brokers may not know it."""
-        return self._transactional().may_be_forgotten
+    def needs_renewal(self) -> bool:
+        """Whether `renew` comes before the next transaction."""
+        return self._transactional().needs_renewal
 
     async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         """Sends what is gathered, and the offsets: at the same time, unless this broker is one that

@@ -148,7 +148,7 @@ class SessionWork(RebalanceListener):
             if table is None:
                 continue
             batch = self._batch_of(table)
-            if self.stage is not Stage.IDLE or not self._producer.may_be_forgotten:
+            if self.stage is not Stage.IDLE or not self._producer.needs_renewal:
                 return await self._hand_out(batch)
             # Who stops waiting for the epoch must not have taken records along.
             self._consumer.go_back(batch.firsts())

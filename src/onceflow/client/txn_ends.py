@@ -37,7 +37,7 @@ MAY_ABORT: Final = (
     State.ABORTABLE_ERROR,
 )
 """There is a transaction, and no broker was asked to commit it."""
-_OVER: Final = (State.READY, State.UNINITIALIZED)
+_OVER: Final = (State.READY, State.USED_UP)
 
 
 class Ways(NamedTuple):

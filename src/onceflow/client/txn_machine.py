@@ -123,9 +123,12 @@ class TransactionMachine:
         return self.transaction_version >= TRANSACTION_V2
 
     @property
-    def may_be_forgotten(self) -> bool:
-        """Whether no transaction is open, and the last one was so long ago that brokers may not
-        know the transactional id any more: `renew` comes first."""
+    def needs_renewal(self) -> bool:
+        """Whether no transaction is open, and `renew` comes before the next: a copy of the end of
+        the last one may still be under way, or that one was so long ago that brokers may not know
+        the transactional id any more."""
+        if self.state is State.USED_UP:
+            return True
         mono, wall_ms = self._used_at
         unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
         return self.state is State.READY and unused_s > RENEWED_AFTER_S
@@ -212,12 +215,14 @@ class TransactionMachine:
             raise error
 
     def renew(self) -> Operation[None]:
-        """The next epoch of the same producer, while no transaction is open: brokers forget a
-        transactional id that is not used for long. `Fenced` when another producer has it. When
-        nobody answers it is as before, and can be renewed again: to take the id over, as `init`
-        does, would fence that other one."""
+        """The next epoch of the same producer, while no transaction is open (`needs_renewal`).
+        `Fenced` when another producer has the transactional id. When nobody answers it is as
+        before, and can be renewed again: to take the id over, as `init` does, would fence that
+        other one."""
+        is_used_up = self.state is State.USED_UP
         self._move(Event.INIT)
-        error = yield from self._identify(self.identity, failed=Event.NOT_RENEWED)
+        failed = Event.STILL_USED_UP if is_used_up else Event.NOT_RENEWED
+        error = yield from self._identify(self.identity, failed=failed)
         if error is not None:
             raise error
 
@@ -233,11 +238,10 @@ class TransactionMachine:
             self.partitions.update(new)
             self._has_begun = self._has_begun or bool(new)
             return
-        asked = yield from self._asker.ask(AddPartitions(self.identity, new))
+        asked = yield from self._asked_in_transaction(AddPartitions(self.identity, new))
         added = {each for each, code in asked.answer.partitions if not code}
         self.partitions |= added
-        self._has_begun = self._has_begun or bool(added) or asked.is_doubtful
-        self._has_copies = self._has_copies or asked.is_doubtful
+        self._has_begun = self._has_begun or bool(added)
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
 
@@ -259,21 +263,16 @@ class TransactionMachine:
         if member.group_id in self._groups_with_copies:
             message = f"a copy of earlier offsets of group {member.group_id!r} may be under way"
             raise self._fail(Event.TROUBLE, AbortableError(message))
-        try:
-            if not self.has_own_epochs and member.group_id not in self._groups:
-                joining = AddOffsets(self.identity, member.group_id)
-                yield from self._ask_in_transaction(joining)
-                self._groups.add(member.group_id)
-            self._has_begun = True
-            versions = versions_for(ApiKey.TXN_OFFSET_COMMIT, self.transaction_version)
-            pairs = tuple(offsets.items())
-            request = TxnOffsetCommit(self.identity, member, pairs, versions)
-            if (yield from self._ask_in_transaction(request)):
-                self._groups_with_copies.add(member.group_id)
-        except GeneratorExit:
-            # Nobody could say whether a commit would have them in it.
-            self._fail(Event.TROUBLE, AbortableError("committing offsets was cut short"))
-            raise
+        if not self.has_own_epochs and member.group_id not in self._groups:
+            joining = AddOffsets(self.identity, member.group_id)
+            yield from self._ask_in_transaction(joining)
+            self._groups.add(member.group_id)
+        self._has_begun = True
+        versions = versions_for(ApiKey.TXN_OFFSET_COMMIT, self.transaction_version)
+        pairs = tuple(offsets.items())
+        request = TxnOffsetCommit(self.identity, member, pairs, versions)
+        if (yield from self._ask_in_transaction(request)):
+            self._groups_with_copies.add(member.group_id)
 
     def commit(self) -> Operation[None]:
         """Everything that was sent becomes visible at once. Raises `AbortableError` when the
@@ -393,7 +392,7 @@ class TransactionMachine:
             self._move(event)
             return
         self._move(Event.RENEW)
-        yield from self._identify(self.identity)
+        yield from self._identify(self.identity, failed=Event.STILL_USED_UP)
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -437,12 +436,27 @@ class TransactionMachine:
 
     def _ask_in_transaction(self, request: Request) -> Operation[bool]:
         """Whether a copy of what was done may still be under way."""
-        asked = yield from self._asker.ask(request)
-        self._has_begun = self._has_begun or asked.error is None or asked.is_doubtful
-        self._has_copies = self._has_copies or asked.is_doubtful
+        asked = yield from self._asked_in_transaction(request)
+        self._has_begun = self._has_begun or asked.error is None
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
         return asked.is_doubtful
+
+    def _asked_in_transaction(self, request: Request) -> Operation[Asked]:
+        """Of what is in doubt the coordinator may know, and a copy of it may come late."""
+        is_doubtful = True
+        try:
+            asked = yield from self._asker.ask(request)
+            is_doubtful = asked.is_doubtful
+            return asked
+        except GeneratorExit:
+            # Nobody could say whether a commit would have it in it. An end that was asked for
+            # meanwhile goes its way: who was cancelled has to see that, and no other error.
+            self.failed(AbortableError(f"{request.api.name} was cut short"))
+            raise
+        finally:
+            self._has_begun = self._has_begun or is_doubtful
+            self._has_copies = self._has_copies or is_doubtful
 
     # --- the table ------------------------------------------------------------------------------
 

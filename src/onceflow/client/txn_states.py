@@ -28,6 +28,7 @@ class State(Enum):
     UNINITIALIZED = "has no epoch yet: call init_transactions"
     INITIALIZING = "waits for its epoch"
     READY = "has no transaction open: call begin_transaction"
+    USED_UP = "has an epoch that must not be used again: begin_transaction takes the next one"
     IN_TRANSACTION = "has a transaction open: commit or abort it"
     FLUSHING = "waits for what was sent, to commit or prepare it"
     DROPPING = "gives up what was sent, to abort it"
@@ -56,6 +57,7 @@ class Event(Enum):
     KEPT = "an epoch was given, and a prepared transaction with it"
     INIT_FAILED = "no epoch was given"
     NOT_RENEWED = "no further epoch was given, the one before may still do"
+    STILL_USED_UP = "no further epoch was given, the one before must not be used again"
     COMMITTED = "the commit was answered"
     GAVE_UP = "the commit was not answered in time"
     ABORTED = "the abort was answered"
@@ -74,6 +76,7 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
         _E.KEPT: _S.PREPARED,
         _E.INIT_FAILED: _S.UNINITIALIZED,
         _E.NOT_RENEWED: _S.READY,
+        _E.STILL_USED_UP: _S.USED_UP,
         _E.FENCED: _S.FATAL_ERROR,
     },
     _S.READY: {
@@ -81,6 +84,8 @@ EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
         _E.INIT: _S.INITIALIZING,
         _E.FENCED: _S.FATAL_ERROR,
     },
+    # It keeps its identity: who takes the id over as anyone would could fence a newer owner.
+    _S.USED_UP: {_E.INIT: _S.INITIALIZING},
     _S.IN_TRANSACTION: {
         _E.SEND: _S.IN_TRANSACTION,
         _E.JOIN: _S.IN_TRANSACTION,
@@ -147,6 +152,7 @@ SENDS: Final[Mapping[State, Meets]] = {
     _S.UNINITIALIZED: Meets.NONE,
     _S.INITIALIZING: Meets.NONE,
     _S.READY: Meets.NONE,
+    _S.USED_UP: Meets.NONE,
     _S.IN_TRANSACTION: Meets.OPEN,
     _S.FLUSHING: Meets.COMMIT,
     _S.PREPARED: Meets.NONE,

@@ -198,7 +198,7 @@ class BatchWriter:
         older protocol a batch begins with Init, which succeeds for somebody who was fenced, too.
         After a long rest the id and the ledger may both be forgotten, and so may be whoever came
         meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
-        if self._is_settled and self._finisher.may_be_forgotten:
+        if self._is_settled and self._finisher.needs_renewal:
             self._finisher.renew()
             self._look()
         if self._opened is not None and not self._opened.has_own_epoch:

@@ -14,6 +14,9 @@ import pytest
 from onceflow.client.errors import ClientError, TransactionAborted
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
+from onceflow.client.txn_asking import Ask, Reply
+from onceflow.client.txn_driver import TransactionDriver
+from onceflow.client.txn_requests import AddOffsets, InitProducerId, Request, TxnOffsetCommit
 from onceflow.client.txn_states import State, WrongState
 from onceflow.runtime.sim_world import World
 from tests.sim.txn_history import Place
@@ -277,5 +280,110 @@ def test_a_block_that_is_cancelled_at_its_end_is_whole_and_the_next_one_works(
             found = await committed(client)
             assert found in ([b"second"], [b"first", b"second"])
             assert was_cut or len(found) == 2
+
+    play(script)
+
+
+async def version_1() -> int:
+    return 1
+
+
+def answered_late(patch: pytest.MonkeyPatch, *kinds: type[Request]) -> None:
+    """A second after they were asked, others at once."""
+    ask_at_once = TransactionDriver._ask
+
+    async def ask_late(driver: TransactionDriver, ask: Ask) -> Reply:
+        if isinstance(ask.request, kinds):
+            await asyncio.sleep(1)
+        return await ask_at_once(driver, ask)
+
+    patch.setattr(TransactionDriver, "_ask", ask_late)
+
+
+@pytest.mark.parametrize("by_block", [False, True])
+def test_an_abort_that_is_cut_short_in_its_renewal_is_done_and_the_next_one_works(
+    by_block: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the older protocol, where an abort needs an epoch."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, transactional_id="id") as ours:
+            monkeypatch.setattr(ours._cluster, "transaction_version", version_1)
+            await ours.init_transactions()
+            await ours.begin_transaction()
+            await (await ours.send("t", b"first"))
+            epoch = ours._transactional().identity.producer_epoch
+            with monkeypatch.context() as patch:
+                answered_late(patch, InitProducerId)
+                assert await cut(ours.abort_transaction(), 500_000)
+                assert is_in(ours, State.USED_UP)
+                await ours.abort_transaction()  # it says how it ended
+                if by_block:
+                    async with ours.transaction() as transaction:
+                        await transaction.send("t", b"next")
+                else:
+                    await ours.begin_transaction()
+                    await ours.send("t", b"next")
+                    await ours.commit_transaction()
+            assert ours._transactional().identity.producer_epoch == epoch + 1
+        assert await committed(client) == [b"next"]
+
+    play(script)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_that_are_cancelled_while_their_transaction_is_aborted_are_cancelled(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, transactional_id="id") as ours:
+            if version == 1:
+                monkeypatch.setattr(ours._cluster, "transaction_version", version_1)
+            await ours.init_transactions()
+            await ours.begin_transaction()
+            answered_late(monkeypatch, AddOffsets, TxnOffsetCommit)
+            offsets = asyncio.create_task(ours.send_offsets_to_transaction(OFFSETS, "g"))
+            await asyncio.sleep(0.1)
+            abort = asyncio.create_task(ours.abort_transaction())
+            await asyncio.sleep(0.1)
+            assert is_in(ours, State.DROPPING)
+            offsets.cancel()
+            await asyncio.wait([offsets])
+            assert offsets.cancelled()
+            await abort
+            assert is_in(ours, State.READY)
+
+    play(script)
+
+
+# --- those who want to write elsewhere ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_transaction_that_is_about_to_end_is_not_handed_out(
+    end: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t")
+        async with producer(world, transactional_id="id", linger_ms=0) as ours:
+            if version == 1:
+                monkeypatch.setattr(ours._cluster, "transaction_version", version_1)
+            await ours.init_transactions()
+            await ours.begin_transaction()
+            await (await ours.send("t", b"first"))
+            answered_late(monkeypatch, AddOffsets, TxnOffsetCommit)
+            offsets = asyncio.create_task(ours.send_offsets_to_transaction(OFFSETS, "g"))
+            await asyncio.sleep(0.1)
+            opening = asyncio.create_task(ours.open_transaction([TopicPartition("t", 0)]))
+            await asyncio.sleep(0.1)  # it waits for its turn
+            ending = asyncio.create_task(getattr(ours, end)())
+            with pytest.raises((WrongState, TransactionAborted)):
+                await opening
+            await offsets
+            await ending
+            assert is_in(ours, State.READY)
 
     play(script)

@@ -137,12 +137,14 @@ class Producer(RecordProducer):
 
     async def open_transaction(self, partitions: Sequence[TopicPartition]) -> OpenTransaction:
         """The transaction that is open, as a value with which another process can write to these
-        partitions, from their next sequences on. This producer may not write to them any more."""
+        partitions, from their next sequences on. This producer may not write to them any more.
+        Raises as `send` does when an end of it is asked for meanwhile."""
         machine = self._transactional()
         number = self._check_transaction()
         await self.flush()
         self._check_transaction(number)
         await self._driver.run(machine.join(partitions))
+        self._check_transaction(number)  # an end may have been asked for meanwhile
         following = self._sequences.next_sequences()
         claims = (Claim(each, following.get(each, 0)) for each in partitions)
         return OpenTransaction.of(machine, self.settings.bootstrap_servers, claims)

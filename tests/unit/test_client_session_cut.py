@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from onceflow.client.errors import ConnectionClosed
 from onceflow.client.fetch_errors import NotAssigned
 from onceflow.client.session import Session
 from onceflow.client.session_clients import SessionConsumer
@@ -161,3 +162,57 @@ def test_what_was_aborted_is_read_again() -> None:
 def test_it_would_be_missing_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SessionConsumer, "go_back", lambda self, positions: None)
     assert copied_after_an_abort() == numbers(4, 2)
+
+
+# --- a close that is cut short --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", range(3))
+def test_who_waits_for_an_end_is_told_when_a_close_stops_it(turns: int) -> None:
+    """Also before its first step."""
+
+    async def program(on: Theatre) -> None:
+        async with on.session("one") as session:
+            work, asked = session._work, []
+
+            async def ask() -> None:
+                asked.append(True)
+                await work._uncut(never)
+
+            waiting = [asyncio.create_task(ask()) for _ in range(3)]
+            while len(asked) < len(waiting):
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await work._stop_ending()
+            done, _ = await asyncio.wait(waiting, timeout=100)
+            assert len(done) == 3
+            assert all(isinstance(each.exception(), ConnectionClosed) for each in done)
+
+    theatre(program)
+
+
+async def never() -> bool:
+    await asyncio.sleep(1e6)
+    return True
+
+
+def test_a_close_stops_all_that_it_has_begun_to_end() -> None:
+    async def program(on: Theatre) -> None:
+        async with on.session("one") as session:
+            work = session._work
+            running: list[asyncio.Task[Any] | None] = []
+
+            async def slow() -> bool:
+                running.append(asyncio.current_task())
+                return await never()
+
+            waiting = [asyncio.create_task(work._uncut(slow)) for _ in range(3)]
+            await asyncio.sleep(1)
+            await work._stop_ending()
+            await asyncio.wait(waiting, timeout=1)
+            await asyncio.gather(*waiting, return_exceptions=True)
+            assert len(running) == 1
+            assert all(task is not None and task.done() for task in running)
+
+    theatre(program)

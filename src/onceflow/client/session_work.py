@@ -18,6 +18,7 @@ from onceflow.client.errors import (
     AbortableError,
     BrokerError,
     ClientError,
+    ConnectionClosed,
     FatalProducerError,
     UnknownOutcome,
 )
@@ -74,8 +75,11 @@ class SessionWork(RebalanceListener):
         self._interval_s = settings.commit_interval_ms / 1000
         self._backoff = Backoff(consumer.settings.retry, rand)
         self._ending: asyncio.Task[bool] | None = None
+        """The last one."""
+        self._endings: set[asyncio.Task[bool]] = set()
+        """Each waits for the one before."""
         self._waiters: list[asyncio.Future[None]] = []
-        """Of those who wait for that."""
+        """Of those who wait for these."""
         self._transaction: SessionTransaction | None = None
         self._batch: Batch | None = None
         self._ahead: Batch | None = None
@@ -233,7 +237,8 @@ class SessionWork(RebalanceListener):
         made here, one after the other, so that each sees what became of the one before."""
         ending = self._told_of(self._ending, work)
         self._ending = asyncio.get_running_loop().create_task(ending)
-        self._ending.add_done_callback(_looked_at)
+        self._endings.add(self._ending)
+        self._ending.add_done_callback(self._ended)
         return await self._settle()
 
     async def _told_of(
@@ -245,10 +250,19 @@ class SessionWork(RebalanceListener):
                 await asyncio.wait([before])
             return await work()
         finally:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            self._tell()
+
+    def _tell(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _ended(self, ending: asyncio.Task[bool]) -> None:
+        """One that was stopped before its first step has told nobody."""
+        self._endings.discard(ending)
+        _looked_at(ending)
+        self._tell()
 
     async def _settle(self) -> bool:
         """Waits for what an earlier call has left; how that ended."""
@@ -262,6 +276,8 @@ class SessionWork(RebalanceListener):
             await waiter
         if self._ending is ending:
             self._ending = None
+        if ending.cancelled():  # and who waits for it is not
+            raise ConnectionClosed("the session was closed before its transaction had ended")
         return ending.result()
 
     async def _commit_finished(self) -> bool:
@@ -376,10 +392,11 @@ class SessionWork(RebalanceListener):
 
     async def _stop_ending(self) -> None:
         """Of a close that was cut short: without its clients it could do nothing more."""
-        if self._ending is not None:
-            self._ending.cancel()
-            await asyncio.wait([self._ending])
-            self._ending = None
+        endings, self._ending = list(self._endings), None
+        for ending in endings:
+            ending.cancel()
+        if endings:
+            await asyncio.wait(endings)
 
     async def _end(self, *, commit: bool) -> None:
         if not commit:

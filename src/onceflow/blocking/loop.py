@@ -34,50 +34,47 @@ class WouldWaitForever(ClientError):
 
 
 class LoopThread:
-    """Any thread may `run` something on it; each waits for its own result."""
+    """Any thread may `run` something on it; each waits for its own result. It may be started again
+    when it was stopped."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._life: _Life | None = None
         self._pid = os.getpid()
-        self._last: Settle | None = None
         self.settling: Callable[[], Settle | None] = _nothing
         """What is to be done before anything else, if anything (`handover`)."""
 
     @property
     def is_running(self) -> bool:
-        return self._loop is not None
+        return self._life is not None
 
     def start(self) -> None:
-        loop = self._loop = uvloop.new_event_loop()
         self._pid = os.getpid()
-        self._thread = threading.Thread(
-            target=self._serve, args=(loop,), name=self._name, daemon=True
-        )
-        self._thread.start()
+        self._life = _Life(self._name)
+        self._life.thread.start()
 
     def stop(self, last: Settle | None = None) -> None:
         """Ends the thread; what is still under way there is cancelled. Then `last` is begun, and
         cancelled too: for whoever could not wait for a client to be closed."""
-        loop, thread = self._loop, self._thread
-        self._last = last
-        self._loop = self._thread = None
-        if loop is None or thread is None or self._pid != os.getpid():
+        life, self._life = self._life, None
+        if life is None or self._pid != os.getpid():
             return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_STOP_S)
+        life.last = last
+        with suppress(RuntimeError):  # the loop has ended by itself
+            life.loop.call_soon_threadsafe(life.loop.stop)
+        life.thread.join(_STOP_S)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Its result. Raises `TimeoutError` when there is none in time; then it is cancelled."""
+        """Its result. Raises `TimeoutError` when there is none in time; then it is cancelled. When
+        the thread is stopped meanwhile this ends too, with its result or with an error."""
         try:
-            loop = self._check()
+            life = self._check()
         except ClientError:
             work.close()
             raise
-        waiting = Waiting(loop, work, self.settling())
+        waiting = Waiting(life, work, self.settling())
         try:
-            loop.call_soon_threadsafe(waiting.begin)
+            waiting.ask()
             return wait_for(waiting, timeout_s)
         except BaseException:
             # Who is interrupted does not want it any more; one that has ended does not mind.
@@ -92,26 +89,47 @@ class LoopThread:
 
         return self.run(work())
 
-    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _check(self) -> _Life:
+        if self._pid != os.getpid():
+            raise CrossedFork("a blocking client was made before a fork: make one in the child")
+        life = self._life
+        if life is None:
+            raise NotRunning("the client is not started, or is closed")
+        if life.thread is threading.current_thread():
+            raise WouldWaitForever("a blocking call on the client's own thread")
+        return life
+
+
+class _Life:
+    """From a start to its stop: a loop, the thread that it runs on, and those who wait for it."""
+
+    def __init__(self, name: str) -> None:
+        self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self.last: Settle | None = None
+        self.waiting: set[Waiting[Any]] = set()
+        """All who have asked and have no answer. Threads only add themselves."""
+        self.is_over = False
+        """Nothing runs on the loop any more: who asks later is refused."""
+
+    def _serve(self) -> None:
+        loop = self.loop
         asyncio.set_event_loop(loop)
         try:
             loop.run_forever()
             _end_tasks(loop)
-            if self._last is not None:
-                loop.create_task(self._last())
+            if self.last is not None:
+                loop.create_task(self.last())
                 loop.run_until_complete(asyncio.sleep(0))  # so that it has begun
                 _end_tasks(loop)
         finally:
+            # In this order, as `Waiting.ask` has the opposite one: who adds itself too late to be
+            # found here sees that it is over. What was only queued in the loop never runs, neither
+            # the beginning of a call nor the news of its end.
+            self.is_over = True
+            for each in tuple(self.waiting):
+                each.let_go()
             loop.close()
-
-    def _check(self) -> asyncio.AbstractEventLoop:
-        if self._pid != os.getpid():
-            raise CrossedFork("a blocking client was made before a fork: make one in the child")
-        if self._loop is None:
-            raise NotRunning("the client is not started, or is closed")
-        if self._thread is threading.current_thread():
-            raise WouldWaitForever("a blocking call on the client's own thread")
-        return self._loop
 
 
 def _nothing() -> None:
@@ -123,24 +141,28 @@ class Waiting(Generic[T]):
     be interrupted inside of whatever is written in Python, also where that holds a lock which the
     other one needs, and a future of `concurrent.futures` is such a thing."""
 
-    __slots__ = ("_first", "_gate", "_loop", "_task", "_work")
+    __slots__ = ("_first", "_gate", "_life", "_task", "_work")
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        work: Coroutine[Any, Any, T],
-        first: Settle | None,
-    ) -> None:
-        self._loop = loop
+    def __init__(self, life: _Life, work: Coroutine[Any, Any, T], first: Settle | None) -> None:
+        self._life = life
         self._work = work
         self._first = first
         self._task: asyncio.Task[T] | None = None
         self._gate = threading.Lock()
         self._gate.acquire()
 
-    def begin(self) -> None:
-        """On the client's thread."""
-        self._task = self._loop.create_task(self._run())
+    def ask(self) -> None:
+        """Has it begun on the client's thread, unless that has ended: then there is no need to
+        wait."""
+        self._life.waiting.add(self)
+        if self._life.is_over:
+            self.let_go()
+            return
+        with suppress(RuntimeError):  # the loop was closed since: all who waited were let go
+            self._life.loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._life.loop.create_task(self._run())
         self._task.add_done_callback(self._ended)
 
     async def _run(self) -> T:
@@ -149,17 +171,24 @@ class Waiting(Generic[T]):
         return await self._work
 
     def _ended(self, task: asyncio.Task[T]) -> None:
-        self._work.close()  # which may not have begun
-        self._gate.release()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nobody has to wait any more; a second time it does nothing."""
+        self._life.waiting.discard(self)
+        if self._task is None or self._task.done():
+            self._work.close()  # which may not have begun
+        with suppress(RuntimeError):  # it was let go already
+            self._gate.release()
 
     def call_off(self) -> None:
         """Ends it, unless it has ended."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._cancel)
+            self._life.loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
         if self._task is None:
-            self._work.close()
+            self.let_go()
         else:
             self._task.cancel()
 
@@ -168,7 +197,9 @@ class Waiting(Generic[T]):
         if not self._gate.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s)):
             raise TimeoutError(f"there was no answer within {timeout_s} s")
         task = self._task
-        if task is None or task.cancelled():
+        if task is None:
+            raise NotRunning("the client was closed before this had begun")
+        if task.cancelled() or not task.done():
             raise CancelledError("the client was closed meanwhile")
         return task.result()
 

@@ -4,11 +4,12 @@ parameters and the same words, each run to its end on the client's thread."""
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from onceflow.blocking.loop import LoopThread
+from onceflow.blocking.loop import LoopThread, NotRunning
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Twin(Generic[C_co]):
 
     def start(self) -> None:
         """As entering `with`; raises `BrokerUnreachable` and the like."""
-        if self._is_guest:
+        if self._is_guest or self._loop.is_running:
             self._loop.run(self._client.__aenter__())
             return
         self._loop.start()
@@ -67,6 +68,10 @@ class Twin(Generic[C_co]):
         end = partial(self._client.__aexit__, kind, error, traceback)
         try:
             self._loop.run(end())
+        except (NotRunning, CancelledError):
+            if self._is_guest or self._loop.is_running:
+                raise
+            return  # another thread has closed it meanwhile
         except BaseException:
             # Whoever was interrupted does not wait, and the client is closed all the same.
             if not self._is_guest:

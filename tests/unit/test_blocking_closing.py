@@ -1,0 +1,252 @@
+"""The blocking client is closed by one thread while others are in it: whatever they have begun
+ends, with its outcome or with an error that says why."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from onceflow.blocking import loop as loop_module
+from onceflow.blocking.loop import LoopThread, NotRunning
+from onceflow.blocking.twin import Twin, blocking
+
+SECONDS = 30.0
+
+
+async def one() -> int:
+    return 1
+
+
+class Outcome:
+    """Of something that another thread does."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self.found: Any = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._work()
+        except Exception as error:
+            self.found = error
+
+    def get(self) -> Any:
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive(), "a thread waits for a client that is closed"
+        return self.found
+
+
+@pytest.fixture
+def loop() -> LoopThread:
+    made = LoopThread("test")
+    made.start()
+    return made
+
+
+def until_stopped(loop: LoopThread, also: Callable[[], None]) -> None:
+    """Ends the loop's thread; `also` happens in its last turn."""
+
+    def last_turn(inner: asyncio.AbstractEventLoop) -> None:
+        also()
+        inner.stop()
+
+    life = loop._life
+    assert life is not None
+    life.loop.call_soon_threadsafe(last_turn, life.loop)
+    life.thread.join(SECONDS)
+    assert not life.thread.is_alive()
+
+
+def test_a_call_that_was_only_queued_when_the_loop_ended(loop: LoopThread) -> None:
+    life = loop._life
+    assert life is not None
+    waiting = loop_module.Waiting(life, one(), None)
+    until_stopped(loop, waiting.ask)
+    with pytest.raises((NotRunning, CancelledError), match="closed"):
+        waiting.result(SECONDS)
+
+
+def test_a_call_that_ended_in_the_last_turn_of_the_loop_has_its_outcome(loop: LoopThread) -> None:
+    life = loop._life
+    assert life is not None
+    waiting = loop_module.Waiting(life, one(), None)
+    turns = iter(range(3))
+
+    def stop_after_its_end() -> None:
+        """Its task ends in the turn after the one that begins it."""
+        if next(turns) < 1:
+            life.loop.call_soon(stop_after_its_end)
+        else:
+            life.loop.stop()
+
+    def begin() -> None:
+        waiting.ask()
+        stop_after_its_end()
+
+    life.loop.call_soon_threadsafe(begin)
+    life.thread.join(SECONDS)
+    assert not life.thread.is_alive()
+    assert waiting.result(SECONDS) == 1
+
+
+def test_a_call_that_comes_when_the_loop_has_ended(loop: LoopThread) -> None:
+    life = loop._life
+    assert life is not None
+    late = loop_module.Waiting(life, one(), None)
+    until_stopped(loop, lambda: None)
+    late.ask()
+    with pytest.raises(NotRunning, match="closed"):
+        late.result(SECONDS)
+    with pytest.raises(NotRunning, match="closed"):
+        loop.run(one(), SECONDS)
+    loop.stop()
+
+
+def test_a_call_between_the_last_turn_and_the_close_of_the_loop(
+    loop: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is asked while the others are being let go is found, or sees that it is too late."""
+    life = loop._life
+    assert life is not None
+    asked, come = threading.Event(), threading.Event()
+    original = loop_module._end_tasks
+
+    def end_tasks(inner: asyncio.AbstractEventLoop) -> None:
+        original(inner)
+        come.set()
+        asked.wait(SECONDS)
+
+    monkeypatch.setattr(loop_module, "_end_tasks", end_tasks)
+    late = loop_module.Waiting(life, one(), None)
+    stopped = Outcome(loop.stop)
+    assert come.wait(SECONDS)
+    late.ask()
+    asked.set()
+    with pytest.raises(NotRunning, match="closed"):
+        late.result(SECONDS)
+    assert stopped.get() is None
+
+
+def test_a_call_that_waits_for_something_is_cancelled(loop: LoopThread) -> None:
+    begun = threading.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    waiting = Outcome(lambda: loop.run(never()))
+    assert begun.wait(SECONDS)
+    loop.stop()
+    found = waiting.get()
+    assert isinstance(found, CancelledError)
+    assert "closed" in str(found)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_loop_that_has_crashed_lets_everybody_go(loop: LoopThread) -> None:
+    life = loop._life
+    assert life is not None
+    begun = threading.Event()
+
+    async def never() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    waiting = Outcome(lambda: loop.run(never()))
+    assert begun.wait(SECONDS)
+
+    def crash() -> None:
+        raise SystemExit
+
+    life.loop.call_soon_threadsafe(crash)
+    assert isinstance(waiting.get(), CancelledError)
+    loop.stop()
+
+
+def test_nobody_is_kept_who_has_an_answer(loop: LoopThread) -> None:
+    life = loop._life
+    assert life is not None
+    for _ in range(10):
+        assert loop.run(one()) == 1
+    with pytest.raises(TimeoutError):
+        loop.run(asyncio.sleep(SECONDS), 0.001)
+    loop.run(one())
+    loop.run(asyncio.sleep(0))
+    assert not life.waiting
+    loop.stop()
+
+
+class Nothing:
+    """A client that does nothing, and may take its time to close."""
+
+    def __init__(self) -> None:
+        self.closing = threading.Event()
+        self.closes = 0
+
+    async def __aenter__(self) -> Nothing:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.closes += 1
+        self.closing.set()
+        await asyncio.sleep(0.01)
+
+    async def ping(self) -> int:
+        return 1
+
+
+class BlockingNothing(Twin[Nothing]):
+    ping = blocking(Nothing.ping)
+
+
+def test_threads_that_call_all_the_time_while_it_is_closed() -> None:
+    """Without any order: what was lost before was lost in most of so many rounds."""
+    for _ in range(20):
+        made = BlockingNothing(Nothing())
+        made.start()
+        turns = [0] * 4
+
+        def call(number: int, made: BlockingNothing = made, turns: list[int] = turns) -> None:
+            while True:
+                assert made.ping() == 1
+                turns[number] += 1
+
+        callers = [Outcome(lambda number=number: call(number)) for number in range(4)]
+        while not all(turns):
+            made.ping()
+        made.close()
+        for caller in callers:
+            assert isinstance(caller.get(), NotRunning | CancelledError), caller.found
+
+
+def test_two_threads_close_it_and_both_find_it_closed() -> None:
+    for _ in range(20):
+        client = Nothing()
+        made = BlockingNothing(client)
+        made.start()
+        other = Outcome(made.close)
+        assert client.closing.wait(SECONDS)
+        made.close()
+        assert other.get() is None
+        with pytest.raises(NotRunning):
+            made.ping()
+
+
+def test_it_is_started_again_and_twice() -> None:
+    client = Nothing()
+    made = BlockingNothing(client)
+    for _ in range(2):
+        made.start()
+        before = threading.active_count()
+        made.start()
+        assert threading.active_count() == before, "a second thread for one client"
+        assert made.ping() == 1
+        made.close()
+    assert client.closes == 2

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 import pytest
@@ -218,7 +219,7 @@ def test_threads_that_call_all_the_time_while_it_is_closed() -> None:
                 assert made.ping() == 1
                 turns[number] += 1
 
-        callers = [Outcome(lambda number=number: call(number)) for number in range(4)]
+        callers = [Outcome(partial(call, number)) for number in range(4)]
         while not all(turns):
             made.ping()
         made.close()

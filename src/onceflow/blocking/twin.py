@@ -68,17 +68,18 @@ class Twin(Generic[C_co]):
         end = partial(self._client.__aexit__, kind, error, traceback)
         try:
             self._loop.run(end())
-        except (NotRunning, CancelledError):
-            if self._is_guest or self._loop.is_running:
-                raise
-            return  # another thread has closed it meanwhile
-        except BaseException:
+        except BaseException as problem:
+            if isinstance(problem, NotRunning | CancelledError) and self._has_ended():
+                return  # another thread has closed it meanwhile
             # Whoever was interrupted does not wait, and the client is closed all the same.
             if not self._is_guest:
                 self._loop.stop(end)
             raise
         if not self._is_guest:
             self._loop.stop()
+
+    def _has_ended(self) -> bool:
+        return not (self._is_guest or self._loop.is_running)
 
     def __enter__(self) -> Self:
         self.start()

@@ -22,6 +22,7 @@ from onceflow.client.consumer_work import ConsumerWork
 from onceflow.client.fetch_errors import NoPosition
 from onceflow.client.lag import PartitionLag
 from onceflow.client.model import EARLIEST, LATEST, TopicPartition
+from onceflow.client.positions import Positions
 from onceflow.client.rebalance import RebalanceListener as RebalanceListener
 from onceflow.client.topic_watch import Wish
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
@@ -70,17 +71,35 @@ class Consumer:
         if bootstrap is not None:
             named["bootstrap_servers"] = bootstrap
         self.settings = ConsumerSettings.of(settings, **named)
-        rand = rand or RealRand()
-        self._cluster = Cluster(
-            self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=rand
+        self._net = net
+        self._rand = rand or RealRand()
+        self._measured = ConsumerMetrics(
+            (clock or RealClock()).monotonic,
+            has_group=self.settings.group_id is not None,
+            read_committed=self.settings.read_committed,
         )
-        self._work = ConsumerWork(self._cluster, self.settings, rand, clock or RealClock())
-        self._positions = self._work.positions
+        self._work = self._new_work()
+
+    def _new_work(self) -> ConsumerWork:
+        """All that belongs to one life of a consumer, from its start to its close: nothing of it
+        is left for the next one but what was counted."""
+        settings = self.settings
+        cluster = Cluster(
+            settings.bootstrap_servers, settings.cluster(), net=self._net, rand=self._rand
+        )
+        return ConsumerWork(cluster, settings, self._rand, self._measured)
+
+    @property
+    def _positions(self) -> Positions:
+        return self._work.positions
 
     # --- start and end --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reaches the cluster; raises `BrokerUnreachable` and the like."""
+        """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
+        anew: with nothing assigned or subscribed to."""
+        if self._work.is_spent:
+            self._work = self._new_work()
         await self._work.start()
 
     async def close(self, *, commit: bool = True, timeout_s: float = _CLOSE_S) -> None:
@@ -133,7 +152,7 @@ class Consumer:
         wanted: list[TopicPartition] = []
         for each in partitions:
             if isinstance(each, str):
-                found = await self._cluster.find_topic(each)
+                found = await self._work.cluster.find_topic(each)
                 wanted += [TopicPartition(each, one.partition) for one in found.partitions]
             else:
                 wanted.append(TopicPartition(*each))
@@ -184,8 +203,8 @@ class Consumer:
         most = max_records or self.settings.max_poll_records
         if left := self._work.take_rest(most):
             return left
-        found = await self._poll(timeout_s, most)
-        self._work.measured.consumed(len(found))
+        found = await _poll(self._work, timeout_s, most)
+        self._measured.consumed(len(found))
         return found
 
     async def poll_by_partition(
@@ -206,7 +225,7 @@ class Consumer:
         found = await self._work.next(
             timeout_s, lambda left_s: fetcher.next_table(left_s, max_rows=max_rows)
         )
-        self._work.measured.consumed(0 if found is None else found.num_rows)
+        self._measured.consumed(0 if found is None else found.num_rows)
         return found
 
     def __aiter__(self) -> Self:
@@ -214,23 +233,17 @@ class Consumer:
 
     async def __anext__(self) -> Record:
         """The next record, however long it takes. Who asks for one is done with the one before."""
-        rest, rebalancer = self._work.rest, self._work.rebalancer
+        work = self._work
+        rest, rebalancer = work.rest, work.rebalancer
         if rebalancer is not None:
             rebalancer.loop.polled()
             if rebalancer.needs_attention:
-                self._work.give_back()
+                work.give_back()
         record = rest.one()
         while record is None:
-            rest.put(await self._poll(_A_WHILE_S, self.settings.max_poll_records))
+            rest.put(await _poll(work, _A_WHILE_S, self.settings.max_poll_records))
             record = rest.one()
         return record
-
-    async def _poll(self, timeout_s: float, most: int) -> list[Record]:
-        fetcher = self._work.fetcher
-        found = await self._work.next(
-            timeout_s, lambda left_s: fetcher.next_records(left_s, max_records=most)
-        )
-        return found or []
 
     def _take_back(
         self, found: Record | list[Record] | dict[TopicPartition, list[Record]] | pa.Table | None
@@ -298,12 +311,12 @@ class Consumer:
 
     def metrics(self) -> Mapping[str, float]:
         """What was counted so far, by the names that Kafka's consumers use."""
-        return self.measured.snapshot()
+        return self._measured.snapshot()
 
     @property
     def measured(self) -> ConsumerMetrics:
         """What was counted, one by one; `metrics` is all at once."""
-        return self._work.measured
+        return self._measured
 
     # --- commits --------------------------------------------------------------------------------
 
@@ -330,3 +343,10 @@ class Consumer:
         that is out of date. Raises `CommitFailed` when this one is."""
         self._work.check_open()
         return self._work.commits.member
+
+
+async def _poll(work: ConsumerWork, timeout_s: float, most: int) -> list[Record]:
+    found = await work.next(
+        timeout_s, lambda left_s: work.fetcher.next_records(left_s, max_records=most)
+    )
+    return found or []

@@ -49,33 +49,36 @@ def progress(fetcher: Fetcher, rest: Rest, *, read_committed: bool) -> list[Prog
 
 
 class ConsumerMetrics:
-    """Told by the consumer; read by anybody. `group` is there if the consumer has a group."""
+    """Told by the consumer, however often that is started; read by anybody."""
 
     kind = "consumer"
 
     def __init__(
         self,
         clock: Callable[[], float],
-        fetching: FetchMetrics,
-        group: GroupMetrics | None,
-        fetcher: Fetcher,
-        rest: Rest,
         *,
+        has_group: bool,
         read_committed: bool,
     ) -> None:
         now = clock()
         self.now = clock
-        self._fetcher = fetcher
-        self._rest = rest
+        self.fetching, self.group = FetchMetrics(clock), GroupMetrics(clock)
+        self._fetcher: Fetcher | None = None
+        self._rest = Rest()
         self._read_committed = read_committed
         self._records, self._between, self._idle = Meter(now), Meter(now), Meter(now)
         self._poll_began: float | None = None
         self._waited = 0.0
         self._of_all = (
             *self._own(),
-            *fetching.metrics,
-            *(() if group is None else group.metrics),
+            *self.fetching.metrics,
+            *(self.group.metrics if has_group else ()),
         )
+
+    def look_at(self, fetcher: Fetcher, rest: Rest) -> None:
+        """It reads with these from now on."""
+        self.consumed(self._rest.count())
+        self._fetcher, self._rest = fetcher, rest
 
     def _own(self) -> tuple[Metric, ...]:
         handed_out = "records that were handed out"
@@ -95,12 +98,18 @@ class ConsumerMetrics:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """Those of the whole consumer, and those of the partitions that it reads now."""
-        found = progress(self._fetcher, self._rest, read_committed=self._read_committed)
+        fetcher = self._fetcher
+        assigned = [] if fetcher is None else fetcher.assigned
+        found = (
+            []
+            if fetcher is None
+            else progress(fetcher, self._rest, read_committed=self._read_committed)
+        )
         lags, leads = [each.lag for each in found], [each.lead for each in found]
         held = [each.held_back for each in found]
         return (
             *self._of_all,
-            _fixed("assigned-partitions", "partitions that are read", len(self._fetcher.assigned)),
+            _fixed("assigned-partitions", "partitions that are read", len(assigned)),
             _fixed("records-lag-max", "the largest records-lag", max(lags, default=nan)),
             _fixed("records-lead-min", "the least records-lead", min(leads, default=nan)),
             _fixed("offsets-held-back-max", "the largest of them", max(held, default=nan)),

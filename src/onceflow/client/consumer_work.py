@@ -14,11 +14,9 @@ from onceflow.client.commits import Commits
 from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
 from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.consumer_settings import ConsumerSettings
-from onceflow.client.fetch_metrics import FetchMetrics
 from onceflow.client.fetcher import Fetcher
 from onceflow.client.group_loop import GroupLoop
 from onceflow.client.group_member import MemberMachine
-from onceflow.client.group_metrics import GroupMetrics
 from onceflow.client.lag import PartitionLag, lags
 from onceflow.client.model import TopicPartition
 from onceflow.client.positions import Positions
@@ -26,7 +24,6 @@ from onceflow.client.rebalance import RebalanceListener, Rebalancer
 from onceflow.client.rest import Rest
 from onceflow.client.topic_watch import Wish
 from onceflow.client.txn_requests import OffsetToCommit
-from onceflow.runtime.clock import Clock
 from onceflow.runtime.rand import Rand
 
 if TYPE_CHECKING:
@@ -38,21 +35,22 @@ _GOODBYE_S: Final = 1.0
 
 
 class ConsumerWork:
-    """Of one consumer."""
+    """Of one consumer, from its start to its close; then it is used no more."""
 
     def __init__(
-        self, cluster: Cluster, settings: ConsumerSettings, rand: Rand, clock: Clock
+        self, cluster: Cluster, settings: ConsumerSettings, rand: Rand, measured: ConsumerMetrics
     ) -> None:
         self.settings = settings
         self.cluster = cluster
-        fetching, self._group = FetchMetrics(clock.monotonic), GroupMetrics(clock.monotonic)
-        self.fetcher = Fetcher(cluster, settings, rand=rand, measured=fetching)
+        self.measured = measured
+        self.fetcher = Fetcher(cluster, settings, rand=rand, measured=measured.fetching)
         self.rest = Rest()
+        measured.look_at(self.fetcher, self.rest)
         self._rand = rand
         self._commits: Commits | None = None
         if settings.group_id is not None:
             self._commits = Commits(
-                cluster, settings, settings.group_id, self.consumed, self._group, rand
+                cluster, settings, settings.group_id, self.consumed, measured.group, rand
             )
         self.positions = Positions(
             cluster,
@@ -62,23 +60,20 @@ class ConsumerWork:
             None if self._commits is None else self._commits.ask_committed,
             self.fetcher.interrupt,
         )
-        self.measured = ConsumerMetrics(
-            clock.monotonic,
-            fetching,
-            None if self._commits is None else self._group,
-            self.fetcher,
-            self.rest,
-            read_committed=settings.read_committed,
-        )
         self.rebalancer: Rebalancer | None = None
         """There while topics are subscribed to."""
         self._attending: asyncio.Task[None] | None = None
         self._is_open = False
         self._is_polling = False
         self._closed: asyncio.Event | None = None
-        """While somebody is closing it."""
+        """From when somebody closes it."""
 
     # --- start and end --------------------------------------------------------------------------
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is closed, or about to be: what is started then is another one."""
+        return self._closed is not None
 
     async def start(self) -> None:
         await self.cluster.connect()
@@ -148,7 +143,12 @@ class ConsumerWork:
         commits = self.commits
         machine = MemberMachine(commits.group_id, self.settings.group_instance_id)
         loop = GroupLoop(
-            self.cluster, self.settings, machine, self._rand, self.fetcher.interrupt, self._group
+            self.cluster,
+            self.settings,
+            machine,
+            self._rand,
+            self.fetcher.interrupt,
+            self.measured.group,
         )
         self.rebalancer = Rebalancer(loop, self.settings, self)
         commits.machine = machine

@@ -23,6 +23,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.producer_metrics import ProducerMetrics
 from onceflow.client.session_batch import Batch
 from onceflow.client.session_clients import SessionConsumer, SessionProducer
+from onceflow.client.session_rules import Stage, Step, after
 from onceflow.client.session_settings import SessionSettings
 from onceflow.client.session_work import Given, SessionWork
 from onceflow.runtime.clock import Clock, RealClock
@@ -70,21 +71,33 @@ class Session:
         if bootstrap is not None:
             named["bootstrap_servers"] = bootstrap
         self.settings = SessionSettings.of(settings, **named)
-        clock, rand = clock or RealClock(), rand or RealRand()
+        self._clock = clock = clock or RealClock()
+        self._rand = rand = rand or RealRand()
         self._consumer = SessionConsumer(None, self.settings.consumer, net=net, rand=rand)
         self._producer = SessionProducer(
             None, self.settings.producer, net=net, clock=clock, rand=rand
         )
-        self._work = SessionWork(self.settings, self._consumer, self._producer, clock, rand)
+        self._work = self._new_work()
+        self._is_spent = False
+        """Whether that was closed: what is started then is another one."""
+
+    def _new_work(self) -> SessionWork:
+        """All that belongs to one life of a session, from its start to its close."""
+        return SessionWork(self.settings, self._consumer, self._producer, self._clock, self._rand)
 
     async def start(self) -> None:
         """Takes over the transactional id, which ends what an earlier session of this group and
-        instance has left open; then reads for the group."""
+        instance has left open; then reads for the group. After a close it begins anew; before
+        that it raises `WrongStep`."""
+        after(self._work.stage, Step.STARTED)
+        if self._is_spent:
+            self._work, self._is_spent = self._new_work(), False
         await self._work.start()
 
     async def close(self, *, commit: bool = True) -> None:
         """Commits the batch that is out, unless told otherwise: then it is aborted. Raises
         `BatchUndone` when it could not be committed."""
+        self._is_spent = self._is_spent or self._work.stage is not Stage.CLOSED
         await self._work.close(commit=commit)
 
     async def __aenter__(self) -> Self:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.client.batches import Batch
 from onceflow.client.consumer import Consumer
+from onceflow.client.consumer_work import ConsumerWork
 from onceflow.client.errors import BrokerError, ClientError
 from onceflow.client.group_member import Membership
 from onceflow.client.model import TopicPartition
@@ -30,7 +31,11 @@ class SessionConsumer(Consumer):
         super().__init__(*given, **named)
         self._known: set[TopicPartition] = set()
         """Of these the group has had an offset."""
-        self._positions.on_asked = self._asked
+
+    def _new_work(self) -> ConsumerWork:
+        made = super()._new_work()
+        made.positions.on_asked = self._asked
+        return made
 
     def has_committed(self, partitions: Iterable[TopicPartition]) -> None:
         """The group has an offset of these now."""

@@ -70,11 +70,8 @@ class _OnAnotherThread(twin.RebalanceListener):
         await self._tell(self._listener.on_partitions_lost, partitions)
 
     async def _tell(self, hear: Callable[[Partitions], None], partitions: Partitions) -> None:
-        before = in_a_listener.set(self._loop)
-        try:
+        with in_a_listener.by(self._loop):
             await asyncio.to_thread(hear, partitions)
-        finally:
-            in_a_listener.reset(before)
 
 
 def _in_turn(

@@ -12,14 +12,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from onceflow.blocking.loop import LoopThread, Settle, WouldWaitForever
+from onceflow.client.waited_for import WaitedFor
 
 T = TypeVar("T")
 
-in_a_listener: ContextVar[LoopThread | None] = ContextVar("in_a_listener", default=None)
+in_a_listener: WaitedFor[LoopThread] = WaitedFor("in_a_listener")
 """In which client's listener the code runs, also when that is another thread."""
 
 
@@ -52,7 +52,7 @@ class Handover:
         """The result of `work`, which is given back if it does not reach the caller."""
         call = _Call()
         try:
-            if in_a_listener.get() is self._loop:
+            if in_a_listener.is_by(self._loop):
                 raise WouldWaitForever("a listener cannot poll: the poll that called it waits")
             with self._turn:
                 self._calls.append(call)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from contextvars import ContextVar
 from typing import Protocol
 
 from onceflow.client.consumer_errors import ConsumerError
@@ -19,10 +18,11 @@ from onceflow.client.group_loop import Given, GroupLoop, Held
 from onceflow.client.group_wire import NO_GENERATION
 from onceflow.client.model import TopicPartition
 from onceflow.client.topic_watch import Wish
+from onceflow.client.waited_for import WaitedFor
 
 Partitions = Collection[TopicPartition]
-_listening: ContextVar[Rebalancer | None] = ContextVar("listening", default=None)
-"""Whose listener is being told something; also in tasks and threads that it starts."""
+_listening: WaitedFor[Rebalancer] = WaitedFor("listening")
+"""Whose listener is being told something."""
 
 
 class RebalanceListener:
@@ -209,9 +209,9 @@ class Rebalancer:
         self, hear: Callable[[Partitions], Awaitable[None]], partitions: frozenset[TopicPartition]
     ) -> None:
         """What a listener raises must not keep the others from being told: it is raised later."""
-        before = _listening.set(self)
         try:
-            await hear(sorted(partitions))
+            with _listening.by(self):
+                await hear(sorted(partitions))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -221,13 +221,11 @@ class Rebalancer:
             self._problem.__cause__ = error
         except Exception as error:
             self._problem = self._problem or error
-        finally:
-            _listening.reset(before)
 
     @property
     def is_listening(self) -> bool:
         """Whether this is called by one of its listeners, which it waits for."""
-        return _listening.get() is self
+        return _listening.is_by(self)
 
     def _raise_problem(self) -> None:
         if self._problem is not None:

@@ -13,10 +13,13 @@ import onceflow
 from onceflow import blocking
 from onceflow.client.admin import Admin
 from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import ConsumerClosed
+from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
+from onceflow.client.errors import ConnectionClosed
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
 from onceflow.client.session import Session
+from onceflow.client.session_rules import WrongStep
+from onceflow.client.txn_states import WrongState
 from tests.unit.consumer_helpers import Heard, Stage, hold, read, stage
 
 PLACE = TopicPartition("orders", 0)
@@ -104,14 +107,34 @@ async def _all_of(consumer: Consumer) -> None:
         pass
 
 
-def test_a_second_start_disturbs_nothing() -> None:
+def test_a_second_start_is_refused_and_disturbs_nothing() -> None:
     async def program(stage: Stage) -> None:
         await stage.produce(b"0")
         async with stage.member() as ours:
             ours.subscribe(["orders"])
             await hold(ours, 1)
-            await ours.start()
+            with pytest.raises(WrongUse, match="started already"):
+                await ours.start()
             assert ours.assignment == {PLACE}
+
+    stage(program)
+
+
+def test_it_is_not_started_beside_its_close() -> None:
+    async def program(stage: Stage) -> None:
+        await stage.produce(b"0")
+        ours = stage.member()
+        await ours.start()
+        ours.subscribe(["orders"])
+        await hold(ours, 1)
+        closing = asyncio.create_task(ours.close(commit=False))
+        await asyncio.sleep(0)
+        with pytest.raises(WrongUse, match="not closed since"):
+            await ours.start()
+        await closing
+        async with ours:
+            await ours.assign(["orders"])
+            assert [each.value for each in await read(ours, 1)] == [b"0"]
 
     stage(program)
 
@@ -147,6 +170,58 @@ def test_all_async_clients_are_started_again(bootstrap: str) -> None:
                 assert [each async for each in session] == []
 
     asyncio.run(main())
+
+
+def _client(kind: str, bootstrap: str) -> Any:
+    if kind == "producer":
+        return Producer(bootstrap)
+    if kind == "consumer":
+        return Consumer(bootstrap)
+    return Session(bootstrap, group_id="cut", topics=["in"])
+
+
+@pytest.mark.parametrize("kind", ["producer", "consumer", "session"])
+def test_a_start_that_is_under_way_ends_with_a_close(bootstrap: str, kind: str) -> None:
+    client = _client(kind, bootstrap)
+
+    async def main() -> None:
+        for turns in range(60):
+            starting = asyncio.create_task(client.start())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await client.close()
+            with suppress(ConnectionClosed, ConsumerClosed):
+                await starting  # it had ended, or is told that it was closed
+            await client.close()  # of one that ended just so
+            assert not asyncio.all_tasks() - {asyncio.current_task()}
+        async with client:
+            with pytest.raises((WrongState, WrongUse, WrongStep), match="started already"):
+                await client.start()
+
+    asyncio.run(main())
+
+
+def test_a_producer_that_runs_is_not_started_twice_and_goes_on(bootstrap: str) -> None:
+    async def main() -> None:
+        async with Producer(bootstrap, linger_ms=50) as ours:
+            receipt = await ours.send("out", b"before")
+            with pytest.raises(WrongState, match="started already"):
+                await ours.start()
+            await receipt
+        async with ours:
+            receipt = await ours.send("out", b"after")
+        await receipt
+
+    asyncio.run(main())
+
+
+def test_a_blocking_producer_waits_for_room_in_each_of_its_lives(bootstrap: str) -> None:
+    few = {"buffer.memory": 40_000, "max.request.size": 30_000}
+    ours = blocking.Producer(bootstrap, few, batch_size=16_384, linger_ms=0)
+    for _ in range(2):
+        with ours:
+            receipts = [ours.send("out", bytes(10_000)) for _ in range(40)]
+        assert len({each.result().offset for each in receipts}) == 40
 
 
 def test_all_blocking_clients_are_started_again(bootstrap: str) -> None:

@@ -126,7 +126,7 @@ class Cluster:
         self._flights.close()
         self._pool.close()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._is_closed:
             raise ConnectionClosed("the client is closed", outcome="not applied")
 
@@ -144,12 +144,12 @@ class Cluster:
 
     async def any_broker(self) -> Connection:
         """One that is connected, else the first of the known ones that can be reached."""
-        self._check_open()
+        self.check_open()
         return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
 
     async def broker(self, node_id: int, *, lane: Lane = Lane.SHARED) -> Connection:
         """The connection to a broker that the metadata has named."""
-        self._check_open()
+        self.check_open()
         address = self._addresses.get(node_id)
         if address is None:
             raise ConnectionLost(

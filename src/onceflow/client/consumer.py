@@ -97,8 +97,8 @@ class Consumer:
 
     async def start(self) -> None:
         """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
-        anew: with nothing assigned or subscribed to."""
-        if self._work.is_spent:
+        anew: with nothing assigned or subscribed to; before that it raises `WrongUse`."""
+        if self._work.is_over:
             self._work = self._new_work()
         await self._work.start()
 

@@ -63,6 +63,7 @@ class ConsumerWork:
         self.rebalancer: Rebalancer | None = None
         """There while topics are subscribed to."""
         self._attending: asyncio.Task[None] | None = None
+        self._is_started = False
         self._is_open = False
         self._is_polling = False
         self._closed: asyncio.Event | None = None
@@ -71,12 +72,20 @@ class ConsumerWork:
     # --- start and end --------------------------------------------------------------------------
 
     @property
-    def is_spent(self) -> bool:
-        """Whether it is closed, or about to be: what is started then is another one."""
-        return self._closed is not None
+    def is_over(self) -> bool:
+        """Whether it was closed: what is started then is another one."""
+        return self._closed is not None and self._closed.is_set()
 
     async def start(self) -> None:
-        await self.cluster.connect()
+        if self._is_started:
+            raise WrongUse("start: the consumer was started already, and not closed since")
+        self._is_started = True
+        try:
+            await self.cluster.connect()
+            self.cluster.check_open()  # else it was closed meanwhile
+        except BaseException:
+            self._is_started = False
+            raise
         self._is_open = True
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
@@ -84,6 +93,7 @@ class ConsumerWork:
         this returns or raises."""
         self._check_not_listening("closed")
         if not self._is_open:
+            self.cluster.close()  # a start may be under way
             return
         if self._closed is not None:
             await self._closed.wait()

@@ -52,8 +52,9 @@ class Producer(RecordProducer):
 
     async def begin_transaction(self) -> None:
         """What is sent from now on is seen whole or not at all. Waits for the end of the
-        transaction before, if somebody has asked for it and did not wait. After an hour without
-        any it takes its next epoch first: brokers may have forgotten the id."""
+        transaction before, if somebody has asked for it and did not wait. Takes its next epoch
+        first when the last one must not be used again, or when there was no transaction for an
+        hour: brokers may have forgotten the id."""
         machine = self._transactional()
         self._running()
         await self._settled()

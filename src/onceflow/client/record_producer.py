@@ -87,11 +87,14 @@ class RecordProducer:
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
-        self._room = asyncio.Event()
+        self._room: asyncio.Event
+        """Of the loop on which it was started."""
         # At hand, because they are asked for with every record.
         self._door: TransactionMachine | _AlwaysOpen = _AlwaysOpen()
         self._machine: TransactionMachine | None = None
         self._ends: TransactionEnds | None = None
+        self._is_started = False
+        """From the beginning of a start until that fails, or a close has ended."""
         self._is_used = False
         """It was closed."""
         self._block: object = None
@@ -127,10 +130,22 @@ class RecordProducer:
 
     async def start(self) -> None:
         """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
-        anew, as another process would, and nothing that was asked for before is done any more."""
-        if self._is_used:
-            await self._driver.idle()
-        await self._cluster.connect()
+        anew, as another process would, and nothing that was asked for before is done any more;
+        before that it raises `WrongState`."""
+        if self._is_started:
+            raise WrongState("start: the producer was started already, and not closed since")
+        self._is_started = True
+        try:
+            if self._is_used:
+                await self._driver.idle()
+            await self._cluster.connect()
+            self._cluster.check_open()  # else it was closed meanwhile
+        except BaseException:
+            self._is_started = False
+            raise
+        self._begin_life()
+
+    def _begin_life(self) -> None:
         if self._is_used:
             self._begin_anew()
             self._is_used = False
@@ -145,6 +160,7 @@ class RecordProducer:
             self._driver,
             self.measured,
         )
+        self._room = asyncio.Event()
         self._sender.on_progress = self._room.set
 
     async def close(self) -> None:
@@ -154,6 +170,7 @@ class RecordProducer:
         and each receipt that is out has an outcome."""
         sender = self._sender
         if sender is None:
+            self._cluster.close()  # a start may be under way
             return
         self._accumulator.closing = True
         try:
@@ -170,7 +187,7 @@ class RecordProducer:
         if self._sender is not sender:
             return
         self._sender = None
-        self._is_used = True
+        self._is_started, self._is_used = False, True
         self._driver.close()
         if self._ends is not None:
             self._ends.close()

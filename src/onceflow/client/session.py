@@ -23,7 +23,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.producer_metrics import ProducerMetrics
 from onceflow.client.session_batch import Batch
 from onceflow.client.session_clients import SessionConsumer, SessionProducer
-from onceflow.client.session_rules import Stage, Step, after
+from onceflow.client.session_rules import Stage, WrongStep
 from onceflow.client.session_settings import SessionSettings
 from onceflow.client.session_work import Given, SessionWork
 from onceflow.runtime.clock import Clock, RealClock
@@ -89,7 +89,8 @@ class Session:
         """Takes over the transactional id, which ends what an earlier session of this group and
         instance has left open; then reads for the group. After a close it begins anew; before
         that it raises `WrongStep`."""
-        after(self._work.stage, Step.STARTED)
+        if self._producer.is_started:
+            raise WrongStep("start: the session was started already, and not closed since")
         if self._is_spent:
             self._work, self._is_spent = self._new_work(), False
         await self._work.start()

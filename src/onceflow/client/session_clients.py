@@ -79,6 +79,11 @@ class SessionConsumer(Consumer):
 class SessionProducer(Producer):
     """Says why a transaction can only be aborted."""
 
+    @property
+    def is_started(self) -> bool:
+        """Whether a session has it, from the beginning of its start to the end of its close."""
+        return self._is_started
+
     gather = Producer._gather
     """For transactions of a session, which so have no second coroutine for each record."""
 

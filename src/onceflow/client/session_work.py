@@ -101,10 +101,7 @@ class SessionWork(RebalanceListener):
             await self._consumer.start()
             self._consumer.subscribe(self._settings.topics, self, pattern=self._settings.pattern)
         except BaseException:
-            try:
-                await self._consumer.close()
-            finally:
-                await self._producer.close()
+            await self._close_clients()
             raise
         self._happened(Step.STARTED)
 
@@ -377,18 +374,22 @@ class SessionWork(RebalanceListener):
     async def close(self, *, commit: bool) -> None:
         """Commits what is done, or aborts; then leaves the group."""
         if self.stage is Stage.CLOSED:
+            await self._close_clients()  # a start may be under way, or another close
             return
         try:
             await self._end(commit=commit)
         finally:
             self.stage = Stage.CLOSED
             try:
-                await self._consumer.close(commit=False)
+                await self._close_clients()
             finally:
-                try:
-                    await self._producer.close()
-                finally:
-                    await self._stop_ending()
+                await self._stop_ending()
+
+    async def _close_clients(self) -> None:
+        try:
+            await self._consumer.close(commit=False)
+        finally:
+            await self._producer.close()
 
     async def _stop_ending(self) -> None:
         """Of a close that was cut short: without its clients it could do nothing more."""

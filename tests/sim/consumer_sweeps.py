@@ -7,15 +7,20 @@ failed, in simulated worlds; what they handed out and committed is held against 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+import pytest
+
 from onceflow.client.admin import Admin
+from onceflow.client.cluster import Cluster
+from onceflow.client.connection import Connection
 from onceflow.client.consumer import Consumer, RebalanceListener
 from onceflow.client.errors import ClientError
 from onceflow.client.fetched import Record
 from onceflow.client.model import TopicPartition
+from onceflow.client.pool import Lane
 from onceflow.client.producer import Producer
 from onceflow.runtime.sim_world import World, run
 from tests.sim.cutting import When, cut
@@ -86,6 +91,20 @@ class Scene:
         return host in ends
 
 
+@contextmanager
+def leaders_apart() -> Iterator[None]:
+    """What leaders are asked has a connection of its own, as if they were no coordinators: else an
+    answer that is held back holds back all that would show that it is out of date."""
+    honest = Cluster.broker
+
+    async def broker(cluster: Cluster, node_id: int, *, lane: Lane = Lane.BESIDE) -> Connection:
+        return await honest(cluster, node_id, lane=lane)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "broker", broker)
+        yield
+
+
 def play(program: Callable[[Scene], Awaitable[None]], seed: int = 1) -> None:
     async def main(world: World) -> None:
         async with simulated_broker(
@@ -121,7 +140,14 @@ OTHERS: Final[dict[str, Work]] = {
     "unsubscribe": lambda consumer: consumer.unsubscribe(),
     "close": lambda consumer: consumer.close(),
 }
-MOVES: Final = ("rewind", "seek", "seek_to_beginning", "seek_to_end", "seek_to_timestamp")
+MOVES: Final[dict[str, dict[TopicPartition, int]]] = {
+    "rewind": dict.fromkeys(PLACES, 0),  # nothing is committed yet
+    "seek": {PLACES[0]: 3},
+    "seek_to_beginning": dict.fromkeys(PLACES, 0),
+    "seek_to_end": dict.fromkeys(PLACES, ROWS),
+    "seek_to_timestamp": dict.fromkeys(PLACES, 0),
+}
+"""Where they lead to."""
 
 
 def places_of(found: Any) -> list[tuple[int, int]]:
@@ -170,12 +196,14 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
         is_cut, outcome = await cut(work(consumer), at, when)
         received += places_of(outcome)
     elif name != "start":
+        take = TAKES["anext" if name in MOVES else "poll"]  # which leaves some to be given back
         while len(received) < 8:
-            received += places_of(await consumer.poll(1))
+            received += places_of(await take(consumer))
         is_cut, outcome = await cut(work(consumer), at, when)
     if name == "unsubscribe":
         consumer.subscribe(["in"])
     if name in MOVES:
+        await _check_moved(consumer, name, received, where, is_cut=is_cut)
         for place in PLACES:
             await consumer.seek(place, _behind(received, place))
     if name != "close":
@@ -187,6 +215,17 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
     if left or scene.has_connections(host):
         raise Broken(f"{where}: closed, and it goes on: {left}")
     return is_cut
+
+
+async def _check_moved(
+    consumer: Consumer, name: str, received: list[tuple[int, int]], where: str, *, is_cut: bool
+) -> None:
+    """It is where it was to go, or if it was cut perhaps where it had been."""
+    for place in PLACES:
+        behind, found = _behind(received, place), await consumer.position(place)
+        there = MOVES[name].get(place, behind)
+        if found != there and not (is_cut and found == behind):
+            raise Broken(f"{where}: {place} is at {found}, not at {there}")
 
 
 def _behind(received: list[tuple[int, int]], place: TopicPartition) -> int:
@@ -316,7 +355,8 @@ def strike(strategy: str, number: int | None, fate: Fate) -> int:
             scene, strategy, lambda request: fate if request.number == number else None
         )
 
-    play(program)
+    with leaders_apart():
+        play(program)
     return count
 
 

@@ -1,0 +1,53 @@
+"""The sweeps of two sessions, in a short form."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from onceflow.wire.api import ApiKey
+from tests.sim.consumer_sweeps import FATES
+from tests.sim.cutting import When
+from tests.sim.session_sweeps import (
+    ONE,
+    WAYS,
+    Way,
+    copy_by_two,
+    nothing_happens,
+    sweep_session_cuts,
+    sweep_sessions,
+)
+from tests.unit.request_taps import Late, once
+
+STEP = 53
+CUTS = list(zip(WAYS, [*When, *When], strict=True))
+STRUCK = [(way, fate) for number, way in enumerate(WAYS) for fate in list(FATES)[number % 2 :: 2]]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logger = logging.getLogger("onceflow")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_answer_that_is_held_back_beyond_a_rebalance_commits_nothing_twice(way: Way) -> None:
+    """Where to begin is asked, the partition goes to the other one and comes back; then the answer
+    is there."""
+    copy_by_two(way, once(ApiKey.LIST_OFFSETS, Late(8), host=ONE))
+
+
+@pytest.mark.parametrize(("name", "word"), STRUCK)
+def test_no_single_request_that_goes_wrong_loses_or_doubles_a_row(name: str, word: str) -> None:
+    count, _ = copy_by_two(WAYS[name], nothing_happens)
+    sweep_sessions(WAYS[name], FATES[word], range(list(FATES).index(word), count, STEP))
+
+
+@pytest.mark.parametrize(("name", "when"), CUTS)
+def test_a_session_that_is_cancelled_leaves_all_or_nothing(name: str, when: When) -> None:
+    assert sweep_session_cuts(WAYS[name], when, step=23) > 40

@@ -24,6 +24,7 @@ from onceflow.client.pool import Lane
 from onceflow.client.producer import Producer
 from onceflow.runtime.sim_world import World, run
 from tests.sim.cutting import When, cut
+from tests.sim.sending_sweep import Waits
 from tests.unit.broker_helpers import Running, simulated_broker
 from tests.unit.client_reading import ADVERTISED
 from tests.unit.request_taps import Doubled, Failed, Fate, Late, Request, RequestTap
@@ -196,7 +197,8 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
         is_cut, outcome = await cut(work(consumer), at, when)
         received += places_of(outcome)
     elif name != "start":
-        take = TAKES["anext" if name in MOVES else "poll"]  # which leaves some to be given back
+        # One by one, so that there are some left to be given back; or all that came.
+        take = TAKES["anext" if name in MOVES or at % 2 else "poll"]
         while len(received) < 8:
             received += places_of(await take(consumer))
         is_cut, outcome = await cut(work(consumer), at, when)
@@ -277,15 +279,17 @@ class Begins(RebalanceListener):
         self.at.update({each: committed.get(each, 0) for each in partitions})
 
     async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        await asyncio.sleep(0.01)
         for each in partitions:
             self.at.pop(each, None)
 
 
 class Member:
-    """Polls, works, commits, and goes on after whatever is raised."""
+    """Polls, works, commits, and goes on after whatever is raised; one of its polls may be cut."""
 
-    def __init__(self, scene: Scene, host: str, group: str, strategy: str) -> None:
+    def __init__(self, scene: Scene, host: str, group: str, strategy: str, waits: Waits) -> None:
         self.received: set[tuple[int, int]] = set()
+        self._waits = waits
         self.consumer = scene.consumer(
             host, group, enable_auto_commit=False, partition_assignment_strategy=strategy
         )
@@ -299,9 +303,11 @@ class Member:
                     await self._poll()
 
     async def _poll(self) -> None:
-        records = await self.consumer.poll(0.5)
-        for each in records:
-            begin = self.begins.at.get(TopicPartition(each.topic, each.partition), 0)
+        _, records = await self._waits.call("poll", self.consumer.poll(0.5))
+        for each in records or ():
+            begin = self.begins.at.get(TopicPartition(each.topic, each.partition))
+            if begin is None:
+                raise Broken(f"{each.partition} was read, and was never given to this member")
             if each.offset < begin:
                 raise Broken(f"{each.partition}: {each.offset} was read, {begin} was committed")
             self.received.add((each.partition, each.offset))
@@ -309,19 +315,23 @@ class Member:
         await self.consumer.commit()
 
 
-async def two_members(scene: Scene, strategy: str, judge: Callable[[Request], Fate]) -> int:
+async def two_members(
+    scene: Scene, strategy: str, judge: Callable[[Request], Fate], waits: Waits
+) -> int:
     """One reads, another one comes and goes, and every row is done by one of them; how many
     requests they made."""
     group = "g"
     tap = RequestTap(scene.world.loop, judge)
     scene.world.net.tap(tap)
     loop = asyncio.get_running_loop()
-    one = Member(scene, "consumer-one", group, strategy)
-    other = Member(scene, "consumer-other", group, strategy)
+    one = Member(scene, "consumer-one", group, strategy, waits)
+    other = Member(scene, "consumer-other", group, strategy, Waits())
     tasks = [loop.create_task(one.live())]
     await asyncio.sleep(1.0)
     guest = loop.create_task(other.live())
     await asyncio.sleep(3.0)
+    if waits.is_cutting and not other.consumer.assignment:
+        raise Broken("the other one was given nothing, though nobody is in trouble")
     guest.cancel()
     everything = {(place.partition, offset) for place in PLACES for offset in range(ROWS)}
     async with asyncio.timeout(LONGEST_S):
@@ -345,14 +355,17 @@ async def two_members(scene: Scene, strategy: str, judge: Callable[[Request], Fa
     return len(tap.seen)
 
 
-def strike(strategy: str, number: int | None, fate: Fate) -> int:
-    """One run in which one request, or none, meets with its fate."""
+def strike(strategy: str, number: int | None, fate: Fate, waits: Waits | None = None) -> int:
+    """One run in which one request, or none, meets with its fate; how many there are."""
     count = 0
 
     async def program(scene: Scene) -> None:
         nonlocal count
         count = await two_members(
-            scene, strategy, lambda request: fate if request.number == number else None
+            scene,
+            strategy,
+            lambda request: fate if request.number == number else None,
+            waits or Waits(),
         )
 
     with leaders_apart():
@@ -369,12 +382,27 @@ def sweep_requests(strategy: str, fate: Fate, numbers: Iterable[int]) -> None:
             raise
 
 
+def sweep_polls(strategy: str, *, step: int = 1) -> int:
+    """Cuts the polls of a member at every wait, or at every `step`-th, while another one comes and
+    goes; how many there are."""
+    whole = Waits()
+    strike(strategy, None, None, whole)
+    for last in range(1, whole.count + 1, step):
+        try:
+            strike(strategy, None, None, Waits(last))
+        except BaseException as error:
+            error.add_note(f"a poll of {strategy} was cut at {last}")
+            raise
+    return whole.count
+
+
 def main() -> None:
     """All of it."""
     for name in {**TAKES, **OTHERS}:
         for when in When:
             print(name, when.name, sweep_cuts(name, when), flush=True)
     for strategy in ("range", "cooperative-sticky"):
+        print(strategy, "polls", sweep_polls(strategy), flush=True)
         count = strike(strategy, None, None)
         for word, fate in FATES.items():
             sweep_requests(strategy, fate, range(count))

@@ -76,6 +76,10 @@ class Waits:
         self.cut = ""
         """The call that was."""
 
+    @property
+    def is_cutting(self) -> bool:
+        return self._last > 0
+
     def is_last(self) -> bool:
         self.count += 1
         return self.count == self._last

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from onceflow.client.address import Address
@@ -32,7 +33,7 @@ from tests.sim.consumer_sweeps import (
     play,
 )
 from tests.sim.cutting import When, cut
-from tests.unit.request_taps import Doubled, Fate, Judge, Request, RequestTap
+from tests.unit.request_taps import Doubled, Fate, Request, RequestTap
 
 GROUP: Final = "copying"
 ONE: Final = "session-one"
@@ -59,6 +60,12 @@ STAY_S: Final = 4.0
 
 Way = Mapping[str, Any]
 """How the two are set up."""
+HASTY: Final[Way] = {
+    "request_timeout_ms": 2_000,
+    "delivery_timeout_ms": 4_000,
+    "session_timeout_ms": 30_000,
+}
+"""They give up on a transaction long before the group gives up on them."""
 SHARED: Final[Way] = {"commit_interval_ms": 1_500, "linger_ms": 1_000}
 """Their transactions have several batches, and most is sent when they end."""
 EAGER: Final[Way] = {"partition_assignment_strategy": "range"}
@@ -66,9 +73,20 @@ COOPERATIVE: Final[Way] = {"partition_assignment_strategy": "cooperative-sticky"
 WAYS: Final[dict[str, Way]] = {
     "eager": EAGER,
     "eager, shared": {**EAGER, **SHARED},
+    "eager, hasty": {**EAGER, **HASTY},
     "cooperative": COOPERATIVE,
     "cooperative, shared": {**COOPERATIVE, **SHARED},
 }
+
+
+class Away(NamedTuple):
+    """Whoever has sent it is cut off for so long, from that moment on."""
+
+    seconds: float
+
+
+Plan = Callable[[Request], Fate | Away]
+TROUBLES: Final[dict[str, Fate | Away]] = {**FATES, "away": Away(9.0)}
 
 
 class Cut(NamedTuple):
@@ -110,8 +128,7 @@ class Copier:
             clock=self._scene.world.clock,
             rand=self._scene.world.rand.fork(self._host),
             instance=self._host,
-            **SETTINGS,
-            **self._way,
+            **{**SETTINGS, **self._way},
         )
         async with session:
             async for batch, txn in session:
@@ -147,14 +164,24 @@ async def copied(scene: Scene) -> dict[int, list[int]]:
     return found
 
 
+def _fate(scene: Scene, plan: Plan, request: Request) -> Fate:
+    fate = plan(request)
+    if not isinstance(fate, Away):
+        return fate
+    net, broker = scene.world.net, scene.running.address[0]
+    net.partition(request.host, broker)
+    scene.world.loop.call_later(fate.seconds, net.join, request.host, broker)
+    return None
+
+
 async def two_sessions(
-    scene: Scene, way: Way, judge: Judge, cut: Cut | None = None
+    scene: Scene, way: Way, plan: Plan, cut: Cut | None = None
 ) -> tuple[int, bool]:
     """Raises `Broken` unless every row is there once, and in order. How many requests they made,
     and whether one was cut."""
     async with Admin(scene.bootstrap, net=scene.running.net) as admin:
         await admin.create_topic("out", partitions=PARTITIONS)
-    tap = RequestTap(scene.world.loop, judge, prefix="session")
+    tap = RequestTap(scene.world.loop, partial(_fate, scene, plan), prefix="session")
     scene.world.net.tap(tap)
     one = Copier(scene, ONE, way, cut)
     await asyncio.sleep(AHEAD_S)
@@ -182,13 +209,13 @@ async def two_sessions(
     return count, one.was_cut
 
 
-def copy_by_two(way: Way, judge: Judge, cut: Cut | None = None) -> tuple[int, bool]:
+def copy_by_two(way: Way, plan: Plan, cut: Cut | None = None) -> tuple[int, bool]:
     """One run."""
     found = 0, False
 
     async def program(scene: Scene) -> None:
         nonlocal found
-        found = await two_sessions(scene, way, judge, cut)
+        found = await two_sessions(scene, way, plan, cut)
 
     with leaders_apart():
         play(program)
@@ -199,17 +226,17 @@ def nothing_happens(_: Request) -> Fate:
     return None
 
 
-def to_one(number: int, fate: Fate) -> Judge:
+def to_one(number: int, fate: Fate | Away) -> Plan:
     """Not to InitProducerId, of which a copy is another session of that name."""
 
-    def judge(request: Request) -> Fate:
+    def plan(request: Request) -> Fate | Away:
         is_safe = request.key is not ApiKey.INIT_PRODUCER_ID or not isinstance(fate, Doubled)
         return fate if request.number == number and is_safe else None
 
-    return judge
+    return plan
 
 
-def sweep_sessions(way: Way, fate: Fate, numbers: Iterable[int]) -> None:
+def sweep_sessions(way: Way, fate: Fate | Away, numbers: Iterable[int]) -> None:
     for number in numbers:
         try:
             copy_by_two(way, to_one(number, fate))
@@ -240,7 +267,7 @@ def main() -> None:
         for when in When:
             print(name, when.name, sweep_session_cuts(way, when), flush=True)
         count, _ = copy_by_two(way, nothing_happens)
-        for word, fate in FATES.items():
+        for word, fate in TROUBLES.items():
             sweep_sessions(way, fate, range(count))
             print(name, word, count, flush=True)
 

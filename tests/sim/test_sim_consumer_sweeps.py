@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
 
-from onceflow.client.consumer_work import ConsumerWork
-from onceflow.client.fetcher import Fetcher
 from tests.sim.consumer_sweeps import (
     FATES,
     OTHERS,
     TAKES,
-    Broken,
     strike,
     sweep_cuts,
+    sweep_polls,
     sweep_requests,
 )
 from tests.sim.cutting import When
@@ -43,35 +38,6 @@ def test_no_single_request_that_goes_wrong_loses_or_repeats_what_is_committed(
     sweep_requests(strategy, fate, range(first, count, STEP))
 
 
-def _never(*_: Any, **__: Any) -> None:
-    """What was to be done is not."""
-
-
-async def _next_and_a_pause(self: Fetcher, timeout_s: float, *, max_records: int = 500) -> Any:
-    """Waits for something when rows have left already."""
-    if not await self._ready(timeout_s, max_records):
-        return []
-    found = self.delivery.records(max_records)
-    await asyncio.sleep(0)
-    return found
-
-
-BUGS: dict[str, tuple[type, str, Any, str]] = {
-    "tasks that are not told to end": (ConsumerWork, "_stop", _never, "close"),
-    "waiting when rows have left": (Fetcher, "next_records", _next_and_a_pause, "poll"),
-}
-
-
-@pytest.mark.parametrize("bug", BUGS.values(), ids=BUGS)
-def test_planted_bugs_are_found(
-    bug: tuple[type, str, Any, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kind, name, instead, call = bug
-    monkeypatch.setattr(kind, name, instead)
-    with pytest.raises((Broken, TimeoutError)):
-        _sweep_both(call)
-
-
-def _sweep_both(call: str) -> None:
-    for when in When:
-        sweep_cuts(call, when)
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_poll_that_is_cut_in_a_rebalance_leaves_nothing_half_done(strategy: str) -> None:
+    assert sweep_polls(strategy, step=2) > 20

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from itertools import cycle
 
 import pytest
 
 from onceflow.wire.api import ApiKey
-from tests.sim.consumer_sweeps import FATES
 from tests.sim.cutting import When
 from tests.sim.session_sweeps import (
     ONE,
+    TROUBLES,
     WAYS,
     Way,
     copy_by_two,
@@ -22,8 +23,10 @@ from tests.sim.session_sweeps import (
 from tests.unit.request_taps import Late, once
 
 STEP = 53
-CUTS = list(zip(WAYS, [*When, *When], strict=True))
-STRUCK = [(way, fate) for number, way in enumerate(WAYS) for fate in list(FATES)[number % 2 :: 2]]
+CUTS = list(zip(WAYS, cycle(When), strict=False))
+STRUCK = [
+    (way, word) for number, way in enumerate(WAYS) for word in list(TROUBLES)[number % 2 :: 2]
+]
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +48,7 @@ def test_an_answer_that_is_held_back_beyond_a_rebalance_commits_nothing_twice(wa
 @pytest.mark.parametrize(("name", "word"), STRUCK)
 def test_no_single_request_that_goes_wrong_loses_or_doubles_a_row(name: str, word: str) -> None:
     count, _ = copy_by_two(WAYS[name], nothing_happens)
-    sweep_sessions(WAYS[name], FATES[word], range(list(FATES).index(word), count, STEP))
+    sweep_sessions(WAYS[name], TROUBLES[word], range(list(TROUBLES).index(word), count, STEP))
 
 
 @pytest.mark.parametrize(("name", "when"), CUTS)

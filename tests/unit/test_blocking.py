@@ -27,6 +27,7 @@ from onceflow.client import (
 )
 from onceflow.client.errors import BrokerUnreachable, CrossedFork, FatalProducerError
 from onceflow.client.model import TopicPartition
+from onceflow.client.receipts import Receipt
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.txn_states import State, WrongState
 from onceflow.client.worker_reader import Reader
@@ -96,6 +97,14 @@ def test_receipts_are_good_after_the_block(bootstrap: str, topic: str) -> None:
         rows = sender.send_table(topic, pa.table({"value": [b"3"]}))
     assert [each.result().offset for each in receipts] == [0, 1, 2]
     assert [each.first_offset for each in rows.result()] == [3]
+
+
+def test_that_finds_one_that_asks_a_closed_client(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Receipt, "is_done", False)
+    with pytest.raises(NotRunning):
+        test_receipts_are_good_after_the_block(bootstrap, topic)
 
 
 def test_many_threads_use_one(bootstrap: str, topic: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 import onceflow
 from onceflow import blocking
 from onceflow.blocking import loop as loop_module
+from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import WouldWaitForever
 from onceflow.client.model import TopicPartition
 from tests.unit.test_blocking import visible
@@ -192,6 +193,36 @@ def test_a_session_commits_no_batch_that_was_not_received(
         for batch, _ in session:
             assert next(iter(batch)).offset == len(received)
             break
+
+
+def first_after_an_interruption(bootstrap: str, name: str, patch: pytest.MonkeyPatch) -> int:
+    """The offset of a session's first record that anybody has received."""
+    settings = {"group_id": name, "topics": [name], "max_poll_records": 7}
+    with blocking.Session(bootstrap, settings) as session:
+        interrupt_waits(patch, lambda number: True, answered=True)
+        with pytest.raises(Interrupted):
+            next(session)
+        patch.undo()
+        batch, _ = next(session)
+        return next(iter(batch)).offset
+
+
+def test_a_batch_that_was_not_received_comes_again(
+    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert first_after_an_interruption(bootstrap, name, monkeypatch) == 0
+
+
+def test_that_finds_a_client_that_takes_nothing_back(
+    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.MonkeyPatch.context() as bug:
+        bug.setattr(Handover, "_settling", lambda handover: None)
+        assert first_after_an_interruption(bootstrap, name, monkeypatch) == 7
+        with pytest.raises(AssertionError):
+            test_what_was_not_received_is_not_committed_nor_counted(
+                bootstrap, name, "commit", monkeypatch
+            )
 
 
 Call = Callable[[blocking.Consumer, TopicPartition], Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Generator
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 
 class When(Enum):
@@ -13,6 +13,11 @@ class When(Enum):
 
     WAITING = "as soon as it waits"
     ANSWERED = "when what it waits for is there, and it has not gone on yet"
+    LATER = "some milliseconds after it has begun to wait"
+    """What it waits for may be another task, which is in the midst of something then."""
+
+
+_LATER_MS: Final = (1, 3, 6, 10, 15, 21)
 
 
 class _Cut:
@@ -36,7 +41,10 @@ class _Cut:
                 return end.value
             self.awaits += 1
             if self.awaits == self._at and task is not None:
-                if self._when is When.WAITING or waited is None:
+                if self._when is When.LATER:
+                    later_ms = _LATER_MS[self._at % len(_LATER_MS)]
+                    asyncio.get_running_loop().call_later(later_ms / 1000, task.cancel)
+                elif self._when is When.WAITING or waited is None:
                     task.cancel()
                 else:
                     # `Future.__await__` has marked it as one that is waited for.

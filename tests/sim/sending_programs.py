@@ -145,11 +145,19 @@ class Transactions(Sender):
                 await self.until_done(
                     "send_offsets", lambda: ours.send_offsets_to_transaction(offsets, "group")
                 )
-            await self.until_done(end, self.commit if end == "commit" else ours.abort_transaction)
+            await self.end(end, self.commit if end == "commit" else ours.abort_transaction)
         except AbortableError:
             await ours.abort_transaction()
             return False
         return True
+
+    async def end(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """If it is cut short it goes on by itself; called again, it says how that ended."""
+        is_done, _ = await self.waits.call(name, make())
+        if not is_done:
+            await asyncio.sleep(5)
+            check(self.ours.state, State.READY, f"the producer after a {name} that was cut")
+            await make()
 
     async def begin(self) -> None:
         if self.ours.state is not State.IN_TRANSACTION:

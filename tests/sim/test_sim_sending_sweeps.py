@@ -16,7 +16,9 @@ import pytest
 from onceflow.client.errors import ClientError, TransactionAborted
 from onceflow.client.record_producer import RecordProducer
 from onceflow.client.sender import Sender
-from onceflow.client.session_work import SessionWork
+from onceflow.client.session_batch import Batch
+from onceflow.client.session_rules import Stage
+from onceflow.client.session_work import Given, SessionWork
 from onceflow.client.transaction import Transaction
 from onceflow.client.txn_ends import TransactionEnd, TransactionEnds
 from onceflow.client.txn_machine import TransactionMachine
@@ -142,6 +144,23 @@ def a_block_forgets_an_abort(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TransactionEnds, "run", run)
 
 
+def ends_are_cut_with_their_callers(patch: pytest.MonkeyPatch) -> None:
+    """They go on when somebody asks again, and not before."""
+    patch.setattr(TransactionEnds, "_go_on", lambda ends, end: ends._finish(end, None))
+
+
+def renewals_take_records_along(patch: pytest.MonkeyPatch) -> None:
+    """Who stops waiting for an epoch has taken the batch for which it was asked."""
+    honest = SessionWork._hand_out
+
+    async def hand_out(work: SessionWork, batch: Batch) -> Given:
+        if work.stage is Stage.IDLE:
+            await work._renew()
+        return await honest(work, batch)
+
+    patch.setattr(SessionWork, "_hand_out", hand_out)
+
+
 def receipts_are_left_open(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Sender, "give_up_all", lambda sender: None)
 
@@ -167,6 +186,8 @@ BY_USERS = (
 )
 BY_CUTS: dict[Plant, str] = {
     a_block_forgets_an_abort: "blocks",
+    ends_are_cut_with_their_callers: "transactions",
+    renewals_take_records_along: "copying",
     receipts_are_left_open: "records",
     tasks_are_left_behind: "copying",
 }

@@ -45,6 +45,7 @@ from tests.sim.session_sweeps import (
 )
 from tests.unit import test_client_committed_offsets as committed_offsets
 from tests.unit import test_client_consumer_stuck as stuck
+from tests.unit import test_client_ends_closed as ends_closed
 from tests.unit import test_client_positions as positions
 from tests.unit import test_client_producer_places as places
 from tests.unit import test_client_session_cut as session_cut
@@ -342,6 +343,11 @@ def closing_waits_for_the_group_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsumerWork, "close", close)
 
 
+def ends_outlive_a_close(patch: pytest.MonkeyPatch) -> None:
+    """And are asked for when the producer is started again."""
+    patch.setattr(TransactionEnds, "close", never)
+
+
 # --- what grows old -------------------------------------------------------------------------------
 
 
@@ -447,6 +453,10 @@ BUGS = (
     Bug(tasks_are_not_told_to_end, cuts("close")),
     Bug(hearts_go_on_beating, cuts("close")),
     Bug(closing_waits_for_the_group_first, cuts("close")),
+    Bug(
+        ends_outlive_a_close,
+        partial(ends_closed.test_half_a_transaction_is_not_committed_in_the_next_life, False),
+    ),
     Bug(
         topics_never_grow_old,
         places.test_keys_go_where_they_belong_when_what_is_known_is_too_old,

@@ -186,11 +186,7 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
     consumer = scene.consumer(host, group)
     tasks_before = asyncio.all_tasks()
     received: list[tuple[int, int]] = []
-    is_cut = False
-    if name == "start":
-        is_cut, _ = await cut(work(consumer), at, when)
-        await asyncio.sleep(0.1)
-    await consumer.start()
+    is_cut = await _start(consumer, at if name == "start" else 0, when)
     consumer.subscribe(["in"])
     if name in TAKES:
         # From the first poll on: joining, finding out where to begin, and fetching.
@@ -217,6 +213,15 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
     if left or scene.has_connections(host):
         raise Broken(f"{where}: closed, and it goes on: {left}")
     return is_cut
+
+
+async def _start(consumer: Consumer, at: int, when: When) -> bool:
+    """Cut, unless `at` is 0, and then called again; whether it was cut."""
+    is_cut, outcome = await cut(consumer.start(), at, when)
+    if outcome is not None:
+        await asyncio.sleep(0.1)
+        await consumer.start()
+    return is_cut and at > 0
 
 
 async def _check_moved(

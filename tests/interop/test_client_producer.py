@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as Place
 
+from onceflow.client import txn_machine
 from onceflow.client.errors import AbortableError, Fenced, TransactionAborted
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
@@ -181,6 +182,37 @@ def test_the_older_producer_is_fenced(names: Names) -> None:
 
     run(main)
     assert [value for _, value in read(names, topic)] == [b"new"]
+
+
+def test_a_producer_that_rested_leaves_its_successor_alone(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while that one has a transaction open, which Apache Kafka would abort for the asking."""
+    topic = ready_topic(names, partitions=PARTITIONS)
+
+    async def main() -> None:
+        settings = {"transactional.id": names("id")}
+        async with (
+            Producer(names.bootstrap, settings) as old,
+            Producer(names.bootstrap, settings) as new,
+        ):
+            for number in range(2):
+                async with old.transaction() as transaction:
+                    await transaction.send(topic, b"%d" % number, partition=0)
+                monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", -1.0)
+            await new.init_transactions()
+            await new.begin_transaction()
+            await (await new.send(topic, b"2", partition=0))
+            with pytest.raises(Fenced, match="another producer"):
+                await old.begin_transaction()
+            assert old.state is State.FATAL_ERROR
+            await new.commit_transaction()
+            monkeypatch.undo()
+            async with new.transaction() as transaction:
+                await transaction.send(topic, b"3", partition=0)
+
+    run(main)
+    assert [value for _, value in read(names, topic)] == [b"0", b"1", b"2", b"3"]
 
 
 def test_what_was_gathered_is_given_up_by_an_abort(names: Names) -> None:

@@ -15,6 +15,7 @@ from onceflow.client.txn_asking import Ask, Operation, Reply
 from onceflow.client.txn_requests import (
     AddPartitions,
     Answer,
+    DescribeTransaction,
     EndTxn,
     InitProducerId,
     Request,
@@ -43,12 +44,18 @@ class Coordinator:
     number: int = 0
     """Of the transaction that writes."""
 
+    @property
+    def state(self) -> str:
+        return "Ongoing" if self.is_open else "Empty"
+
     def write(self, epoch: int, number: int) -> None:
         """A batch arrives; in the newer protocol that opens the transaction."""
         if epoch == self.epoch and (self.is_open or self.own_epochs):
             self.is_open, self.number = True, number
 
     def answer(self, request: Request) -> Answer:
+        if isinstance(request, DescribeTransaction):
+            return Answer(0, 7, self.epoch, transaction_state=self.state)
         if isinstance(request, InitProducerId):
             known = request.identity.producer_epoch
             if known >= 0 and known == self.renewed:

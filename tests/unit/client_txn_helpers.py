@@ -127,6 +127,11 @@ def bumped(epoch: int, producer_id: int = 7) -> Answer:
     return Answer(0, producer_id, epoch)
 
 
+def described(epoch: int, state: str = "CompleteCommit", producer_id: int = 7) -> Answer:
+    """What a coordinator says of a transactional id."""
+    return Answer(0, producer_id, epoch, transaction_state=state)
+
+
 def ends_in(requests: Iterable[Request]) -> list[EndTxn]:
     return [request for request in requests if isinstance(request, EndTxn)]
 

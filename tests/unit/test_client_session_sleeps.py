@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 
 from onceflow.client import txn_machine
+from onceflow.client.cluster import Cluster
+from onceflow.client.connection import Connection
 from onceflow.client.errors import ClientError, FatalProducerError, Fenced
 from onceflow.client.producer import Producer
 from onceflow.client.session import Session
 from onceflow.client.session_errors import OffsetsForgotten, SessionFenced, SessionForgotten
 from onceflow.client.session_rules import Stage
+from onceflow.client.txn_asking import Ask, Reply
+from onceflow.client.txn_driver import TransactionDriver
 from tests.unit.session_helpers import OUT, Theatre, numbers, theatre
 
 FORGETFUL: dict[str, Any] = {
@@ -184,6 +188,96 @@ def test_an_idle_producer_does_not_fight_for_its_id() -> None:
         assert await on.values() == numbers(3)
 
     theatre(program, **FORGETFUL)
+
+
+def asked_by(ours: Producer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a producer asks coordinators for from now on."""
+    asked: list[str] = []
+    send = TransactionDriver._send
+
+    async def noted(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+        if driver is ours._driver:
+            asked.append(type(ask.request).__name__)
+        return await send(driver, ask, connection)
+
+    monkeypatch.setattr(TransactionDriver, "_send", noted)
+    return asked
+
+
+def speak(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def finalized(cluster: Cluster) -> int:
+        return version
+
+    monkeypatch.setattr(Cluster, "transaction_version", finalized)
+
+
+BOTH_PROTOCOLS = pytest.mark.parametrize("version", [1, 2])
+
+
+@BOTH_PROTOCOLS
+def test_an_idle_producer_that_nobody_replaced_goes_on(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak(version, monkeypatch)
+
+    async def program(on: Theatre) -> None:
+        async with producer(on) as ours:
+            for number in range(3):
+                await write(ours, b"%d" % number)
+                await asyncio.sleep(LONG_S)
+        assert await on.values() == numbers(3)
+
+    theatre(program)
+
+
+@BOTH_PROTOCOLS
+def test_an_idle_producer_leaves_the_open_transaction_of_its_successor_alone(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To name an old epoch in InitProducerId is no protection on Apache Kafka."""
+    speak(version, monkeypatch)
+
+    async def program(on: Theatre) -> None:
+        async with producer(on) as older, producer(on, "another") as younger:
+            await write(older, b"0")
+            await asyncio.sleep(LONG_S)
+            async with younger.transaction() as transaction:
+                await (await transaction.send(OUT, b"1"))
+                asked = asked_by(older, monkeypatch)
+                with pytest.raises(Fenced, match="another producer"):
+                    await write(older, b"too late")
+                assert asked == ["DescribeTransaction"]
+        assert await on.values() == numbers(2)
+
+    theatre(program)
+
+
+def test_an_idle_session_leaves_the_open_transaction_of_its_successor_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session("older"))
+        for partition in range(2):
+            await on.produce(*numbers(2, 10 * partition), partition=partition)
+        await until_written(on, 4)
+        await asyncio.sleep(LONG_S)
+        younger = Producer(
+            on.bootstrap,
+            transactional_id=worker.session.transactional_id,
+            net=on.world.net.host("younger"),
+            clock=on.world.clock,
+            rand=on.world.rand.fork("younger"),
+        )
+        async with younger, younger.transaction() as transaction:
+            await (await transaction.send(OUT, b"its own"))
+            asked = asked_by(worker.session._producer, monkeypatch)
+            await on.produce(b"50")
+            await asyncio.wait_for(worker.task, 60)
+            assert isinstance(worker.error, SessionFenced)
+            assert asked == ["DescribeTransaction"]
+        assert b"its own" in await on.values()
+
+    theatre(program, partitions=2)
 
 
 def test_a_producer_that_slept_within_a_transaction_takes_no_new_id() -> None:

@@ -26,6 +26,7 @@ from tests.unit.client_txn_helpers import (
     Bench,
     bumped,
     code,
+    described,
     each,
     ends_in,
     inits_in,
@@ -170,7 +171,7 @@ def test_an_end_that_is_cut_short_in_its_renewal_keeps_its_identity(committed: b
             bench.run_out(machine.renew(), code(E.COORDINATOR_LOAD_IN_PROGRESS))
         assert bench.is_in(State.USED_UP)
     bench.asked.clear()
-    bench.run(machine.renew(), bumped(1))
+    bench.run(machine.renew(), described(before.producer_epoch), bumped(1))
     assert [each.identity for each in inits_in(bench.requests)] == [before]
     assert not is_renewed_first(bench)
     machine.begin()
@@ -181,7 +182,7 @@ def test_who_is_fenced_in_a_renewal_does_not_fight(committed: bool) -> None:
     bench = Bench(1)
     cut_short_in_its_renewal(bench, committed=committed)
     with pytest.raises(Fenced):
-        bench.run(bench.machine.renew(), code(E.PRODUCER_FENCED))
+        bench.run(bench.machine.renew(), described(1), code(E.PRODUCER_FENCED))
     assert bench.is_in(State.FATAL_ERROR)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import onceflow
+from onceflow.client import txn_machine
 from onceflow.client.errors import ConnectionLost
 from onceflow.client.finisher import Finisher
 from onceflow.client.model import TopicPartition
@@ -378,3 +379,34 @@ def test_topics_that_rows_name(bootstrap: str) -> None:
             topics.meet(["?"])
     finally:
         topics.close()
+
+
+@pytest.mark.usefixtures("version")
+@pytest.mark.parametrize("rests", [False, True])
+@pytest.mark.parametrize("has_written", [False, True])
+def test_a_driver_that_was_replaced_while_it_rested_stops(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, rests: bool, has_written: bool
+) -> None:
+    """And leaves alone what its successor has open."""
+    with settled(bootstrap) as older:
+        older.write(0, "a")
+        with settled(bootstrap) as younger:
+            if has_written:
+                younger.write(1, "b")
+
+            raised: list[BaseException] = []
+
+            def meanwhile() -> None:
+                with monkeypatch.context() as patch:
+                    if rests:
+                        patch.setattr(txn_machine, "RENEWED_AFTER_S", -1.0)
+                    try:
+                        older.write(1, "b")
+                    except Exception as error:  # or it would be a failure of this task
+                        raised.append(error)
+
+            younger.during.append(meanwhile)
+            younger.write(1 + has_written, "c")
+            assert list(map(type, raised)) == [SinkFenced]
+            assert len(younger.epochs) == 1 + has_written, "nobody has disturbed it"
+    assert visible(bootstrap) == ["a", *["b"] * has_written, "c"]

@@ -161,6 +161,7 @@ _READS: Final = frozenset(
         ApiKey.OFFSET_FETCH,
         ApiKey.FIND_COORDINATOR,
         ApiKey.API_VERSIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
     }
 )
 

@@ -25,6 +25,8 @@ from onceflow.client.errors import (
     ApiNotServed,
     BrokerError,
     ClientError,
+    FatalProducerError,
+    Fenced,
     Outcome,
     TwoPhaseNotServed,
     UnknownOutcome,
@@ -36,12 +38,14 @@ from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.retry import TRANSACTIONAL, RetryPolicy
 from onceflow.client.txn_asking import Asked, Asker, Operation, code_of, is_worth_it
 from onceflow.client.txn_events import told
+from onceflow.client.txn_renewal import Owner, owner
 from onceflow.client.txn_requests import (
     TRANSACTION_V2,
     TWO_PHASE,
     AddOffsets,
     AddPartitions,
     Answer,
+    DescribeTransaction,
     EndTxn,
     GroupMember,
     Identity,
@@ -98,6 +102,8 @@ class TransactionMachine:
         """A copy of something that was asked in the open transaction may still be under way."""
         self._used_at = (0.0, 0)
         """When the transactional id was last used, by both clocks: one of them may have stood."""
+        self._may_have_next_epoch = False
+        """It was asked for, and nobody has heard an answer."""
         self._groups: set[str] = set()
         self._groups_with_copies: set[str] = set()
         self._clock = clock
@@ -127,11 +133,13 @@ class TransactionMachine:
         """Whether no transaction is open, and `renew` comes before the next: a copy of the end of
         the last one may still be under way, or that one was so long ago that brokers may not know
         the transactional id any more."""
-        if self.state is State.USED_UP:
-            return True
+        return self.state is State.USED_UP or (self.state is State.READY and self._has_rested())
+
+    def _has_rested(self) -> bool:
+        """Brokers may not know the transactional id any more, and others may have it."""
         mono, wall_ms = self._used_at
         unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
-        return self.state is State.READY and unused_s > RENEWED_AFTER_S
+        return unused_s > RENEWED_AFTER_S
 
     def _is_used(self) -> None:
         self._used_at = self._clock.monotonic(), self._clock.wall_ms()
@@ -216,15 +224,46 @@ class TransactionMachine:
 
     def renew(self) -> Operation[None]:
         """The next epoch of the same producer, while no transaction is open (`needs_renewal`).
-        `Fenced` when another producer has the transactional id. When nobody answers it is as
-        before, and can be renewed again: to take the id over, as `init` does, would fence that
-        other one."""
-        is_used_up = self.state is State.USED_UP
-        self._move(Event.INIT)
+        `Fenced` when another producer has the transactional id, which is left alone. When nobody
+        answers it is as before, and can be renewed again: to take the id over, as `init` does,
+        would fence that other one. Where nobody can say who has the id, an epoch that may still do
+        is kept."""
+        is_used_up, has_rested = self.state is State.USED_UP, self._has_rested()
         failed = Event.STILL_USED_UP if is_used_up else Event.NOT_RENEWED
+        self._move(Event.INIT)
+        asked = yield from self._describe(failed)
+        found = owner(
+            self.identity, asked, is_used_up=is_used_up, has_asked=self._may_have_next_epoch
+        )
+        if found is Owner.NOT_ANSWERED and asked.error is not None:
+            self._move(failed)
+            raise asked.error
+        if found is Owner.OTHER:
+            raise self._fail(Event.FENCED, Fenced(self._taken_over(asked.answer)))
+        if found is Owner.NOT_TOLD and not is_used_up:
+            self._is_used()
+            self._move(failed)
+            return
+        if found is Owner.NOT_TOLD and has_rested:
+            message = f"nobody can say who has {self.identity} by now: {asked.error}"
+            raise self._fail(Event.FENCED, FatalProducerError(message))
         error = yield from self._identify(self.identity, failed=failed)
         if error is not None:
             raise error
+
+    def _describe(self, failed: Event) -> Operation[Asked]:
+        try:
+            return (yield from self._asker.ask(DescribeTransaction(self.identity)))
+        except GeneratorExit:
+            self._move(failed)
+            raise
+
+    def _taken_over(self, said: Answer) -> str:
+        return (
+            f"transaction of {self.identity}: another producer with the same transactional id has "
+            f"taken over (now it is {said.producer_id}, epoch {said.producer_epoch}: "
+            f"{said.transaction_state})"
+        )
 
     def join(self, partitions: Iterable[TopicPartition]) -> Operation[None]:
         """Makes the partitions part of the transaction, so that batches may be sent to them."""
@@ -409,15 +448,18 @@ class TransactionMachine:
         try:
             asked = yield from self._asker.ask(request)
         except GeneratorExit:
+            self._may_have_next_epoch = True
             self._move(failed)
             raise
         if asked.error is None:
+            self._may_have_next_epoch = False
             self._adopt(asked.answer)
             self._is_used()
             self.prepared = asked.answer.prepared
             self._has_begun = self._is_adopted = bool(self.prepared)
             self._move(Event.KEPT if self.prepared else Event.IDENTIFIED)
             return None
+        self._may_have_next_epoch = self._may_have_next_epoch or asked.is_doubtful
         error = asked.error
         if self._two_phase and isinstance(error, ApiNotServed):
             error = TwoPhaseNotServed(str(error))

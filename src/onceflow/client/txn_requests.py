@@ -16,6 +16,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2, Versions
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.primitives import (
     INT16,
     INT32,
@@ -40,6 +41,7 @@ _SPOKEN: Final[Mapping[ApiKey, Versions]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: Versions(3, 4),
     ApiKey.TXN_OFFSET_COMMIT: Versions(3, 5),
     ApiKey.END_TXN: Versions(3, 5),
+    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
 }
 TWO_PHASE: Final = Versions(6, 6)
 """Of InitProducerId: who sends it takes part in two-phase commits."""
@@ -184,7 +186,22 @@ class EndTxn:
         return _who(self.identity) + (b"\x01" if self.committed else b"\x00") + _NO_TAGS
 
 
-Request: TypeAlias = InitProducerId | AddPartitions | AddOffsets | TxnOffsetCommit | EndTxn
+@dataclass(frozen=True, slots=True)
+class DescribeTransaction:
+    """Who has a transactional id, and whether anything is open under it: changes nothing."""
+
+    api: ClassVar[ApiKey] = ApiKey.DESCRIBE_TRANSACTIONS
+    identity: Identity
+    versions: Versions = _SPOKEN[ApiKey.DESCRIBE_TRANSACTIONS]
+
+    def body(self, version: int) -> bytes:
+        name = self.identity.transactional_id
+        return count(_FLEXIBLE, 1) + text(_FLEXIBLE, name) + _NO_TAGS
+
+
+Request: TypeAlias = (
+    InitProducerId | AddPartitions | AddOffsets | TxnOffsetCommit | EndTxn | DescribeTransaction
+)
 
 
 def versions_for(api: ApiKey, transaction_version: int) -> Versions:
@@ -220,6 +237,8 @@ class Answer(NamedTuple):
     partitions: tuple[tuple[TopicPartition, int], ...] = ()
     prepared: PreparedTransaction = PreparedTransaction()
     """What was kept open for this producer."""
+    transaction_state: str = ""
+    """As the coordinator describes it."""
 
 
 def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
@@ -227,6 +246,8 @@ def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
     _, at = read_int(INT32, buffer, 0)  # for how long the broker had it wait
     if isinstance(request, AddPartitions | TxnOffsetCommit):
         return Answer(partitions=tuple(_read_partitions(buffer, at)))
+    if isinstance(request, DescribeTransaction):
+        return _read_description(buffer, at)
     code, at = read_int(INT16, buffer, at)
     first_with_identity = request.versions.oldest
     if isinstance(request, EndTxn):
@@ -241,6 +262,21 @@ def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
     kept_epoch, _ = read_int(INT16, buffer, at)
     prepared = PreparedTransaction(kept_id, kept_epoch)
     return Answer(code, producer_id, producer_epoch, prepared=prepared)
+
+
+def _read_description(buffer: memoryview, at: int) -> Answer:
+    """Of the one transactional id that was asked for; its partitions do not matter here."""
+    described, at = read_count(_FLEXIBLE, buffer, at)
+    if not described:
+        return Answer(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    code, at = read_int(INT16, buffer, at)
+    _, at = read_text(_FLEXIBLE, buffer, at)
+    state, at = read_text(_FLEXIBLE, buffer, at)
+    _, at = read_int(INT32, buffer, at)  # its timeout
+    _, at = read_int(INT64, buffer, at)  # since when it is open
+    producer_id, at = read_int(INT64, buffer, at)
+    producer_epoch, _ = read_int(INT16, buffer, at)
+    return Answer(code, producer_id, producer_epoch, transaction_state=state or "")
 
 
 def _read_partitions(buffer: memoryview, at: int) -> list[tuple[TopicPartition, int]]:

@@ -188,15 +188,18 @@ class BatchWriter:
 
     def verdict(self, planned: Planned) -> Verdict:
         """Raises `LedgerConflict`, or `SinkFenced`."""
-        self._be_sure()
+        try:
+            self._be_sure()
+        except FatalProducerError as error:
+            raise self._fenced(error) from error
         # After the ledger was read: a driver that slept meanwhile must not take it for young.
         now_ms = self._clock.wall_ms()
         return decide(self._entry, planned, now_ms, self._forgets_after_ms)
 
     def _be_sure(self) -> None:
         """After a commit that was refused the ledger knows whether it was done all the same. In the
-        older protocol a batch begins with Init, which succeeds for somebody who was fenced, too.
-        After a long rest the id and the ledger may both be forgotten, and so may be whoever came
+        older protocol a batch begins with a new epoch, and so with a look at who has the id. After
+        a long rest the id and the ledger may both be forgotten, and so may be whoever came
         meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
         if self._is_settled and self._finisher.needs_renewal:
             self._finisher.renew()
@@ -208,7 +211,7 @@ class BatchWriter:
                     Fenced("batches were committed that this driver has not written")
                 )
             if is_used:
-                self._finisher.init()
+                self._finisher.renew()  # never `init`: that would fence a successor
                 self._look()
         if not self._is_settled:
             self._look()

@@ -181,6 +181,16 @@ class RecordProducer:
             self._stop(sender)
             await sender.stopped()
 
+    async def _close_at_once(self) -> None:
+        """As a close that is cut short before it has waited for anything."""
+        sender = self._sender
+        if sender is None:
+            self._cluster.close()  # a start may be under way
+            return
+        self._accumulator.closing = True
+        self._stop(sender)
+        await sender.stopped()
+
     def _stop(self, sender: Sender) -> None:
         """Nothing is waited for in here: it is done, however impatient the caller is."""
         sender.stop()

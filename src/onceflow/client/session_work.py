@@ -46,6 +46,10 @@ _ASKED_AGAIN: Final = 3
 """Times `delivery.timeout.ms`, after which a commit or an abort that nobody answers is left to the
 next session of this name."""
 _MOST_ABORTS: Final = 5
+_GIVE_UP_S: Final = 10.0
+"""So long a session that is left by an exception waits for its abort."""
+_PARTING_S: Final = 1.0
+"""So long one whose close was cut short tries to tell its group."""
 
 
 class Given(NamedTuple):
@@ -301,7 +305,8 @@ class SessionWork(RebalanceListener):
         except (AbortableError, CommitFailed) as error:
             await self._undo(self._producer.reason or error)
             return False
-        self._happened(Step.COMMITTED)
+        if self.stage is not Stage.CLOSED:
+            self._happened(Step.COMMITTED)
         self._consumer.has_committed(self._firsts)
         self._aborts = 0
         self._backoff.reset()
@@ -366,51 +371,93 @@ class SessionWork(RebalanceListener):
         except FatalProducerError as error:
             raise fatal(error, self._producer) from error
         finally:
-            self._consumer.go_back(self._firsts)
-            self._happened(Step.ABORTED)
+            if self.stage is not Stage.CLOSED:  # else this is cut short, and nothing comes again
+                self._consumer.go_back(self._firsts)
+                self._happened(Step.ABORTED)
 
     # --- closing --------------------------------------------------------------------------------
 
     async def close(self, *, commit: bool) -> None:
-        """Commits what is done, or aborts; then leaves the group."""
+        """Commits what is done, or aborts; then leaves the group. Who is cancelled meanwhile cuts
+        only the waiting short: everything ends at once."""
         if self.stage is Stage.CLOSED:
             await self._close_clients()  # a start may be under way, or another close
             return
+        has_ended = False
         try:
-            await self._end(commit=commit)
+            has_ended = await self._end(commit=commit)
+        except Exception:
+            has_ended = True  # and what it raises says how
+            raise
         finally:
             self.stage = Stage.CLOSED
+            await (self._leave() if has_ended else self._leave_at_once())
+
+    async def _leave(self) -> None:
+        try:
+            await self._close_clients()
+        finally:
+            await self._stop_ending()
+
+    async def _leave_at_once(self) -> None:
+        """Nobody waits for what is under way. It ends first: clients that wait for it would wait
+        as long as it takes, and it would go on beside them."""
+        for ending in self._endings:
+            ending.cancel()
+        try:
+            await self._producer.close_at_once()
+        finally:
             try:
-                await self._close_clients()
+                await self._consumer.close(commit=False, timeout_s=_PARTING_S)
             finally:
                 await self._stop_ending()
 
     async def _close_clients(self) -> None:
+        close_producer = self._producer.close_at_once
         try:
             await self._consumer.close(commit=False)
+            close_producer = self._producer.close
+        except Exception:
+            close_producer = self._producer.close
+            raise
         finally:
-            await self._producer.close()
+            await close_producer()
 
     async def _stop_ending(self) -> None:
-        """Of a close that was cut short: without its clients it could do nothing more."""
+        """Without its clients they can do nothing more."""
         endings, self._ending = list(self._endings), None
         for ending in endings:
             ending.cancel()
         if endings:
             await asyncio.wait(endings)
 
-    async def _end(self, *, commit: bool) -> None:
+    async def _end(self, *, commit: bool) -> bool:
+        """Whether the transaction has ended; else nobody waits for that any longer."""
         if not commit:
-            await self._give_up()
-            return
+            return await self._give_up()
         await self._settle()
         if self.stage is Stage.AT_WORK:
             self._finished()
         if self.stage is Stage.FINISHED and not await self._uncut(self._commit_finished):
             raise BatchUndone(f"the last batch of group {self._group_id!r} was not committed")
+        return True
 
-    async def _give_up(self) -> None:
-        """Whoever leaves has a reason, which must not be hidden by what goes wrong here."""
+    async def _give_up(self) -> bool:
+        """Whoever leaves has a reason, which must not be hidden by what goes wrong here, nor by how
+        long it takes: brokers end the transaction, too."""
+        try:
+            async with asyncio.timeout(_GIVE_UP_S):
+                await self._abort_last()
+        except TimeoutError:
+            _log.warning(
+                "group %r: the open transaction was not ended within %g s, its timeout does it",
+                self._group_id,
+                _GIVE_UP_S,
+            )
+            return False
+        return True
+
+    async def _abort_last(self) -> None:
         try:
             await self._settle()
         except ClientError as error:

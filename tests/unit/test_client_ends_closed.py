@@ -227,3 +227,27 @@ def test_who_waits_for_an_end_is_told_when_its_caller_and_a_close_are_cancelled_
         assert isinstance(await failure(beginning), WrongState)
 
     play(script)
+
+
+def test_a_commit_that_an_abort_has_replaced_ends_with_the_close_too() -> None:
+    """Its caller has gone, and whoever asked for the abort has its own."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        ours = await with_one_sent(world, client)
+        before = asyncio.all_tasks()
+        ends = ours._ends
+        assert ends is not None
+        with unsent():
+            await ours.send("u", b"two")
+            for call in (ours.commit_transaction, ours.abort_transaction):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await call()
+            left = asyncio.all_tasks() - before
+            assert len(left) >= 2, "the commit, and the abort that takes its place"
+            ends.close()
+            assert all(task.cancelling() for task in left if "_work" in repr(task.get_coro()))
+            await close_cut_short(ours)
+        assert not asyncio.all_tasks() - before
+
+    play(script)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from onceflow.client.admin import Admin
+from onceflow.client.batches import RecordInvalid
+from onceflow.client.cluster import Cluster
 from onceflow.client.errors import DeliveryFailed, NoSuchPartition, TopicNotFound
 from onceflow.client.partitioner import partition_for_key
+from onceflow.client.places import Places
+from onceflow.client.txn_states import WrongState
 from onceflow.runtime.sim_world import World
-from tests.unit.broker_helpers import RawClient, Running
-from tests.unit.test_client_producer import ADDRESS, play, producer
+from tests.unit.broker_helpers import RawClient, Running, values_in
+from tests.unit.test_client_producer import ADDRESS, play, producer, values
 
 KEYS = [b"%d" % number for number in range(16)]
 
@@ -63,6 +68,75 @@ def test_a_partition_that_is_not_known_yet_is_asked_for() -> None:
             for wrong in (4, -1):
                 with pytest.raises(NoSuchPartition, match="it has 4"):
                     await ours.send("t", b"", partition=wrong)
+
+    play(script)
+
+
+def test_so_is_one_that_a_table_names() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 1)
+        async with producer(world) as ours, admin(world) as others:
+            await (await ours.send("t", b""))
+            await others.add_partitions("t", 2)
+            await (await ours.send_table("t", pa.table({"value": [b""]}), partition=1))
+            await others.add_partitions("t", 3)
+            rows = pa.table({"value": [b"", b""], "partition": [0, 2]})
+            await (await ours.send_table("t", rows))
+            with pytest.raises(NoSuchPartition, match="it has 3"):
+                await ours.send_table("t", pa.table({"value": [b""]}), partition=3)
+            with pytest.raises(RecordInvalid, match="there are 3 partitions"):
+                await ours.send_table("t", pa.table({"value": [b""], "partition": [3]}))
+            none = pa.table({"value": [b""], "partition": pa.array([None], pa.int32())})
+            await (await ours.send_table("t", none))
+
+    play(script)
+
+
+def test_keys_of_a_table_go_where_they_belong_when_what_is_known_is_too_old() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 1)
+        async with producer(world, metadata_max_age_ms=1_000) as ours, admin(world) as others:
+            await (await ours.send("t", b"", key=b"first"))
+            await others.add_partitions("t", 4)
+            await asyncio.sleep(2)
+            await (await ours.send_table("t", pa.table({"key": KEYS, "value": KEYS})))
+        for number in range(4):
+            found = values_in((await client.fetch("t", partitions=[number]))["records"])
+            expected = [key for key in KEYS if partition_for_key(key, 4) == number]
+            assert [value for _, value in found if value] == expected
+
+    play(script)
+
+
+@pytest.mark.parametrize("times", [1, 6])
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_broker_that_is_behind_makes_no_topic_disappear(
+    monkeypatch: pytest.MonkeyPatch, times: int, as_table: bool
+) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 1)
+        async with producer(world, metadata_max_age_ms=1_000) as ours:
+            await (await ours.send("t", b"0"))
+            await asyncio.sleep(2)
+            ask = Cluster._ask_metadata
+            left = times
+
+            async def behind(cluster: Cluster, names: tuple[str, ...] | None) -> Any:
+                nonlocal left
+                answer = await ask(cluster, names)
+                if not left:
+                    return answer
+                left -= 1
+                cluster.forget("t")
+                return answer._replace(topics=[], missing=["t"] if names else [])
+
+            monkeypatch.setattr(Cluster, "_ask_metadata", behind)
+            if as_table:
+                await (await ours.send_table("t", pa.table({"value": [b"1"]})))
+            else:
+                await (await ours.send("t", b"1"))
+            assert not left
+        assert await values(client, "t") == [b"0", b"1"]
 
     play(script)
 
@@ -129,5 +203,53 @@ def test_each_receipt_has_an_outcome_after_a_close_that_was_cut_short(moment_us:
             assert not isinstance(each, BaseException) or isinstance(each, DeliveryFailed)
         await asyncio.sleep(1)
         assert not [task for task in asyncio.all_tasks() if "Sender" in repr(task)]
+
+    play(script)
+
+
+def test_a_flush_of_a_closed_producer_leaves_nothing_behind() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 1)
+        ours = producer(world, linger_ms=5_000)
+        await ours.start()
+        await ours.close()
+        with pytest.raises(WrongState):
+            await ours.flush()
+        async with ours:
+            began = world.clock.monotonic()
+            await (await ours.send("t", b""))
+            assert world.clock.monotonic() - began >= 5
+
+    play(script)
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_what_waited_in_one_life_is_not_sent_in_the_next(
+    monkeypatch: pytest.MonkeyPatch, as_table: bool
+) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("t", 1)
+        ours = producer(world)
+        await ours.start()
+        count, goes_on = ours._places.count, asyncio.Event()
+
+        async def slow(places: Places, topic: str, wanted: int = -1) -> int:
+            await goes_on.wait()
+            return await count(topic, wanted)
+
+        monkeypatch.setattr(Places, "count", slow)
+        rows = pa.table({"value": [b"late"]})
+        waits = asyncio.create_task(
+            ours.send_table("t", rows) if as_table else ours.send("t", b"late")
+        )
+        await asyncio.sleep(0.1)
+        await ours.close()
+        monkeypatch.undo()
+        async with ours:
+            goes_on.set()
+            with pytest.raises(WrongState, match="closed meanwhile"):
+                await waits
+            await (await ours.send("t", b"next"))
+        assert await values(client, "t") == [b"next"]
 
     play(script)

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from onceflow.client import txn_machine
 from onceflow.client.connection import Connection
-from onceflow.client.errors import ClientError, ConnectionClosed, ConnectionLost
+from onceflow.client.errors import ClientError, ConnectionClosed, ConnectionLost, UnknownOutcome
 from onceflow.client.session import Session
+from onceflow.client.session_clients import SessionProducer
 from onceflow.client.txn_asking import Ask, Reply
 from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_requests import EndTxn
@@ -174,5 +177,70 @@ def test_a_close_within_the_consumers_own_cuts_the_producer_too(
         assert not patient
         assert not session._producer.is_started
         await close(commit=False)
+
+    theatre(program)
+
+
+# --- commits that nobody answered -----------------------------------------------------------------
+
+HASTY: dict[str, Any] = {"delivery_timeout_ms": 5_000, "request_timeout_ms": 2_000}
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_commit_that_was_unclear_is_asked_about_again(arrives: bool, is_lost: bool) -> None:
+    """Also when the member has lost its partitions meanwhile: the batch is not read again if it
+    was committed."""
+
+    async def program(on: Theatre) -> None:
+        await on.produce(*numbers(3))
+        session = on.session(**HASTY)
+        await session.start()
+        batch, txn = await anext(session)
+        for record in batch:
+            await txn.send(OUT, record.value)
+        with pytest.MonkeyPatch.context() as patch:
+            send = TransactionDriver._send
+
+            async def lost(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+                if not isinstance(ask.request, EndTxn):
+                    return await send(driver, ask, connection)
+                if arrives:
+                    await send(driver, ask, connection)
+                await asyncio.sleep(0.5)
+                return ConnectionLost("lost")
+
+            patch.setattr(TransactionDriver, "_send", lost)
+            with pytest.raises(UnknownOutcome):
+                await anext(session)
+        if is_lost:
+            await session._work.on_partitions_lost([])
+        await on.produce(*numbers(3, 3))
+        async with asyncio.timeout(60):
+            batch, txn = await anext(session)
+        assert [record.value for record in batch] == numbers(3, 3)
+        for record in batch:
+            await txn.send(OUT, record.value)
+        await session.close()
+        assert await on.values() == numbers(6)
+        assert await on.committed() == [6]
+
+    theatre(program)
+
+
+def test_whether_an_epoch_is_due_is_decided_before_a_batch_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who gives up waiting for it must not have taken records along."""
+
+    async def program(on: Theatre) -> None:
+        await on.produce(*numbers(3))
+        async with on.session() as session:
+            monkeypatch.setattr(SessionProducer, "needs_renewal", False)
+            monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", -1.0)
+            monkeypatch.setattr(txn_machine.TransactionMachine, "renew", None)
+            batch, _ = await anext(session)
+            assert [record.value for record in batch] == numbers(3)
+            monkeypatch.undo()
 
     theatre(program)

@@ -221,3 +221,41 @@ def test_settings_that_contradict_each_other() -> None:
             transaction_two_phase_commit_enable="true",
             transaction_timeout_ms=1000,
         )
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_completing_waits_for_a_prepare_whose_caller_has_gone(
+    bootstrap: str, is_wanted: bool, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be prepared afterwards: nobody would complete it, and it has no timeout."""
+
+    async def script(producer: Producer) -> None:
+        await producer.begin_transaction()
+        await producer.send("out", b"x")
+        machine = producer._transactional()
+        name = str(PreparedTransaction(*machine.identity[1:]))
+        flush = producer._ends._ways.flush  # type: ignore[union-attr]
+        goes_on = asyncio.Event()
+
+        async def slow() -> None:
+            await goes_on.wait()
+            await flush()
+            if fails:
+                machine.failed(DeliveryFailed("not acknowledged"))
+
+        ways = producer._ends._ways._replace(flush=slow)  # type: ignore[union-attr]
+        monkeypatch.setattr(producer._ends, "_ways", ways)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await producer.prepare_transaction()
+        completing = asyncio.create_task(producer.complete_transaction(name if is_wanted else ""))
+        await asyncio.sleep(0.1)
+        assert not completing.done()
+        goes_on.set()
+        await completing
+        assert producer.state is State.READY
+        assert not producer.prepared
+
+    run(bootstrap, script)
+    assert visible(bootstrap) == ([b"x"] if is_wanted and not fails else [])

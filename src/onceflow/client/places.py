@@ -8,6 +8,7 @@ that was told is none of those that are known.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from onceflow.client.cluster import Cluster
@@ -19,6 +20,7 @@ NOWHERE: Final = -1
 """No partition has that number."""
 _SOON_S: Final = 1.0
 """So long a record waits for news of a topic that is known: what is old is better than nothing."""
+_PAUSE_S: Final = 0.1
 _AGAIN_S: Final = 10.0
 """When there were none, so long none waits for them."""
 
@@ -26,11 +28,13 @@ _AGAIN_S: Final = 10.0
 class Places:
     """Of one producer."""
 
-    __slots__ = ("_cluster", "_not_before", "sticky")
+    __slots__ = ("_cluster", "_not_before", "_seen", "sticky")
 
     def __init__(self, cluster: Cluster, sticky: StickyPartitioner) -> None:
         self._cluster = cluster
         self._not_before = 0.0
+        self._seen: set[str] = set()
+        """Topics that were there."""
         self.sticky = sticky
 
     def likely(self, topic: str, key: bytes | None) -> int:
@@ -47,14 +51,8 @@ class Places:
     ) -> TopicPartition:
         """For a record with `size` bytes of key and value; raises `NoSuchPartition`, and
         `TopicNotFound`."""
-        partitions = self._cluster.known_partitions(topic)
-        if partitions is None:
-            partitions = len((await self._cluster.find_topic(topic)).partitions)
-        elif self._cluster.is_old(topic):
-            partitions = await self._renewed(topic, partitions)
+        partitions = await self.count(topic, NOWHERE if partition is None else partition)
         if partition is not None:
-            if partition >= partitions:
-                partitions = len((await self._cluster.metadata([topic]))[0].partitions)
             if not 0 <= partition < partitions:
                 raise NoSuchPartition(
                     f"topic {topic!r} has no partition {partition}; it has {partitions}, counted "
@@ -65,6 +63,36 @@ class Places:
             return TopicPartition(topic, partition_for_key(key, partitions))
         return TopicPartition(topic, self.sticky.partition(topic, size, range(partitions)))
 
+    async def count(self, topic: str, wanted: int = NOWHERE) -> int:
+        """How many partitions a topic has; raises `TopicNotFound`. Whether there is one of the
+        number `wanted` by now is asked for when that is not known."""
+        partitions = self._cluster.known_partitions(topic)
+        if partitions is None:
+            partitions = await self._found(topic)
+        elif self._cluster.is_old(topic):
+            partitions = await self._renewed(topic, partitions)
+        if wanted >= partitions:
+            with suppress(TopicNotFound):  # by a broker that is behind
+                partitions = len((await self._cluster.metadata([topic]))[0].partitions)
+        return partitions
+
+    async def _found(self, topic: str) -> int:
+        """A topic that was there is not gone because one broker does not know it, which may be
+        behind: that is asked for some time."""
+        now = asyncio.get_running_loop().time
+        until = now() + _SOON_S
+        while True:
+            try:
+                found = await self._cluster.find_topic(topic)
+            except TopicNotFound:
+                if topic not in self._seen or now() >= until:
+                    self._seen.discard(topic)
+                    raise
+            else:
+                self._seen.add(topic)
+                return len(found.partitions)
+            await asyncio.sleep(_PAUSE_S)
+
     async def _renewed(self, topic: str, partitions: int) -> int:
         """How many there are now; as many as before when nobody says so soon."""
         now = asyncio.get_running_loop().time
@@ -74,7 +102,7 @@ class Places:
             async with asyncio.timeout(_SOON_S):
                 found = await self._cluster.topic(topic)
         except TopicNotFound:
-            raise
+            return await self._found(topic)
         except (TimeoutError, ClientError):
             self._not_before = now() + _AGAIN_S
             return partitions

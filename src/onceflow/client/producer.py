@@ -62,6 +62,11 @@ class Producer(RecordProducer):
         if machine.needs_renewal:
             await self._renew()
             self._check_life(machine)
+        self._begin_at_once()
+
+    def _begin_at_once(self) -> None:
+        """When no end is under way, and no renewal is due."""
+        machine = self._transactional()
         if machine.state is State.READY and self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
         machine.begin()
@@ -100,13 +105,17 @@ class Producer(RecordProducer):
         return machine.prepared
 
     async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
-        """The second phase: commits what is prepared if it has that name, else aborts it. Does
-        nothing when nothing is prepared."""
+        """The second phase: commits what is prepared if it has that name, else aborts it; also
+        what could not be prepared. Does nothing when there is nothing to complete. Waits for a
+        prepare that somebody has asked for and did not wait for."""
         name = PreparedTransaction.parse(decided) if isinstance(decided, str) else decided
         machine = self._transactional()
+        self._running()
+        await self._settled()
+        self._check_life(machine)
         if machine.state is State.UNCLEAR_COMMIT or (machine.prepared and machine.prepared == name):
             await self.commit_transaction()
-        elif machine.prepared:
+        elif machine.prepared or machine.state is State.ABORTABLE_ERROR:
             await self.abort_transaction()
 
     @property

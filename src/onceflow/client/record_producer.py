@@ -97,6 +97,8 @@ class RecordProducer:
         """From the beginning of a start until that fails, or a close has ended."""
         self._is_used = False
         """It was closed."""
+        self._life = 0
+        """How often it was started."""
         self._block: object = None
         """The transaction that is inside of its `async with`."""
         self._begin_anew()
@@ -149,6 +151,7 @@ class RecordProducer:
         if self._is_used:
             self._begin_anew()
             self._is_used = False
+        self._life += 1
         self._accumulator.closing = False
         self._sender = Sender(
             self.settings,
@@ -337,19 +340,19 @@ class RecordProducer:
     ) -> TableReceipt:
         """Gathers the rows of an Arrow table (columns key, value, timestamp, headers and partition,
         of which only value is needed), batch by batch through compiled code."""
-        from onceflow.client.tables import encoded_by_partition
+        from onceflow.client.tables import encoded_by_partition, highest_partition
 
         self._running()
         transaction = self._check_transaction()
         if self._accumulator.is_full:
             await self._wait_for_room()
-        found = await self._cluster.find_topic(topic)
+        partitions = await self._places.count(topic, highest_partition(table, partition))
         pieces = []
         for piece in encoded_by_partition(
             table,
-            len(found.partitions),
+            partitions,
             partition=partition,
-            sticky=self._rand.randrange(len(found.partitions)),
+            sticky=self._rand.randrange(partitions),
             max_batch_bytes=self.settings.max_request_size // 2,
             codec=CODECS[self.settings.compression_type],
             now_ms=self._clock.wall_ms(),
@@ -392,9 +395,10 @@ class RecordProducer:
     async def flush(self) -> None:
         """Returns when everything that was sent so far has an outcome; whether it is a good one is
         said by the receipts."""
+        sender = self._running()
         self._accumulator.flushing += 1
-        self._running().send_now()
         try:
+            sender.send_now()
             await all_settled(self._accumulator.incomplete())
         finally:
             self._accumulator.flushing -= 1
@@ -417,11 +421,13 @@ class RecordProducer:
             raise WrongState("the producer was closed meanwhile, and started again")
 
     def _check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction, which is to be this one, if it is given; 0 where
-        there are no transactions."""
+        """The number of the open transaction, which is to be this one, if it is given; where there
+        are no transactions, of the life."""
         machine = self._machine
         if machine is None:
-            return 0
+            if number is not None and number != self._life:
+                raise WrongState("send: the producer was closed meanwhile, and started again")
+            return self._life
         if machine.state is not _OPEN:
             raise self._refusal(machine)
         if number is not None and machine.number != number:

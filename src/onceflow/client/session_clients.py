@@ -97,6 +97,7 @@ class SessionProducer(Producer):
         self._running().settling.offsets_follow = True
 
     renew = Producer._renew
+    begin_at_once = Producer._begin_at_once
     close_at_once = Producer._close_at_once
 
     @property

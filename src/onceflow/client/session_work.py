@@ -154,7 +154,7 @@ class SessionWork(RebalanceListener):
                 continue
             batch = self._batch_of(table)
             if self.stage is not Stage.IDLE or not self._producer.needs_renewal:
-                return await self._hand_out(batch)
+                return self._hand_out(batch)
             # Who stops waiting for the epoch must not have taken records along.
             self._consumer.go_back(batch.firsts())
             await self._renew()
@@ -197,10 +197,10 @@ class SessionWork(RebalanceListener):
         ahead, self._ahead = self._ahead, None
         return ahead if ahead is not None and ahead.table() is table else Batch(table)
 
-    async def _hand_out(self, batch: Batch) -> Given:
+    def _hand_out(self, batch: Batch) -> Given:
         """Nothing is waited for in here: who was given up on must not have taken records along."""
         if self.stage is Stage.IDLE:
-            await self._producer.begin_transaction()
+            self._producer.begin_at_once()
             self._firsts, self._records = {}, 0
             self._due_at = self._clock.monotonic() + self._interval_s
         self._firsts = batch.firsts() | self._firsts
@@ -286,6 +286,8 @@ class SessionWork(RebalanceListener):
         return self.stage is not Stage.FINISHED or await self._commit_or_abort()
 
     async def _undo_lost(self) -> bool:
+        if self._producer.state is State.UNCLEAR_COMMIT:
+            return await self._commit_finished()  # brokers were asked before: it is not undone
         if self.stage is Stage.FINISHED:
             await self._undo(CommitFailed(f"partitions of group {self._group_id!r} were lost"))
         return True
@@ -314,21 +316,25 @@ class SessionWork(RebalanceListener):
 
     async def _commit(self) -> None:
         """The offsets, fenced by the member's generation, and all that was sent, or nothing."""
-        producer, consumer = self._producer, self._consumer
         try:
-            member = consumer.group_metadata()
-            try:
-                await producer.commit_with(consumer.behind(self._firsts), member)
-            except AbortableError as error:
-                if (refusal := refusal_in(error)) is not None:
-                    consumer.refused(refusal, member)
-                raise
-            await producer.flush()
+            if self._producer.state is not State.UNCLEAR_COMMIT:  # else all of it has gone before
+                await self._send_rest()
             # As soon as the end is asked for: nothing else is to be done until the answer comes.
             asyncio.get_running_loop().call_soon(self._prepare)
             await self._until_known()
         except FatalProducerError as error:
-            raise fatal(error, producer) from error
+            raise fatal(error, self._producer) from error
+
+    async def _send_rest(self) -> None:
+        producer, consumer = self._producer, self._consumer
+        member = consumer.group_metadata()
+        try:
+            await producer.commit_with(consumer.behind(self._firsts), member)
+        except AbortableError as error:
+            if (refusal := refusal_in(error)) is not None:
+                consumer.refused(refusal, member)
+            raise
+        await producer.flush()
 
     async def _until_known(self) -> None:
         """A commit that nobody answers is asked about again, and never undone."""

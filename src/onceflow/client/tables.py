@@ -45,6 +45,16 @@ def encoded_by_partition(
             )
 
 
+def highest_partition(table: pa.Table | pa.RecordBatch, partition: int | None) -> int:
+    """Of those that are named for its rows; -1 when none is."""
+    if partition is not None:
+        return partition
+    if "partition" not in table.schema.names or not table.num_rows:
+        return -1
+    named: int | None = pc.max(one_array(table.column("partition")).cast(pa.int32())).as_py()
+    return -1 if named is None else named
+
+
 def _pieces(part: pa.Table | pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     """Its rows, in pieces of about so many bytes."""
     for chunk in part.to_batches() if isinstance(part, pa.Table) else [part]:

@@ -10,6 +10,7 @@ Who comes later, by this table of what is wanted and what is under way:
 | commit | shares its outcome | waits, then commits | `TransactionAborted` |
 | prepare | is refused | shares its outcome | `TransactionAborted` |
 | abort | takes its place, as long as no broker was asked; then waits | takes its place | shares |
+| complete | waits, then asks if it is unclear | waits, then commits or aborts | waits |
 | begin, close | wait | wait | wait |
 
 A close that is cut short ends them all: what no broker was asked for never is, also if the producer
@@ -55,7 +56,7 @@ class Ways(NamedTuple):
 class TransactionEnd:
     """One that was asked for."""
 
-    __slots__ = ("began", "error", "event", "is_replaced", "task", "waiters")
+    __slots__ = ("began", "error", "event", "is_replaced", "waiters")
 
     def __init__(self, event: Event, began: float) -> None:
         self.event = event
@@ -63,8 +64,6 @@ class TransactionEnd:
         self.error: BaseException | None = None
         self.is_replaced = False
         """By an abort."""
-        self.task: asyncio.Task[None] | None = None
-        """In which it goes on when the one who asked for it does not wait."""
         self.waiters: list[asyncio.Future[None]] = []
 
 
@@ -76,6 +75,9 @@ class TransactionEnds:
         self._clock = clock
         self._ways = ways
         self._end: TransactionEnd | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """In which ends go on that nobody waits for: the one under way, and those that it has
+        replaced."""
         self._is_closed = False
         self._unheard: Event | None = None
         """How the last transaction ended, if that was told to nobody."""
@@ -126,11 +128,13 @@ class TransactionEnds:
         if self._is_closed:
             self._finish(end, self._closed())
             return
-        end.task = asyncio.get_running_loop().create_task(self._work(end))
-        end.task.add_done_callback(partial(self._went_on, end))
+        task = asyncio.get_running_loop().create_task(self._work(end))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._went_on, end))
 
     def _went_on(self, end: TransactionEnd, task: asyncio.Task[None]) -> None:
         """Also when it was cancelled before its first step: others wait for it."""
+        self._tasks.discard(task)
         if task.cancelled():
             self._finish(end, self._closed())
             return
@@ -209,8 +213,8 @@ class TransactionEnds:
         """What goes on without anybody waiting ends here, and what somebody waits for goes no step
         further; brokers end the transaction by its timeout."""
         self._is_closed = True
-        if self._end is not None and self._end.task is not None:
-            self._end.task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def _check_open(self) -> None:
         if self._is_closed:

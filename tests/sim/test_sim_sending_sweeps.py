@@ -16,9 +16,8 @@ import pytest
 from onceflow.client.errors import ClientError, TransactionAborted
 from onceflow.client.record_producer import RecordProducer
 from onceflow.client.sender import Sender
-from onceflow.client.session_batch import Batch
 from onceflow.client.session_rules import Stage
-from onceflow.client.session_work import Given, SessionWork
+from onceflow.client.session_work import SessionWork
 from onceflow.client.transaction import Transaction
 from onceflow.client.txn_ends import TransactionEnd, TransactionEnds
 from onceflow.client.txn_machine import TransactionMachine
@@ -151,14 +150,15 @@ def ends_are_cut_with_their_callers(patch: pytest.MonkeyPatch) -> None:
 
 def renewals_take_records_along(patch: pytest.MonkeyPatch) -> None:
     """Who stops waiting for an epoch has taken the batch for which it was asked."""
-    honest = SessionWork._hand_out
+    honest = SessionWork._poll
 
-    async def hand_out(work: SessionWork, batch: Batch) -> Given:
-        if work.stage is Stage.IDLE:
+    async def poll(work: SessionWork) -> Any:
+        table = await honest(work)
+        if table is not None and work.stage is Stage.IDLE:
             await work._renew()
-        return await honest(work, batch)
+        return table
 
-    patch.setattr(SessionWork, "_hand_out", hand_out)
+    patch.setattr(SessionWork, "_poll", poll)
 
 
 def receipts_are_left_open(patch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from onceflow.client.admin import Admin
 from onceflow.client.batches import RecordInvalid
 from onceflow.client.cluster import Cluster
 from onceflow.client.errors import DeliveryFailed, NoSuchPartition, TopicNotFound
+from onceflow.client.model import Topic
 from onceflow.client.partitioner import partition_for_key
-from onceflow.client.places import Places
 from onceflow.client.txn_states import WrongState
 from onceflow.runtime.sim_world import World
 from tests.unit.broker_helpers import RawClient, Running, values_in
@@ -231,13 +231,13 @@ def test_what_waited_in_one_life_is_not_sent_in_the_next(
         await client.create("t", 1)
         ours = producer(world)
         await ours.start()
-        count, goes_on = ours._places.count, asyncio.Event()
+        find, goes_on = Cluster.find_topic, asyncio.Event()
 
-        async def slow(places: Places, topic: str, wanted: int = -1) -> int:
+        async def slow(cluster: Cluster, name: str) -> Topic:
             await goes_on.wait()
-            return await count(topic, wanted)
+            return await find(cluster, name)
 
-        monkeypatch.setattr(Places, "count", slow)
+        monkeypatch.setattr(Cluster, "find_topic", slow)
         rows = pa.table({"value": [b"late"]})
         waits = asyncio.create_task(
             ours.send_table("t", rows) if as_table else ours.send("t", b"late")

@@ -251,9 +251,10 @@ def test_completing_waits_for_a_prepare_whose_caller_has_gone(
                 await producer.prepare_transaction()
         completing = asyncio.create_task(producer.complete_transaction(name if is_wanted else ""))
         await asyncio.sleep(0.1)
-        assert not completing.done()
+        has_waited = not completing.done()
         goes_on.set()
         await completing
+        assert has_waited
         assert producer.state is State.READY
         assert not producer.prepared
 

@@ -168,6 +168,8 @@ def test_a_topic_that_is_gone_is_told_and_troubles_no_other() -> None:
                 await (await ours.send(name, b""))
             await others.delete_topic("gone")
             await asyncio.sleep(2)
+            assert await ours.partitions_for("kept") == 1
+            await asyncio.sleep(2)
             assert (await (await ours.send("kept", b""))).offset == 1
             await asyncio.sleep(2)
             await ours.send_table("kept", pa.table({"value": [b""]}))

@@ -144,19 +144,20 @@ class Consumer:
     async def assign(self, partitions: Iterable[TopicPartition | str]) -> None:
         """Reads these partitions, or all partitions of these topics, and no others; the group, if
         there is one, only keeps the offsets. Raises `TopicNotFound`."""
-        self._work.check_open()
-        if self._work.rebalancer is not None:
-            raise WrongUse("topics were subscribed to; call unsubscribe first")
+        work = self._work
+        work.check_may_assign()
         if isinstance(partitions, str):
             raise WrongUse(f"give a list of topics: [{partitions!r}]")
         wanted: list[TopicPartition] = []
         for each in partitions:
             if isinstance(each, str):
-                found = await self._work.cluster.find_topic(each)
+                found = await work.cluster.find_topic(each)
                 wanted += [TopicPartition(each, one.partition) for one in found.partitions]
             else:
                 wanted.append(TopicPartition(*each))
-        self._work.assign(wanted)
+        await work.has_left()
+        work.check_may_assign()  # again: it may have subscribed, or be closed, by now
+        work.assign(wanted)
 
     async def unsubscribe(self) -> None:
         """Leaves the group, if it is in one, and reads nothing any more. Called by a listener, it
@@ -172,8 +173,7 @@ class Consumer:
     @property
     def subscription(self) -> Wish | None:
         """What was subscribed to."""
-        rebalancer = self._work.rebalancer
-        return None if rebalancer is None else rebalancer.loop.wish
+        return self._work.subscription
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         """Delivers nothing of these until `resume`; the member stays in its group."""

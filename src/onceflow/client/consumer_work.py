@@ -5,9 +5,17 @@ together. Everything that has to do with the group happens in the task that poll
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.commits import Commits
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _GOODBYE_S: Final = 1.0
 """For so long a group is told that a member leaves, also by one that has no more time."""
+_LAST_S: Final = 0.1
+"""For so long a listener that was cancelled is waited for, which may take no notice of that."""
 
 
 class ConsumerWork:
@@ -63,6 +73,16 @@ class ConsumerWork:
         self.rebalancer: Rebalancer | None = None
         """There while topics are subscribed to."""
         self._attending: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None
+        """One for all who want it out of the group; until that has been told. Nothing new begins
+        meanwhile."""
+        self._telling: set[asyncio.Task[None]] = set()
+        """All that have not ended of those in which listeners are called."""
+        self._may_go = asyncio.Event()
+        """All is given up, or there is no more time for that."""
+        self._next_subscription: tuple[Wish, RebalanceListener | None] | None = None
+        """Made while it was leaving, and begun when it is out."""
+        self._goodbye_s = _GOODBYE_S
         self._is_started = False
         self._is_open = False
         self._is_polling = False
@@ -114,8 +134,10 @@ class ConsumerWork:
 
     def _stop(self) -> None:
         """Without waiting for anything: what comes next may be cut short."""
-        if self._attending is not None:
-            self._attending.cancel()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        for task in self._telling:
+            task.cancel()
         self.positions.stop()
         if self._commits is not None:
             self._commits.stop()
@@ -123,8 +145,9 @@ class ConsumerWork:
         self.cluster.close()
 
     async def _ended(self) -> None:
-        if self._attending is not None:
-            await asyncio.gather(self._attending, return_exceptions=True)
+        await self.has_left()
+        if self._telling:
+            await asyncio.wait(self._telling, timeout=_LAST_S)
         await self.positions.close()
         if self._commits is not None:
             await self._commits.close()
@@ -138,19 +161,39 @@ class ConsumerWork:
         if not self._is_open:
             raise ConsumerClosed("the consumer is not running")
 
+    def _check_not_closing(self) -> None:
+        """Whoever polls gets no more; a listener that is told of the end may still commit."""
+        if self._closed is not None:
+            raise ConsumerClosed("the consumer was closed meanwhile")
+
+    def _begin_telling(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """In a task of its own: who stops waiting must not leave it half done."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+        return task
+
     # --- what is read ---------------------------------------------------------------------------
 
+    @property
+    def subscription(self) -> Wish | None:
+        """The one that holds, or comes next."""
+        if self._next_subscription is not None:
+            return self._next_subscription[0]
+        return None if self.rebalancer is None else self.rebalancer.loop.wish
+
     def subscribe(self, wish: Wish, listener: RebalanceListener | None) -> None:
-        rebalancer = self.rebalancer
-        if rebalancer is None:
-            if self.positions.assigned:
-                raise WrongUse("partitions were assigned by hand; call unsubscribe first")
-            rebalancer = self._join_group()
+        commits, rebalancer = self.commits, self.rebalancer
+        if rebalancer is None and self.positions.assigned:
+            raise WrongUse("partitions were assigned by hand; call unsubscribe first")
+        if self._leaving is not None or (rebalancer is not None and rebalancer.must_leave):
+            self._next_subscription = wish, listener
+            return
+        rebalancer = rebalancer or self._join_group(commits)
         rebalancer.listener = listener or RebalanceListener()
         rebalancer.loop.wants(wish)
 
-    def _join_group(self) -> Rebalancer:
-        commits = self.commits
+    def _join_group(self, commits: Commits) -> Rebalancer:
         machine = MemberMachine(commits.group_id, self.settings.group_instance_id)
         loop = GroupLoop(
             self.cluster,
@@ -164,6 +207,11 @@ class ConsumerWork:
         commits.machine = machine
         return self.rebalancer
 
+    def check_may_assign(self) -> None:
+        self.check_open()
+        if self.subscription is not None:
+            raise WrongUse("topics were subscribed to; call unsubscribe first")
+
     def assign(self, wanted: Collection[TopicPartition]) -> None:
         self.give_back()
         held = self.positions.assigned
@@ -171,6 +219,7 @@ class ConsumerWork:
         self.positions.begin(set(wanted) - held)
 
     async def unsubscribe(self) -> None:
+        self._next_subscription = None
         rebalancer = self.rebalancer
         if rebalancer is not None and rebalancer.is_listening:
             rebalancer.must_leave = True  # it waits for the listener that calls this
@@ -179,30 +228,82 @@ class ConsumerWork:
 
     async def leave(self, why: str, *, commit: bool, goodbye_s: float = _GOODBYE_S) -> None:
         """Out of the group, if it is in one; nothing is read any more. It is out also if this is
-        cut short: then without the commit, or without its listener having been told."""
+        cut short: then without the commit, or without its listener having been told. All who want
+        it at the same time wait for the same, and whoever cuts it short does so for all."""
+        self._goodbye_s = goodbye_s
+        leaving = self._leaving or self._begin_leaving(why, commit)
+        try:
+            await asyncio.shield(leaving)
+        except asyncio.CancelledError:
+            if not _is_cancelled():
+                return  # somebody else had no more time for it
+            self._may_go.set()
+            await asyncio.wait([leaving], timeout=goodbye_s)
+            raise
+
+    def _begin_leaving(self, why: str, commit: bool) -> asyncio.Task[None]:
+        if self.rebalancer is not None:
+            # Before anything is waited for: else a poll beside this gives up the same.
+            self.rebalancer.is_leaving = True
+        self._may_go = asyncio.Event()
+        self._leaving = asyncio.get_running_loop().create_task(self._leave(why, commit))
+        self._leaving.add_done_callback(self._has_left)
+        return self._leaving
+
+    async def _leave(self, why: str, commit: bool) -> None:
         self.give_back()
         rebalancer, attending = self.rebalancer, self._attending
+        # In a task of its own, as a listener may take no notice of being cancelled.
+        giving_up = self._begin_telling(self._give_up_all(rebalancer, attending, commit))
+        giving_up.add_done_callback(lambda _: self._may_go.set())
         try:
-            if attending is not None:
-                await asyncio.gather(asyncio.shield(attending), return_exceptions=True)
-            if commit:
-                await self.before_rebalance()
-            if rebalancer is not None:
-                await rebalancer.give_up_all()
+            await self._may_go.wait()
+            if giving_up.done():
+                giving_up.result()
         finally:
-            self.rebalancer = self._attending = None
-            if attending is not None:
-                attending.cancel()
-            self.positions.end(self.positions.assigned)
-            if self._commits is not None:
-                self._commits.machine = None
+            self._cut_off()
+            theirs = [each for each in (giving_up, attending) if each is not None]
+            for task in theirs:
+                task.cancel()
             if rebalancer is not None:
-                rebalancer.loop.stop()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(goodbye_s):
-                        if attending is not None:
-                            await asyncio.gather(attending, return_exceptions=True)
+                    async with asyncio.timeout(self._goodbye_s):
                         await rebalancer.loop.leave(why)
+                        await asyncio.wait(theirs)
+
+    async def _give_up_all(
+        self, rebalancer: Rebalancer | None, attending: asyncio.Task[None] | None, commit: bool
+    ) -> None:
+        if attending is not None:
+            await asyncio.wait([attending])
+        if commit:
+            await self.before_rebalance()
+        if rebalancer is not None:
+            await rebalancer.give_up_all()
+
+    def _cut_off(self) -> None:
+        """At once: all that is left is to say goodbye. A second time it does nothing."""
+        rebalancer, self.rebalancer, self._attending = self.rebalancer, None, None
+        self.positions.end(self.positions.assigned)
+        if self._commits is not None:
+            self._commits.machine = None
+        if rebalancer is not None:
+            rebalancer.loop.stop()
+
+    def _has_left(self, leaving: asyncio.Task[None]) -> None:
+        if not leaving.cancelled():
+            leaving.exception()  # looked at, even when all who waited have gone
+        self._leaving = None
+        self._cut_off()  # if it was cancelled before it had begun
+        following, self._next_subscription = self._next_subscription, None
+        if following is not None and self._closed is None:
+            self.subscribe(*following)
+        self.fetcher.interrupt()
+
+    async def has_left(self) -> None:
+        """When whoever leaves the group is out of it."""
+        if self._leaving is not None:
+            await asyncio.wait([self._leaving])
 
     # --- records --------------------------------------------------------------------------------
 
@@ -230,7 +331,6 @@ class ConsumerWork:
                     return found
                 if clock() >= deadline:
                     return None
-                self.check_open()  # it may have been closed meanwhile
         finally:
             self._is_polling = False
             self.measured.poll_ends()
@@ -239,24 +339,34 @@ class ConsumerWork:
 
     async def _attend(self, now: float) -> None:
         """The group, the positions and the commits."""
+        if self._leaving is not None:
+            await self.has_left()
+        self._check_not_closing()
         rebalancer = self.rebalancer
         if rebalancer is not None:
             rebalancer.loop.polling()
             if self._attending is None and rebalancer.needs_attention:
-                # In a task of its own: who stops waiting must not leave it half done.
-                self._attending = asyncio.get_running_loop().create_task(rebalancer.attend())
-        attending = self._attending
-        if attending is not None:
-            try:
-                await asyncio.shield(attending)
-            finally:
-                if attending.done():
-                    self._attending = None
-        if rebalancer is not None and rebalancer.must_leave:
-            await self.leave("the consumer unsubscribed", commit=True)
+                self._attending = self._begin_telling(rebalancer.attend())
+            if self._attending is not None:
+                await self._attended(self._attending)
+            if rebalancer.must_leave and rebalancer is self.rebalancer:
+                await self.leave("the consumer unsubscribed", commit=True)
         self.positions.check()
         if self._commits is not None:
             self._commits.tick(now)
+
+    async def _attended(self, attending: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.shield(attending)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            # Whoever left has cut it short: nobody has cancelled who polls.
+            await self.has_left()
+            self._check_not_closing()
+        finally:
+            if attending.done() and self._attending is attending:
+                self._attending = None
 
     async def _commit_first(self, before: Mapping[TopicPartition, int]) -> None:
         """For `delivery=at-most-once`: what cannot be committed is not handed out."""
@@ -343,3 +453,9 @@ class ConsumerWork:
 
     def end(self, partitions: Collection[TopicPartition]) -> None:
         self.positions.end(partitions)
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that asks is; else what it waited for was."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

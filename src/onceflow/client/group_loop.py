@@ -97,7 +97,8 @@ class GroupLoop:
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
         self._polled_at = inf
-        self._is_over = False
+        self.is_over = False
+        """It was left: nothing is begun here any more."""
         self.crash: BaseException | None = None
         """Why the heart has stopped, until it has been told."""
 
@@ -126,7 +127,7 @@ class GroupLoop:
 
     def start_join(self, held: Held) -> None:
         """Joins, in the background; `take` has the result."""
-        if self._is_over:
+        if self.is_over:
             return
         self._join = asyncio.get_running_loop().create_task(self._joining(held))
         self._join.add_done_callback(lambda _: self._on_news())
@@ -167,7 +168,7 @@ class GroupLoop:
 
     def stop(self) -> None:
         """Tells everything here to end: at once no heart beats any more, whatever comes next."""
-        self._is_over = True
+        self.is_over = True
         for task in self._tasks:
             task.cancel()
 

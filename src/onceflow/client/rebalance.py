@@ -90,6 +90,8 @@ class Rebalancer:
         """For which it was given what it does not want, and has said so."""
         self.must_leave = False
         """A listener has unsubscribed, which is done when it has returned."""
+        self.is_leaving = False
+        """Whoever leaves gives up what is held, and nobody else does: nothing new is begun."""
         self._problem: BaseException | None = None
 
     @property
@@ -100,7 +102,7 @@ class Rebalancer:
     def needs_attention(self) -> bool:
         """Whether `attend` has something to do."""
         machine, loop = self._machine, self.loop
-        if self.must_leave:
+        if self.must_leave or self.is_leaving or loop.is_over:
             return False
         return (
             machine.has_lost
@@ -129,7 +131,7 @@ class Rebalancer:
                     await self._take(given)
             elif self._machine.must_join:
                 await self._prepare()
-                if not self._machine.has_lost:
+                if self.needs_attention and not self._machine.has_lost:
                     self.loop.start_join(Held(self._held, self._held_since))
             self._raise_problem()
 

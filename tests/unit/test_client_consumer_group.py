@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -184,6 +185,39 @@ def test_a_loop_hands_out_nothing_of_what_it_was_told_to_give_up() -> None:
             await polling.stop()
 
     stage(program, partitions=2)
+
+
+@pytest.mark.parametrize("how", ["poll", "poll_by_partition", "one by one"])
+def test_what_a_loop_has_left_is_not_handed_out_when_it_belongs_to_another(how: str) -> None:
+    """The member has taken one record, and slept too long."""
+
+    async def program(on: Stage) -> None:
+        heard = Heard()
+        await on.produce(*(b"%d" % number for number in range(5)))
+        settings: dict[str, Any] = {"heartbeat_interval_ms": 500, "enable_auto_commit": False}
+        async with (
+            on.member(max_poll_interval_ms=10_000, **settings) as one,
+            on.member(**settings) as other,
+        ):
+            one.subscribe(["orders"], heard)
+            assert (await anext(one)).offset == 0
+            await asyncio.sleep(15)
+            other.subscribe(["orders"])
+            assert len(await read(other, 5)) == 5
+            await other.commit()
+            polling = Polling(other)
+            found: Any = []
+            with suppress(TimeoutError):
+                async with asyncio.timeout(5):
+                    if how == "one by one":
+                        found = [await anext(one)]
+                    else:
+                        found = await getattr(one, how)(1)
+            assert not found
+            assert heard.words[:2] == [("assigned", [0]), ("lost", [0])]
+            await polling.stop()
+
+    stage(program)
 
 
 def test_what_a_listener_raises_is_raised_by_poll_and_does_no_harm() -> None:

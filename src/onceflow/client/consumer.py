@@ -237,8 +237,7 @@ class Consumer:
         rest, rebalancer = work.rest, work.rebalancer
         if rebalancer is not None:
             rebalancer.loop.polled()
-            if rebalancer.needs_attention:
-                work.give_back()
+            work.keep_rest_if_ours()
         record = rest.one()
         while record is None:
             rest.put(await _poll(work, _A_WHILE_S, self.settings.max_poll_records))

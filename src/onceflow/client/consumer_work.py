@@ -245,13 +245,13 @@ class ConsumerWork:
         if self.rebalancer is not None:
             # Before anything is waited for: else a poll beside this gives up the same.
             self.rebalancer.is_leaving = True
+        self.give_back()
         self._may_go = asyncio.Event()
         self._leaving = asyncio.get_running_loop().create_task(self._leave(why, commit))
         self._leaving.add_done_callback(self._has_left)
         return self._leaving
 
     async def _leave(self, why: str, commit: bool) -> None:
-        self.give_back()
         rebalancer, attending = self.rebalancer, self._attending
         # In a task of its own, as a listener may take no notice of being cancelled.
         giving_up = self._begin_telling(self._give_up_all(rebalancer, attending, commit))
@@ -323,11 +323,10 @@ class ConsumerWork:
             deadline = clock() + timeout_s
             while True:
                 await self._attend(clock())
-                before = self.consumed() if self.settings.commits_before else None
                 found = await fetch(max(0.0, deadline - clock()))
                 if found:
-                    if before is not None:
-                        await self._commit_first(before)
+                    if self.settings.commits_before:
+                        await self._commit_first(found)
                     return found
                 if clock() >= deadline:
                     return None
@@ -368,12 +367,21 @@ class ConsumerWork:
             if attending.done() and self._attending is attending:
                 self._attending = None
 
-    async def _commit_first(self, before: Mapping[TopicPartition, int]) -> None:
-        """For `delivery=at-most-once`: what cannot be committed is not handed out."""
+    async def _commit_first(self, found: Any) -> None:
+        """For `delivery=at-most-once`: what cannot be committed is not handed out. Only what was
+        found is committed: another partition that cannot be is no reason to keep it back."""
+        from onceflow.client.fetched import firsts_of
+
+        firsts = firsts_of(found)
+        tokens = self.positions.tokens(firsts)
+        behind = {each: self.fetcher.position(each) for each in firsts}
+        offsets = {each: OffsetToCommit(at) for each, at in behind.items() if at is not None}
         try:
-            await self.commit(self.consumed())
+            # Of a topic that is gone meanwhile nobody will read anything again.
+            await self.commits.commit(offsets, passes_over_gone=True)
         except BaseException:
-            self.positions.go_back(before)
+            # To the rows themselves: where a partition was before may not have been known.
+            self.positions.take_back(tokens, firsts)
             raise
 
     # --- positions and commits ------------------------------------------------------------------
@@ -397,7 +405,16 @@ class ConsumerWork:
         self.check_open()
         if self.rest and self.rebalancer is not None:
             self.rebalancer.loop.polled()
+            self.keep_rest_if_ours()
         return self.rest.take(most)
+
+    def keep_rest_if_ours(self) -> None:
+        """Gives back what is left when the group comes first: it may belong to somebody else."""
+        rebalancer = self.rebalancer
+        if rebalancer is not None and (
+            rebalancer.needs_attention or rebalancer.must_leave or self._attending is not None
+        ):
+            self.give_back()
 
     def give_back(self) -> None:
         """What was fetched to be taken one by one is fetched again later."""

@@ -10,7 +10,8 @@ import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, groupby, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -54,6 +55,7 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+_PLACE: Final = attrgetter("topic", "partition")
 Columns: TypeAlias = tuple[Iterable[Any], ...]
 _made_record: Final = partial(tuple.__new__, Record)
 """Without the constructor of a named tuple, which is Python and slow."""
@@ -155,18 +157,18 @@ def firsts_of(
     found: Record | list[Record] | dict[TopicPartition, list[Record]] | pa.Table,
 ) -> dict[TopicPartition, int]:
     """The first offset of each partition that is among them, in order within each."""
-    places: Iterable[tuple[str, int, int]]
-    if isinstance(found, pa.Table):
-        columns = (found.column(name).to_pylist() for name in ("topic", "partition", "offset"))
-        places = zip(*columns, strict=True)
-    else:
-        if isinstance(found, dict):
-            found = list(chain.from_iterable(found.values()))
-        records = [found] if isinstance(found, Record) else found
-        places = ((each.topic, each.partition, each.offset) for each in records)
     firsts: dict[TopicPartition, int] = {}
-    for topic, partition, offset in places:
-        firsts.setdefault(TopicPartition(topic, partition), offset)
+    if isinstance(found, pa.Table):
+        for batch in found.to_batches():  # each of one partition
+            if batch.num_rows:
+                place = TopicPartition(batch.column(2)[0].as_py(), batch.column(3)[0].as_py())
+                firsts.setdefault(place, offset_at(batch, 0))
+        return firsts
+    if isinstance(found, dict):
+        found = list(chain.from_iterable(found.values()))
+    records = [found] if isinstance(found, Record) else found
+    for name, rows in groupby(records, key=_PLACE):
+        firsts.setdefault(TopicPartition(*name), next(rows).offset)
     return firsts
 
 

@@ -73,7 +73,7 @@ class _Token(NamedTuple):
     seeks: int
 
 
-_Tokens: TypeAlias = Mapping[TopicPartition, _Token]
+Tokens: TypeAlias = Mapping[TopicPartition, _Token]
 
 
 class Positions:
@@ -96,7 +96,7 @@ class Positions:
         self._ask_group = ask_group
         self._on_news = on_news
         self._places: dict[TopicPartition, _Place] = {}
-        self._askers: dict[asyncio.Task[None], _Tokens] = {}
+        self._askers: dict[asyncio.Task[None], Tokens] = {}
         self.on_asked: Callable[[Collection[TopicPartition], Collection[TopicPartition]], None] = (
             _nothing
         )
@@ -145,6 +145,10 @@ class Positions:
             if partition in self._places:
                 self._move(partition, offset, is_start=False)
 
+    def take_back(self, tokens: Tokens, firsts: Mapping[TopicPartition, int]) -> None:
+        """The same, unless it was put elsewhere or given anew since."""
+        self._put(tokens, firsts, is_start=False)
+
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self._set_paused(partitions, True)
 
@@ -171,12 +175,12 @@ class Positions:
 
     # --- tokens ---------------------------------------------------------------------------------
 
-    def _tokens(self, partitions: Iterable[TopicPartition]) -> _Tokens:
+    def tokens(self, partitions: Iterable[TopicPartition]) -> Tokens:
         """To be taken before something is asked."""
         places = {each: self._places[each] for each in partitions}
         return {each: _Token(place, place.seeks) for each, place in places.items()}
 
-    def _current(self, tokens: _Tokens) -> set[TopicPartition]:
+    def _current(self, tokens: Tokens) -> set[TopicPartition]:
         """Those for which an answer still counts."""
         places = self._places
         return {
@@ -186,7 +190,7 @@ class Positions:
         }
 
     def _put(
-        self, tokens: _Tokens, offsets: Mapping[TopicPartition, int], *, is_start: bool
+        self, tokens: Tokens, offsets: Mapping[TopicPartition, int], *, is_start: bool
     ) -> None:
         """Answers become positions, here and nowhere else."""
         for partition in self._current(tokens) & offsets.keys():
@@ -249,7 +253,7 @@ class Positions:
         if self._ask_group is None:
             self._ask_by_reset(unasked)
         else:
-            self._start(self._find(self._tokens(unasked), self._ask_group), unasked)
+            self._start(self._find(self.tokens(unasked), self._ask_group), unasked)
 
     def _start(
         self, work: Coroutine[Any, Any, None], partitions: Collection[TopicPartition]
@@ -259,7 +263,7 @@ class Positions:
             work.close()
             return
         asker = asyncio.get_running_loop().create_task(work)
-        self._askers[asker] = self._tokens(partitions)
+        self._askers[asker] = self.tokens(partitions)
         for partition in partitions:
             self._places[partition].asker = asker
         asker.add_done_callback(self._asked)
@@ -274,11 +278,11 @@ class Positions:
         self._changed.set()
         self._on_news()
 
-    def _unread(self, tokens: _Tokens) -> list[TopicPartition]:
+    def _unread(self, tokens: Tokens) -> list[TopicPartition]:
         """Those of which it is still to be found out where to begin."""
         return sorted(each for each in self._current(tokens) if not tokens[each].place.is_read)
 
-    async def _find(self, tokens: _Tokens, ask_group: AskGroup) -> None:
+    async def _find(self, tokens: Tokens, ask_group: AskGroup) -> None:
         """Where the group goes on; where it has nothing committed, by `auto.offset.reset`."""
         missing: set[TopicPartition] = set()
 
@@ -315,9 +319,9 @@ class Positions:
             by_leader.setdefault(self._cluster.known_leader(partition), []).append(partition)
         time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
         for led in by_leader.values():
-            self._start(self._find_end(self._tokens(led), time), led)
+            self._start(self._find_end(self.tokens(led), time), led)
 
-    async def _find_end(self, tokens: _Tokens, time: int) -> None:
+    async def _find_end(self, tokens: Tokens, time: int) -> None:
         def found(offsets: Mapping[TopicPartition, int]) -> None:
             self._put(tokens, offsets, is_start=True)
             self._on_news()
@@ -345,7 +349,7 @@ class Positions:
     async def seek_to_time(self, partitions: Sequence[TopicPartition], time: int) -> None:
         """To the first offsets that are not older; to the end where there is none. What was taken
         away or put elsewhere meanwhile stays where it is."""
-        tokens = self._tokens(partitions)
+        tokens = self.tokens(partitions)
         self._put(tokens, await self._at_time(dict.fromkeys(partitions, time)), is_start=True)
 
     async def _at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -365,7 +369,7 @@ class Positions:
         ],
     ) -> None:
         """Back to what was committed; where nothing was, to where reading began."""
-        tokens = self._tokens(partitions)
+        tokens = self.tokens(partitions)
         found = await committed(partitions)
         back = {each: token.place.start for each, token in tokens.items()}
         places = {each: start for each, start in back.items() if start is not None}

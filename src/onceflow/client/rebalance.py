@@ -131,7 +131,7 @@ class Rebalancer:
                     await self._take(given)
             elif self._machine.must_join:
                 await self._prepare()
-                if self.needs_attention and not self._machine.has_lost:
+                if not (self._machine.has_lost or self.must_leave or self.is_leaving):
                     self.loop.start_join(Held(self._held, self._held_since))
             self._raise_problem()
 

@@ -13,9 +13,11 @@ from kio.schema.errors import ErrorCode
 from onceflow.client.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer_errors import ConsumerError, WrongUse
 from onceflow.client.errors import ClientError
+from onceflow.client.fetched import Record
 from onceflow.client.model import TopicPartition
 from onceflow.runtime.sim_world import World, run
 from onceflow.wire.api import ApiKey
+from tests.unit.broker_helpers import batch
 from tests.unit.client_helpers import ADDRESS, NO_TIME, listen, metadata, new
 from tests.unit.client_reading import P0, P1
 from tests.unit.consumer_helpers import GROUP, Heard, Polling, Stage, hold, read, stage
@@ -106,6 +108,72 @@ def test_a_paused_partition_does_not_starve_the_others() -> None:
             assert [each.offset for each in [*first, *rest]] == [*range(20)]
 
     stage(program, partitions=2)
+
+
+async def polls_on(consumer: Consumer, for_s: float, pause_s: float) -> tuple[list[Record], int]:
+    """What comes, and how many errors; after each the program waits a moment."""
+    found: list[Record] = []
+    errors = 0
+    loop = asyncio.get_running_loop()
+    end = loop.time() + for_s
+    while loop.time() < end:
+        try:
+            found += await consumer.poll(1)
+        except ClientError:
+            errors += 1
+            assert errors < 10 * for_s, "it does nothing but ask and fail"
+            await asyncio.sleep(pause_s)
+    return found, errors
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0])
+@pytest.mark.parametrize("group", [{}, {"group_id": GROUP, "enable_auto_commit": False}])
+def test_an_error_that_stays_is_told_now_and_then_and_starves_nobody(
+    group: dict[str, Any], pause_s: float
+) -> None:
+    """Of a partition that does not exist nobody knows where to begin."""
+
+    async def program(on: Stage) -> None:
+        async with on.consumer(**group, max_poll_records=2) as consumer:
+            await on.produce(*(b"%d" % number for number in range(20)))
+            await consumer.assign([P0, TopicPartition("orders", 7)])
+            found, errors = await polls_on(consumer, 30, pause_s)
+            assert [each.offset for each in found] == [*range(20)]
+            assert errors >= 10
+
+    stage(program)
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 1.0])
+def test_a_deleted_topic_is_told_now_and_then_and_starves_nobody(pause_s: float) -> None:
+    async def program(on: Stage) -> None:
+        await on.client.create("gone", 1)
+        await on.produce(b"a")
+        await on.client.produce("gone", batch(b"b"))
+        async with on.consumer(max_poll_records=2) as consumer:
+            await consumer.assign(["orders", "gone"])
+            await read(consumer, 2)
+            fields = {"topics": [{"name": "gone", "topic_id": None}], "timeout": 1000}
+            await on.client.ask(ApiKey.DELETE_TOPICS, 6, fields)
+            await on.produce(*(b"%d" % number for number in range(20)))
+            found, errors = await polls_on(consumer, 60, pause_s)
+            assert [each.offset for each in found] == [*range(1, 21)]
+            assert errors >= 10
+
+    stage(program)
+
+
+def test_a_poll_does_not_look_at_each_partition_that_is_read() -> None:
+    async def program(on: Stage) -> None:
+        async with on.consumer() as consumer:
+            await consumer.assign(["orders"])
+            positions = consumer._work.positions
+            assert len(positions._unplaced) == 50
+            async with asyncio.timeout(10):
+                await positions.placed(positions.assigned)
+            assert not positions._unplaced, "what is looked at in each poll"
+
+    stage(program, partitions=50)
 
 
 def test_a_deleted_topic_does_not_hold_up_a_rebalance() -> None:

@@ -86,6 +86,8 @@ class ConsumerWork:
         self._is_started = False
         self._is_open = False
         self._is_polling = False
+        self._has_put_off = False
+        """Rows were handed out though there was an error to raise."""
         self._closed: asyncio.Event | None = None
         """From when somebody closes it."""
 
@@ -323,11 +325,15 @@ class ConsumerWork:
             deadline = clock() + timeout_s
             while True:
                 await self._attend(clock())
-                found = await fetch(max(0.0, deadline - clock()))
+                is_troubled = self._look_for_trouble()
+                found = await fetch(0.0 if is_troubled else max(0.0, deadline - clock()))
                 if found:
+                    self._has_put_off = is_troubled
                     if self.settings.commits_before:
                         await self._commit_first(found)
                     return found
+                if is_troubled:
+                    self.positions.check()
                 if clock() >= deadline:
                     return None
         finally:
@@ -350,9 +356,18 @@ class ConsumerWork:
                 await self._attended(self._attending)
             if rebalancer.must_leave and rebalancer is self.rebalancer:
                 await self.leave("the consumer unsubscribed", commit=True)
-        self.positions.check()
         if self._commits is not None:
             self._commits.tick(now)
+
+    def _look_for_trouble(self) -> bool:
+        """Whether it cannot be told where to begin in a partition. Rows of others that are there
+        come first, or one would starve them; but only once, or they would hide it. Then it is
+        raised."""
+        is_troubled = self.positions.has_problem
+        if is_troubled and self._has_put_off:
+            self._has_put_off = False
+            self.positions.check()
+        return is_troubled
 
     async def _attended(self, attending: asyncio.Task[None]) -> None:
         try:

@@ -114,13 +114,17 @@ class Reading:
         if self.stage is Stage.DOUBTFUL and self.filter.leader_epoch == NO_EPOCH:
             self.stage = Stage.PLACED  # nothing was read that could be gone
 
-    def seek(self, offset: int) -> None:
-        """A new turn, at `offset`; `NOWHERE` for a place that is still to be found."""
+    def seek(self, offset: int, *, rests: bool = False) -> None:
+        """A new turn, at `offset`; `NOWHERE` for a place that is still to be found. `rests`: the
+        pause after an error is still to be made."""
         self.turn += 1
         self.filter.seek(offset)
         self.position = offset
         self.has_failed = False
-        self.went_well()
+        if rests:
+            self.failing_since = None
+        else:
+            self.went_well()
         self.happened(Event.FOUND_PLACE if offset >= 0 else Event.LOST_PLACE)
 
     def went_well(self) -> None:
@@ -271,9 +275,10 @@ class FetchCore:
             reading.failing_since = now
         pause = reading.backoff.next_s()
         is_late = now + pause > reading.failing_since + self._retry.total_s
+        # Also for one that is raised: whoever goes on at once must not do nothing but ask and fail.
+        reading.not_before = now + pause
         if action in _RETRIED and not is_late:
             told_again(self._recurring, reading.partition, error, pause, now)
-            reading.not_before = now + pause
         else:
             self.fail(reading, error)
 
@@ -320,7 +325,7 @@ class FetchCore:
                     break
             elif chunk.error is not None:
                 self._queue.extendleft(reversed(kept))
-                self.retake(chunk.partition)
+                self.retake(chunk.partition, rests=True)
                 raise chunk.error
             else:
                 self.queued_bytes -= chunk.size
@@ -334,11 +339,11 @@ class FetchCore:
         self._queue.extendleft(reversed(chunks))
         self.queued_bytes += sum(chunk.size for chunk in chunks)
 
-    def retake(self, partition: TopicPartition) -> None:
+    def retake(self, partition: TopicPartition, *, rests: bool = False) -> None:
         """What was taken or queued is not delivered: it is fetched again."""
         reading = self._readings[partition]
         stage, epoch = reading.stage, reading.filter.leader_epoch
-        reading.seek(reading.position)
+        reading.seek(reading.position, rests=rests)
         reading.filter.leader_epoch = epoch
         if stage is Stage.DOUBTFUL:
             reading.happened(Event.LOST_LEADER)

@@ -37,7 +37,7 @@ from onceflow.client.model import LATEST as LATEST_TIME
 from onceflow.client.model import TopicPartition
 from onceflow.client.offsets import list_offsets, try_ends
 from onceflow.client.reading_events import told_begins, told_rewound
-from onceflow.client.retry import retrying_each
+from onceflow.client.retry import Backoff, retrying_each
 from onceflow.client.txn_requests import OffsetToCommit
 from onceflow.runtime.rand import Rand
 
@@ -50,9 +50,18 @@ AskGroup: TypeAlias = Callable[
 class _Place:
     """A partition for as long as it is assigned; given anew, it has a new one."""
 
-    __slots__ = ("asker", "is_paused", "is_read", "problem", "seeks", "start")
+    __slots__ = (
+        "asker",
+        "backoff",
+        "is_paused",
+        "is_read",
+        "is_resting",
+        "problem",
+        "seeks",
+        "start",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, backoff: Backoff) -> None:
         self.seeks = 0
         """How often its position was set."""
         self.start: int | None = None
@@ -64,6 +73,9 @@ class _Place:
         """Who finds out where to begin."""
         self.problem: BaseException | None = None
         """Why that came to nothing, until it has been raised."""
+        self.backoff = backoff
+        self.is_resting = False
+        """It was raised a moment ago, and is not asked for again yet."""
 
 
 class _Token(NamedTuple):
@@ -96,6 +108,9 @@ class Positions:
         self._ask_group = ask_group
         self._on_news = on_news
         self._places: dict[TopicPartition, _Place] = {}
+        self._unplaced: dict[TopicPartition, _Place] = {}
+        """Those of them that are not read yet: each poll looks at these, and not at all."""
+        self._resting: set[asyncio.TimerHandle] = set()
         self._askers: dict[asyncio.Task[None], Tokens] = {}
         self.on_asked: Callable[[Collection[TopicPartition], Collection[TopicPartition]], None] = (
             _nothing
@@ -118,8 +133,10 @@ class Positions:
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads these besides the others, once it is known from where."""
+        retry = self._cluster.settings.retry
         for partition in partitions:
-            self._places[partition] = _Place()
+            place = _Place(Backoff(retry, self._rand))
+            self._places[partition] = self._unplaced[partition] = place
         self._ask()
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
@@ -128,6 +145,7 @@ class Positions:
         self._fetcher.drop(gone)
         for partition in gone:
             self._places.pop(partition, None)
+            self._unplaced.pop(partition, None)
         for asker, tokens in self._askers.items():
             if not self._unread(tokens):
                 asker.cancel()
@@ -209,6 +227,7 @@ class Positions:
     def _read(self, partition: TopicPartition, offset: int | None) -> None:
         place = self._places[partition]
         place.is_read = True
+        self._unplaced.pop(partition, None)
         self._changed.set()
         self._fetcher.add({partition: offset})
         if place.is_paused:
@@ -216,18 +235,38 @@ class Positions:
 
     # --- from where -----------------------------------------------------------------------------
 
+    @property
+    def has_problem(self) -> bool:
+        """Whether `check` raises."""
+        # Of a thousand partitions that are read, as most of the time, none is looked at.
+        return any(place.problem is not None for place in self._unplaced.values())
+
     def check(self) -> None:
         """Raises what went wrong since; then it is tried again."""
-        self._raise_problem(self._places)
+        self._raise_problem(self._unplaced)
 
     def _raise_problem(self, partitions: Iterable[TopicPartition]) -> None:
-        places = [self._places[each] for each in partitions if each in self._places]
-        problems = [each.problem for each in places if each.problem is not None]
-        for place in places:
+        places = map(self._unplaced.get, partitions)
+        failed = [each for each in places if each is not None and each.problem is not None]
+        if not failed:
+            return
+        problem = failed[0].problem
+        for place in failed:
             place.problem = None
-        self._ask()
-        if problems:
-            raise problems[0]
+            place.is_resting = True
+        pause_s = max(place.backoff.next_s() for place in failed)
+
+        def ask_again() -> None:
+            self._resting.discard(timer)
+            for place in failed:
+                place.is_resting = False
+            self._ask()
+
+        # After a pause, or whoever polls again at once does nothing but ask and fail.
+        timer = asyncio.get_running_loop().call_later(pause_s, ask_again)
+        self._resting.add(timer)
+        if problem is not None:
+            raise problem
 
     async def placed(self, partitions: Collection[TopicPartition]) -> None:
         """Waits until it is known where these are read from, or they are gone; raises why that is
@@ -245,8 +284,8 @@ class Positions:
         """For all that are not read, and for which nobody asks."""
         unasked = [
             partition
-            for partition, place in self._places.items()
-            if not place.is_read and place.asker is None
+            for partition, place in self._unplaced.items()
+            if place.asker is None and place.problem is None and not place.is_resting
         ]
         if not unasked:
             return
@@ -383,6 +422,8 @@ class Positions:
         self._changed.set()
         for asker in self._askers:
             asker.cancel()
+        for timer in self._resting:
+            timer.cancel()
 
     async def close(self) -> None:
         self.stop()

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from onceflow.blocking import loop as loop_module
-from onceflow.blocking.loop import LoopThread, NotRunning
+from onceflow.blocking.handover import Handover
+from onceflow.blocking.loop import LoopThread, NotRunning, WouldWaitForever
 from onceflow.blocking.twin import Twin, blocking
 
 SECONDS = 30.0
@@ -251,3 +252,128 @@ def test_it_is_started_again_and_twice() -> None:
         assert made.ping() == 1
         made.close()
     assert client.closes == 2
+
+
+def test_a_close_that_is_late_does_not_end_the_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is not scheduled for a moment, and another one closes and starts the client."""
+    made = BlockingNothing(Nothing())
+    made.start()
+    reached, goes_on = threading.Event(), threading.Event()
+    real = loop_module.wait_for
+
+    def wait_for(waiting: Any, timeout_s: float | None) -> Any:
+        try:
+            return real(waiting, timeout_s)
+        finally:
+            if threading.current_thread() is not threading.main_thread():
+                reached.set()
+                goes_on.wait(SECONDS)
+
+    monkeypatch.setattr(loop_module, "wait_for", wait_for)
+    other = Outcome(made.close)
+    assert reached.wait(SECONDS)
+    made.close()
+    made.start()
+    goes_on.set()
+    assert other.get() is None
+    assert made.ping() == 1
+    made.close()
+
+
+def test_threads_that_start_it_at_once_start_it_once() -> None:
+    for _ in range(20):
+        client = Nothing()
+        made = BlockingNothing(client)
+        before = threading.active_count()
+        starters = [Outcome(made.start) for _ in range(4)]
+        assert [each.get() for each in starters] == [None] * 4
+        assert threading.active_count() == before + 1
+        assert made.ping() == 1
+        made.close()
+        assert threading.active_count() == before
+
+
+def test_a_start_that_is_interrupted_at_once_leaves_nothing_that_others_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    made = BlockingNothing(Nothing())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            made.start()
+    with pytest.raises(NotRunning):
+        made.ping()
+    made.start()
+    assert made.ping() == 1
+    made.close()
+
+
+def test_a_close_on_its_own_thread_is_refused_and_changes_nothing() -> None:
+    made = BlockingNothing(Nothing())
+    made.start()
+    with pytest.raises(WouldWaitForever):
+        made._loop.call(made.close)
+    assert made.ping() == 1
+    made.close()
+
+
+def test_a_child_starts_it_anew() -> None:
+    made = BlockingNothing(Nothing())
+    made.start()
+    made._loop._pid += 1  # as after a fork
+    assert not made._loop.is_running
+    made.close()  # that is the parent's to do
+    made.start()
+    assert made.ping() == 1
+    made.close()
+
+
+async def rows() -> list[str]:
+    return ["row"]
+
+
+class _Slow(list[Any]):
+    """Another thread goes on between a look at it and a change of it."""
+
+    def __init__(self, calls: list[Any], meanwhile: Callable[[], None]) -> None:
+        super().__init__(calls)
+        self._meanwhile = meanwhile
+
+    def clear(self) -> None:
+        self._meanwhile()
+        super().clear()
+
+    def remove(self, call: Any) -> None:
+        self._meanwhile()
+        super().remove(call)
+
+
+def test_a_call_that_begins_while_another_thread_settles_is_not_forgotten(
+    loop: LoopThread,
+) -> None:
+    handover = Handover(loop, lambda _: None)
+    handover.hand_out(rows)
+    begun: list[object] = []
+
+    def meanwhile() -> None:
+        if not begun:
+            begun.append(object())
+            calls: list[Any] = handover._calls
+            calls.append(begun[0])
+
+    handover._calls = _Slow(handover._calls, meanwhile)
+    assert handover._settling() is None
+    assert handover._calls == begun
+    loop.stop()
+
+
+def test_calls_of_a_client_that_is_closed_are_not_kept(loop: LoopThread) -> None:
+    handover = Handover(loop, lambda _: None)
+    loop.stop()
+    for _ in range(3):
+        with pytest.raises(NotRunning):
+            handover.hand_out(rows)
+    assert handover._calls == []

@@ -17,6 +17,7 @@ from onceflow import blocking
 from onceflow.blocking import loop as loop_module
 from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import WouldWaitForever
+from onceflow.client.consumer_errors import WrongUse
 from onceflow.client.model import TopicPartition
 from tests.unit.test_blocking import visible
 
@@ -368,3 +369,30 @@ def test_a_listener_that_polls_is_told_and_does_not_wait_for_itself(
         with pytest.raises(WouldWaitForever):
             consumer.poll(30)
         assert _one(consumer) == [0]
+
+
+@pytest.mark.parametrize("word", ["assigned", "revoked"])
+def test_a_listener_that_closes_is_told_and_nothing_is_closed(
+    bootstrap: str, name: str, word: str
+) -> None:
+    refusals: list[WrongUse] = []
+
+    class Closes(blocking.RebalanceListener):
+        def _hear(self, heard: str) -> None:
+            if heard == word:
+                with pytest.raises(WrongUse) as refused:
+                    consumer.close()
+                refusals.append(refused.value)
+
+        def on_partitions_assigned(self, partitions: Any) -> None:
+            self._hear("assigned")
+
+        def on_partitions_revoked(self, partitions: Any) -> None:
+            self._hear("revoked")
+
+    with blocking.Consumer(bootstrap, SETTINGS, group_id=name) as consumer:
+        consumer.subscribe([name], Closes())
+        assert _one(consumer) == [0]
+        consumer.unsubscribe()
+        assert consumer.assignment == frozenset()
+    assert len(refusals) == 1

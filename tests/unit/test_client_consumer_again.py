@@ -20,6 +20,7 @@ from onceflow.client.producer import Producer
 from onceflow.client.session import Session
 from onceflow.client.session_rules import WrongStep
 from onceflow.client.txn_states import WrongState
+from tests.unit.client_reading import P0
 from tests.unit.consumer_helpers import Heard, Stage, hold, read, stage
 
 PLACE = TopicPartition("orders", 0)
@@ -116,6 +117,25 @@ def test_a_second_start_is_refused_and_disturbs_nothing() -> None:
             with pytest.raises(WrongUse, match="started already"):
                 await ours.start()
             assert ours.assignment == {PLACE}
+
+    stage(program)
+
+
+def test_a_child_that_was_forked_off_starts_it_anew() -> None:
+    async def program(on: Stage) -> None:
+        await on.produce(b"a")
+        consumer = on.consumer()
+        await consumer.start()
+        parents = consumer._work
+        await consumer.assign([P0])
+        parents._pid += 1  # as after a fork
+        await consumer.start()
+        assert consumer.assignment == set()
+        await consumer.assign([P0])
+        assert len(await read(consumer, 1)) == 1
+        await consumer.close()
+        parents._pid -= 1
+        await parents.close(commit=False, timeout_s=1)
 
     stage(program)
 

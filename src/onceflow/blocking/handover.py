@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from onceflow.blocking.loop import LoopThread, Settle, WouldWaitForever
@@ -63,7 +64,13 @@ class Handover:
             return found
         except BaseException:
             call.is_given_up = True
+            if not self._loop.is_running:  # nobody settles it, nor has anything to take back
+                self._forget(call)
             raise
+
+    def _forget(self, call: _Call) -> None:
+        with suppress(ValueError):  # another thread has
+            self._calls.remove(call)
 
     async def _kept(self, call: _Call, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if call.is_given_up:  # before it has begun
@@ -77,10 +84,12 @@ class Handover:
         """What is to be done before the next call, if anything."""
         if not self._calls:
             return None
-        if len(self._calls) == 1 and self._calls[0].is_received:
-            self._calls.clear()
-            return None
-        return self._settle
+        calls = tuple(self._calls)
+        if not all(each.is_received for each in calls):
+            return self._settle
+        for each in calls:  # and not those that another thread has begun since
+            self._forget(each)
+        return None
 
     async def _settle(self) -> None:
         for call in list(self._calls):

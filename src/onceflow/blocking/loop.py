@@ -39,36 +39,65 @@ class LoopThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._pid = os.getpid()
+        self._turn = threading.Lock()
+        """Of those who start it."""
         self.settling: Callable[[], Settle | None] = _nothing
         """What is to be done before anything else, if anything (`handover`)."""
 
     @property
+    def life(self) -> Life | None:
+        """The one that goes on, if any; that of a parent does not, after a fork."""
+        return self._life if self._pid == os.getpid() else None
+
+    @property
     def is_running(self) -> bool:
-        return self._life is not None
+        return self.life is not None
 
-    def start(self) -> None:
-        self._pid = os.getpid()
-        self._life = _Life(self._name)
-        self._life.thread.start()
+    def starting(self) -> threading.Lock:
+        """To be held by whoever starts a client, until that is done: of several threads one does,
+        and the others find it started."""
+        if self._pid != os.getpid():
+            # A child that was forked off; a thread of the parent may have held the lock.
+            self._life, self._turn, self._pid = None, threading.Lock(), os.getpid()
+        return self._turn
 
-    def stop(self, last: Settle | None = None) -> None:
-        """Ends the thread; what is still under way there is cancelled. Then `last` is begun, and
-        cancelled too: for whoever could not wait for a client to be closed."""
-        life, self._life = self._life, None
-        if life is None or self._pid != os.getpid():
+    def start(self) -> Life | None:
+        """None when it runs already."""
+        if self.is_running:
+            return None
+        life = Life(self._name)
+        try:
+            life.thread.start()
+            # Only now: who is interrupted before would leave one that nobody serves.
+            self._life, self._pid = life, os.getpid()
+        except BaseException:
+            life.stop()
+            raise
+        return life
+
+    def stop(self, last: Settle | None = None, *, life: Life | None = None) -> None:
+        """Ends the thread, of that life if one is given; what is still under way there is
+        cancelled. Then `last` is begun, and cancelled too: for whoever could not wait for a client
+        to be closed."""
+        life = life or self.life
+        if life is None:
             return
-        life.last = last
-        with suppress(RuntimeError):  # the loop has ended by itself
-            life.loop.call_soon_threadsafe(life.loop.stop)
+        if self._life is life:
+            self._life = None
+        life.last = life.last or last
+        life.stop()
         life.thread.join(_STOP_S)
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+    def run(
+        self, work: Coroutine[Any, Any, T], timeout_s: float | None = None, life: Life | None = None
+    ) -> T:
         """Its result. Raises `TimeoutError` when there is none in time; then it is cancelled. When
-        the thread is stopped meanwhile this ends too, with its result or with an error."""
+        the thread is stopped meanwhile this ends too, with its result or with an error. `life`: on
+        no other one."""
         try:
-            life = self._check()
+            life = self.check(life)
         except ClientError:
             work.close()
             raise
@@ -89,10 +118,11 @@ class LoopThread:
 
         return self.run(work())
 
-    def _check(self) -> _Life:
+    def check(self, wanted: Life | None = None) -> Life:
+        """The one on which something can be run by this thread; raises why there is none."""
         if self._pid != os.getpid():
             raise CrossedFork("a blocking client was made before a fork: make one in the child")
-        life = self._life
+        life = wanted or self._life
         if life is None:
             raise NotRunning("the client is not started, or is closed")
         if life.thread is threading.current_thread():
@@ -100,7 +130,7 @@ class LoopThread:
         return life
 
 
-class _Life:
+class Life:
     """From a start to its stop: a loop, the thread that it runs on, and those who wait for it."""
 
     def __init__(self, name: str) -> None:
@@ -111,6 +141,11 @@ class _Life:
         """All who have asked and have no answer. Threads only add themselves."""
         self.is_over = False
         """Nothing runs on the loop any more: who asks later is refused."""
+
+    def stop(self) -> None:
+        """Tells the loop to end."""
+        with suppress(RuntimeError):  # it has ended by itself
+            self.loop.call_soon_threadsafe(self.loop.stop)
 
     def _serve(self) -> None:
         loop = self.loop
@@ -143,7 +178,7 @@ class Waiting(Generic[T]):
 
     __slots__ = ("_first", "_gate", "_life", "_task", "_work")
 
-    def __init__(self, life: _Life, work: Coroutine[Any, Any, T], first: Settle | None) -> None:
+    def __init__(self, life: Life, work: Coroutine[Any, Any, T], first: Settle | None) -> None:
         self._life = life
         self._work = work
         self._first = first

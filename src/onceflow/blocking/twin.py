@@ -9,7 +9,9 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
+from onceflow.blocking.handover import in_a_listener
 from onceflow.blocking.loop import LoopThread, NotRunning
+from onceflow.client.consumer_errors import WrongUse
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -43,14 +45,22 @@ class Twin(Generic[C_co]):
 
     def start(self) -> None:
         """As entering `with`; raises `BrokerUnreachable` and the like."""
-        if self._is_guest or self._loop.is_running:
+        if self._is_guest:
             self._loop.run(self._client.__aenter__())
             return
-        self._loop.start()
+        if self._loop.is_running:
+            self._loop.check()  # before it waits for others
+        with self._loop.starting():
+            self._start()
+
+    def _start(self) -> None:
+        life = self._loop.start()
         try:
-            self._loop.run(self._client.__aenter__())
-        except BaseException as error:  # it may have started all the same
-            self._loop.stop(partial(self._client.__aexit__, type(error), error, None))
+            self._loop.run(self._client.__aenter__(), life=life)
+        except BaseException as error:
+            if life is not None:  # it may have started all the same
+                end = partial(self._client.__aexit__, type(error), error, None)
+                self._loop.stop(end, life=life)
             raise
 
     def close(self) -> None:
@@ -63,23 +73,27 @@ class Twin(Generic[C_co]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self._loop.is_running:
+        life = self._loop.life
+        if life is None:
             return
+        if in_a_listener.is_by(self._loop):
+            name = type(self).__name__.lower()
+            raise WrongUse(f"a {name} cannot be closed by its listener, for which it waits")
+        self._loop.check(life)
         end = partial(self._client.__aexit__, kind, error, traceback)
         try:
-            self._loop.run(end())
+            # In the life in which it was called: one that another thread has begun since goes on.
+            self._loop.run(end(), life=life)
         except BaseException as problem:
-            if isinstance(problem, NotRunning | CancelledError) and self._has_ended():
+            if self._is_guest:
+                raise
+            if isinstance(problem, NotRunning | CancelledError) and self._loop.life is not life:
                 return  # another thread has closed it meanwhile
             # Whoever was interrupted does not wait, and the client is closed all the same.
-            if not self._is_guest:
-                self._loop.stop(end)
+            self._loop.stop(end, life=life)
             raise
         if not self._is_guest:
-            self._loop.stop()
-
-    def _has_ended(self) -> bool:
-        return not (self._is_guest or self._loop.is_running)
+            self._loop.stop(life=life)
 
     def __enter__(self) -> Self:
         self.start()

@@ -5,6 +5,7 @@ together. Everything that has to do with the group happens in the task that poll
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import (
     Awaitable,
     Callable,
@@ -83,6 +84,7 @@ class ConsumerWork:
         self._next_subscription: tuple[Wish, RebalanceListener | None] | None = None
         """Made while it was leaving, and begun when it is out."""
         self._goodbye_s = _GOODBYE_S
+        self._pid = os.getpid()
         self._is_started = False
         self._is_open = False
         self._is_polling = False
@@ -95,8 +97,10 @@ class ConsumerWork:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed: what is started then is another one."""
-        return self._closed is not None and self._closed.is_set()
+        """Whether it was closed, or goes on in the parent of this process: what is started then is
+        another one."""
+        is_closed = self._closed is not None and self._closed.is_set()
+        return is_closed or self._pid != os.getpid()
 
     async def start(self) -> None:
         if self._is_started:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,8 +14,11 @@ from kio.schema.errors import ErrorCode
 from onceflow.client.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer_errors import ConsumerError, WrongUse
 from onceflow.client.errors import ClientError
+from onceflow.client.fetch_core import Chunk, FetchCore
 from onceflow.client.fetched import Record
 from onceflow.client.model import TopicPartition
+from onceflow.client.retry import RetryPolicy
+from onceflow.runtime.rand import RealRand
 from onceflow.runtime.sim_world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import batch
@@ -459,3 +463,28 @@ def test_a_static_member_comes_back_with_another_subscription(strategy: str) -> 
             await polling.stop()
 
     stage(program, partitions=2)
+
+
+class _Watched(deque[Any]):
+    """Counts how often somebody goes through it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_a_full_queue_is_gone_through_only_for_what_was_paused() -> None:
+    core = FetchCore(
+        read_committed=True, most_queued_bytes=10, retry=RetryPolicy(), rand=RealRand()
+    )
+    core.add({P0: 0, P1: 0})
+    queue = core._queue = _Watched()
+    for partition in (P0, P1):
+        core._push(Chunk(partition, core.reading(partition).turn, [], 0, 5, 10))
+    core.make_room()
+    assert queue.walks == 0
+    core.pause(P0)
+    core.make_room()
+    assert [each.partition for each in core._queue] == [P1]

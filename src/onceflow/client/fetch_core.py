@@ -154,6 +154,8 @@ class FetchCore:
         self._recurring = Recurring()
         self.queued_bytes = 0
         self.needs_refresh = False
+        self._may_hold_paused = False
+        """Whether something in the queue may be of a paused partition; to look is a long way."""
 
     # --- who reads what -------------------------------------------------------------------------
 
@@ -185,6 +187,10 @@ class FetchCore:
         for partition in partitions:
             self._readings.pop(partition, None)
 
+    def pause(self, partition: TopicPartition) -> None:
+        self.reading(partition).is_paused = True
+        self._may_hold_paused = True
+
     def reading(self, partition: TopicPartition) -> Reading:
         try:
             return self._readings[partition]
@@ -206,8 +212,9 @@ class FetchCore:
     def make_room(self) -> None:
         """When the queue is full, what was fetched of paused partitions is given up, to be fetched
         again later: nobody takes it, and the others must not starve for it."""
-        if self.room > 0:
+        if self.room > 0 or not self._may_hold_paused:
             return
+        self._may_hold_paused = False
         for partition in {chunk.partition for chunk in self._queue}:
             reading = self._readings.get(partition)
             if reading is not None and reading.is_paused:
@@ -258,6 +265,7 @@ class FetchCore:
             error = found
         position = reading.filter.position
         size = len(answer.records)
+        self._may_hold_paused = self._may_hold_paused or reading.is_paused
         self._push(Chunk(answer.partition, turn, batches, first, position, size))
         if error is None and position == first:
             error = RecordsUnreadable("not one whole batch was sent")

@@ -143,7 +143,7 @@ class Fetcher:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Delivers nothing of these until `resume`; what was fetched of them is kept."""
         for partition in partitions:
-            self._core.reading(partition).is_paused = True
+            self._core.pause(partition)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Goes on with what was paused."""

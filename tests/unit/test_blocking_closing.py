@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import uvloop
 
 from onceflow.blocking import loop as loop_module
 from onceflow.blocking.handover import Handover
@@ -283,14 +284,14 @@ def test_a_close_that_is_late_does_not_end_the_next_life(monkeypatch: pytest.Mon
 
 def test_threads_that_start_it_at_once_start_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = BlockingNothing(Nothing())
-    real, both = loop_module.uvloop.new_event_loop, threading.Barrier(2)
+    real, both = uvloop.new_event_loop, threading.Barrier(2)
 
     def new_event_loop() -> Any:
         with suppress(threading.BrokenBarrierError):  # as only one of them comes here
             both.wait(0.2)
         return real()
 
-    monkeypatch.setattr(loop_module.uvloop, "new_event_loop", new_event_loop)
+    monkeypatch.setattr(uvloop, "new_event_loop", new_event_loop)
     before = threading.active_count()
     starters = [Outcome(made.start) for _ in range(2)]
     assert [each.get() for each in starters] == [None, None]

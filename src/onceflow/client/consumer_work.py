@@ -260,9 +260,22 @@ class ConsumerWork:
     async def _leave(self, why: str, commit: bool) -> None:
         rebalancer, attending = self.rebalancer, self._attending
         # In a task of its own, as a listener may take no notice of being cancelled.
-        giving_up = self._begin_telling(self._give_up_all(rebalancer, attending, commit))
+        begun = asyncio.Event()
+
+        async def give_up_all() -> None:
+            begun.set()
+            if attending is not None:
+                await asyncio.wait([attending])
+            if commit:
+                await self.before_rebalance()
+            if rebalancer is not None:
+                await rebalancer.give_up_all()
+
+        giving_up = self._begin_telling(give_up_all())
         giving_up.add_done_callback(lambda _: self._may_go.set())
         try:
+            # Also whoever is cut short at once has asked for the commit: with luck that is in time.
+            await begun.wait()
             await self._may_go.wait()
             if giving_up.done():
                 giving_up.result()
@@ -276,16 +289,6 @@ class ConsumerWork:
                     async with asyncio.timeout(self._goodbye_s):
                         await rebalancer.loop.leave(why)
                         await asyncio.wait(theirs)
-
-    async def _give_up_all(
-        self, rebalancer: Rebalancer | None, attending: asyncio.Task[None] | None, commit: bool
-    ) -> None:
-        if attending is not None:
-            await asyncio.wait([attending])
-        if commit:
-            await self.before_rebalance()
-        if rebalancer is not None:
-            await rebalancer.give_up_all()
 
     def _cut_off(self) -> None:
         """At once: all that is left is to say goodbye. A second time it does nothing."""

@@ -201,7 +201,9 @@ def unclear_commit(bootstrap: str, names: Names, transcript: Transcript) -> None
                 transcript.note("begin", outcome(finisher.begin))  # called now
                 del finisher._perform
                 transcript.note("resolve", outcome(finisher.resolve))
-                transcript.note("state", finisher.state.name)
+                # Whether there was time for its next epoch is the machine's affair.
+                is_over = finisher.state in (State.READY, State.USED_UP)
+                transcript.note("is over", is_over)
             settled(names, [place])
             transcript.note("visible", visible(names, [place]))
 

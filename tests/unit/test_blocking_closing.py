@@ -328,6 +328,39 @@ def test_a_close_on_its_own_thread_is_refused_and_changes_nothing() -> None:
     made.close()
 
 
+def test_a_second_stop_does_not_disturb_the_first_one(loop: LoopThread) -> None:
+    """It may come while what is under way comes to its end."""
+    ending, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(SECONDS)
+        finally:
+            ending.set()
+            await asyncio.to_thread(may_end.wait, SECONDS)
+            ended.set()
+
+    life = loop.check()
+    caller = Outcome(partial(loop.run, work()))
+    first = Outcome(loop.stop)
+    assert ending.wait(SECONDS)
+    second = Outcome(partial(loop.stop, life=life))
+    life.loop.call_soon_threadsafe(may_end.set)
+    for each in (first, second, caller):
+        each.get()
+    assert ended.is_set()
+
+
+def test_a_child_of_a_parent_that_polled_can_poll(loop: LoopThread) -> None:
+    handover = Handover(loop, lambda found: None)
+    assert handover._turn.acquire()  # by a thread that there is not in the child
+    loop._pid += 1
+    with loop.starting():
+        loop.start()
+    assert handover.hand_out(rows) == ["row"]
+    loop.stop()
+
+
 def test_a_child_starts_it_anew() -> None:
     made = BlockingNothing(Nothing())
     made.start()

@@ -108,14 +108,13 @@ async def _all_of(consumer: Consumer) -> None:
         pass
 
 
-def test_a_second_start_is_refused_and_disturbs_nothing() -> None:
+def test_a_second_start_disturbs_nothing() -> None:
     async def program(stage: Stage) -> None:
         await stage.produce(b"0")
         async with stage.member() as ours:
             ours.subscribe(["orders"])
             await hold(ours, 1)
-            with pytest.raises(WrongUse, match="started already"):
-                await ours.start()
+            await ours.start()
             assert ours.assignment == {PLACE}
 
     stage(program)
@@ -148,8 +147,8 @@ def test_it_is_not_started_beside_its_close() -> None:
         ours.subscribe(["orders"])
         await hold(ours, 1)
         closing = asyncio.create_task(ours.close(commit=False))
-        await asyncio.sleep(0)
-        with pytest.raises(WrongUse, match="not closed since"):
+        await asyncio.sleep(1e-6)  # sooner than any answer comes
+        with pytest.raises(WrongUse, match="being started or closed"):
             await ours.start()
         await closing
         async with ours:
@@ -214,19 +213,21 @@ def test_a_start_that_is_under_way_ends_with_a_close(bootstrap: str, kind: str) 
                 await starting  # it had ended, or is told that it was closed
             await client.close()  # of one that ended just so
             assert not asyncio.all_tasks() - {asyncio.current_task()}
-        async with client:
-            with pytest.raises((WrongState, WrongUse, WrongStep), match="started already"):
-                await client.start()
+        starting = asyncio.create_task(client.start())
+        await asyncio.sleep(0)
+        with pytest.raises((WrongState, WrongUse, WrongStep), match="start"):
+            await client.start()
+        await starting
+        await client.close()
 
     asyncio.run(main())
 
 
-def test_a_producer_that_runs_is_not_started_twice_and_goes_on(bootstrap: str) -> None:
+def test_a_producer_that_runs_goes_on_when_it_is_started_again(bootstrap: str) -> None:
     async def main() -> None:
         async with Producer(bootstrap, linger_ms=50) as ours:
             receipt = await ours.send("out", b"before")
-            with pytest.raises(WrongState, match="started already"):
-                await ours.start()
+            await ours.start()
             await receipt
         async with ours:
             receipt = await ours.send("out", b"after")

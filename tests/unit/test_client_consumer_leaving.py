@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from onceflow.client.consumer import Consumer
 from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
 from onceflow.client.errors import ClientError
 from onceflow.client.model import TopicPartition
@@ -284,5 +286,99 @@ def test_partitions_by_hand_and_a_subscription_do_not_both_hold() -> None:
             with pytest.raises(ClientError):  # the life for which it was meant is over
                 await assigning
             assert one.assignment == set()
+
+    stage(program)
+
+
+def test_a_listener_that_returns_late_does_nothing_to_the_next_subscription() -> None:
+    async def program(stage: Stage) -> None:
+        late, heard = Slow("revoked", 100, ignores_s=8), Heard()
+        await stage.produce(b"0")
+        async with stage.member(**FAST) as ours:
+            ours.subscribe(["orders"], late)
+            await read(ours, 1)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await ours.unsubscribe()
+            ours.subscribe(["orders"], heard)
+            await hold(ours, 1)
+            for _ in range(15):
+                await ours.poll(1)
+            assert heard.words == [("assigned", [0])]
+            assert ours.assignment == {TopicPartition("orders", 0)}
+            await stage.produce(b"1")
+            assert [each.value for each in await read(ours, 1)] == [b"1"]
+
+    stage(program)
+
+
+def test_who_takes_rows_one_by_one_has_none_of_a_group_that_was_left() -> None:
+    async def program(stage: Stage) -> None:
+        taken: list[int] = []
+
+        async def take(consumer: Consumer) -> None:
+            async for record in consumer:
+                taken.append(record.offset)
+                await asyncio.sleep(0.5)
+
+        async with stage.member(**FAST) as ours, stage.member(**FAST) as other:
+            ours.subscribe(["orders"], Slow("revoked", 1))
+            taking = asyncio.create_task(take(ours))
+            await asyncio.sleep(3.3)
+            leaving = asyncio.create_task(ours.unsubscribe())
+            await asyncio.sleep(0.02)
+            await stage.produce(*(b"%d" % each for each in range(10)))
+            await leaving
+            before = list(taken)
+            other.subscribe(["orders"])
+            assert [each.offset for each in await read(other, 10 - len(before))][-1] == 9
+            await asyncio.sleep(10)
+            assert taken == before
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+
+    stage(program)
+
+
+def test_a_poll_that_is_cut_short_does_not_cut_short_what_a_listener_wanted() -> None:
+    class Leaves(Slow):
+        async def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            await self._hear("assigned", partitions)
+            await ours[0].unsubscribe()
+
+        async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            await super().on_partitions_revoked(partitions)
+            self.note("done", partitions)
+
+    ours: list[Consumer] = []
+
+    async def program(stage: Stage) -> None:
+        heard = Leaves("revoked", 3)
+        async with stage.member(**FAST) as member:
+            ours.append(member)
+            member.subscribe(["orders"], heard)
+            for _ in range(8):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await member.poll(10)
+        assert heard.words == [("assigned", [0]), ("revoked", [0]), ("done", [0])]
+
+    stage(program)
+
+
+def test_what_a_listener_raises_when_it_is_cut_off_is_no_noise() -> None:
+    class Raises(Heard):
+        async def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+            try:
+                await asyncio.sleep(100)
+            except asyncio.CancelledError:
+                raise RuntimeError("could not roll back") from None
+
+    async def program(stage: Stage) -> None:
+        ours = stage.member(**FAST)
+        await ours.start()
+        ours.subscribe(["orders"], Raises())
+        await hold(ours, 1)
+        await ours.close(timeout_s=3)  # the simulation fails for a task that nobody looked at
 
     stage(program)

@@ -488,3 +488,20 @@ def test_a_full_queue_is_gone_through_only_for_what_was_paused() -> None:
     core.pause(P0)
     core.make_room()
     assert [each.partition for each in core._queue] == [P1]
+
+
+@pytest.mark.parametrize("offset", [None, 99])
+def test_nowhere_to_begin_is_told_now_and_then(offset: int | None) -> None:
+    """`auto.offset.reset=none`, to a program that polls on at once."""
+
+    async def program(on: Stage) -> None:
+        await on.produce(b"0")
+        async with on.member(auto_offset_reset="none", enable_auto_commit=False) as consumer:
+            if offset is not None:
+                await consumer.commit({P0: offset})
+            await consumer.assign([P0])
+            found, errors = await polls_on(consumer, 10, 0.0)
+            assert not found
+            assert 5 <= errors <= 50
+
+    stage(program)

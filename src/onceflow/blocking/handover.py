@@ -44,10 +44,16 @@ class Handover:
     def __init__(self, loop: LoopThread, take_back: Callable[[Any], None]) -> None:
         self._loop = loop
         self._take_back = take_back
-        self._turn = threading.Lock()
         self._calls: list[_Call] = []
         """Those of which it is not known yet that they were received."""
+        self._begin()
         loop.settling = self._settling
+        loop.on_fork = self._begin
+
+    def _begin(self) -> None:
+        """Also in a child that was forked off: a thread of the parent may have held the lock."""
+        self._turn = threading.Lock()
+        self._calls.clear()
 
     def hand_out(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work`, which is given back if it does not reach the caller."""

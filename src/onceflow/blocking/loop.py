@@ -45,6 +45,8 @@ class LoopThread:
         """Of those who start it."""
         self.settling: Callable[[], Settle | None] = _nothing
         """What is to be done before anything else, if anything (`handover`)."""
+        self.on_fork: Callable[[], None] = _nothing
+        """Called when it is started in a child of the process in which it was made."""
 
     @property
     def life(self) -> Life | None:
@@ -61,6 +63,7 @@ class LoopThread:
         if self._pid != os.getpid():
             # A child that was forked off; a thread of the parent may have held the lock.
             self._life, self._turn, self._pid = None, threading.Lock(), os.getpid()
+            self.on_fork()
         return self._turn
 
     def start(self) -> Life | None:
@@ -139,13 +142,19 @@ class Life:
         self.last: Settle | None = None
         self.waiting: set[Waiting[Any]] = set()
         """All who have asked and have no answer. Threads only add themselves."""
+        self._is_ending = False
         self.is_over = False
         """Nothing runs on the loop any more: who asks later is refused."""
 
     def stop(self) -> None:
-        """Tells the loop to end."""
+        """Tells the loop to end, once: a second time would stop it while it ends its tasks."""
         with suppress(RuntimeError):  # it has ended by itself
-            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if not self._is_ending:
+            self.loop.stop()
+        self._is_ending = True
 
     def _serve(self) -> None:
         loop = self.loop

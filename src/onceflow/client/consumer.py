@@ -97,7 +97,8 @@ class Consumer:
 
     async def start(self) -> None:
         """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
-        anew: with nothing assigned or subscribed to; before that it raises `WrongUse`."""
+        anew: with nothing assigned or subscribed to; while somebody else starts or closes it this
+        raises `WrongUse`, and if it runs nothing happens."""
         if self._work.is_over:
             self._work = self._new_work()
         await self._work.start()

@@ -103,8 +103,10 @@ class ConsumerWork:
         return is_closed or self._pid != os.getpid()
 
     async def start(self) -> None:
+        if self._is_open and self._closed is None:
+            return
         if self._is_started:
-            raise WrongUse("start: the consumer was started already, and not closed since")
+            raise WrongUse("start: the consumer is being started or closed by somebody else")
         self._is_started = True
         try:
             await self.cluster.connect()
@@ -176,8 +178,13 @@ class ConsumerWork:
         """In a task of its own: who stops waiting must not leave it half done."""
         task = asyncio.get_running_loop().create_task(work)
         self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        task.add_done_callback(self._told)
         return task
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._telling.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, even when all who waited have gone
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -252,6 +259,7 @@ class ConsumerWork:
             # Before anything is waited for: else a poll beside this gives up the same.
             self.rebalancer.is_leaving = True
         self.give_back()
+        self.fetcher.interrupt()  # who waits for rows waits until it is out
         self._may_go = asyncio.Event()
         self._leaving = asyncio.get_running_loop().create_task(self._leave(why, commit))
         self._leaving.add_done_callback(self._has_left)
@@ -293,11 +301,12 @@ class ConsumerWork:
     def _cut_off(self) -> None:
         """At once: all that is left is to say goodbye. A second time it does nothing."""
         rebalancer, self.rebalancer, self._attending = self.rebalancer, None, None
+        self.give_back()  # what a poll beside this has brought since: others read it now
         self.positions.end(self.positions.assigned)
         if self._commits is not None:
             self._commits.machine = None
         if rebalancer is not None:
-            rebalancer.loop.stop()
+            rebalancer.stop()
 
     def _has_left(self, leaving: asyncio.Task[None]) -> None:
         if not leaving.cancelled():
@@ -362,7 +371,11 @@ class ConsumerWork:
             if self._attending is not None:
                 await self._attended(self._attending)
             if rebalancer.must_leave and rebalancer is self.rebalancer:
-                await self.leave("the consumer unsubscribed", commit=True)
+                # The listener wanted it: who polls only waits, and does not cut it short.
+                if self._leaving is None:
+                    self._begin_leaving("the consumer unsubscribed", commit=True)
+                await self.has_left()
+                self._check_not_closing()
         if self._commits is not None:
             self._commits.tick(now)
 

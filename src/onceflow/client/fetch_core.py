@@ -132,6 +132,13 @@ class Reading:
         self.not_before = 0.0
         self.backoff.reset()
 
+    def pause(self, now: float) -> float:
+        """Before it is asked for again, also when an error is raised: whoever goes on at once must
+        not do nothing but ask and fail. How long."""
+        pause = self.backoff.next_s()
+        self.not_before = now + pause
+        return pause
+
     def is_due(self, now: float) -> bool:
         if self.stage is Stage.UNPLACED and self.filter.position > self.position:
             return False  # a new place would drop what is still to be delivered
@@ -243,7 +250,7 @@ class FetchCore:
 
     # --- what came ------------------------------------------------------------------------------
 
-    def arrived(self, turn: int, answer: FetchAnswer) -> bool:
+    def arrived(self, turn: int, answer: FetchAnswer, now: float) -> bool:
         """Queues what a partition gave; whether that was anything. The answer has no error."""
         if not self.is_current(answer.partition, turn):
             return False
@@ -270,7 +277,7 @@ class FetchCore:
         if error is None and position == first:
             error = RecordsUnreadable("not one whole batch was sent")
         if error is not None:
-            self.fail(reading, RecordsUnreadable.of(answer.partition, position, error))
+            self.fail(reading, RecordsUnreadable.of(answer.partition, position, error), now)
         return True
 
     def failed(self, reading: Reading, error: ClientError, now: float) -> None:
@@ -281,17 +288,19 @@ class FetchCore:
             reading.happened(Event.LOST_LEADER)
         if reading.failing_since is None:
             reading.failing_since = now
-        pause = reading.backoff.next_s()
+        pause = reading.pause(now)
         is_late = now + pause > reading.failing_since + self._retry.total_s
-        # Also for one that is raised: whoever goes on at once must not do nothing but ask and fail.
-        reading.not_before = now + pause
         if action in _RETRIED and not is_late:
             told_again(self._recurring, reading.partition, error, pause, now)
         else:
-            self.fail(reading, error)
+            self._queue_error(reading, error)
 
-    def fail(self, reading: Reading, error: ClientError) -> None:
+    def fail(self, reading: Reading, error: ClientError, now: float) -> None:
         """Queues an error, behind what came before it."""
+        reading.pause(now)
+        self._queue_error(reading, error)
+
+    def _queue_error(self, reading: Reading, error: ClientError) -> None:
         reading.has_failed = True
         at = reading.filter.position
         self._push(Chunk(reading.partition, reading.turn, [], at, at, 0, error))
@@ -299,7 +308,7 @@ class FetchCore:
     def fail_now(self, partition: TopicPartition, error: ClientError) -> None:
         """Queues an error, and drops what is queued of the partition."""
         self.retake(partition)
-        self.fail(self._readings[partition], error)
+        self._queue_error(self._readings[partition], error)
 
     def _push(self, chunk: Chunk) -> None:
         self._queue.append(chunk)

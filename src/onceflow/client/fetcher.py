@@ -302,7 +302,7 @@ class Fetcher:
         if policy == NONE:
             for reading in readings:
                 message = f"there is no position to read {reading.partition} from"
-                self._core.fail(reading, NoPosition(message))
+                self._core.fail(reading, NoPosition(message), self._now())
             return
         turns = [each.turn for each in readings]
         time = EARLIEST_TIME if policy == EARLIEST else LATEST_TIME
@@ -376,7 +376,7 @@ class Fetcher:
                 continue
             if answer.error:
                 await self._refused(self._core.reading(answer.partition), answer)
-            elif self._core.arrived(turn, answer):
+            elif self._core.arrived(turn, answer, self._now()):
                 full.append(answer.partition)
         self._core.rotate(full)
 
@@ -399,7 +399,7 @@ class Fetcher:
             self._all_failed([reading], [turn], error)
             return
         if self._core.is_current(partition, turn):
-            self._core.fail(reading, problem)
+            self._core.fail(reading, problem, self._now())
 
 
 def _check_offset(partition: TopicPartition, offset: int | None) -> None:

@@ -73,6 +73,19 @@ class Hands(Protocol):
         ...
 
 
+class _NoHands:
+    """Of a consumer that has left."""
+
+    async def before_rebalance(self) -> None:
+        pass
+
+    def begin(self, partitions: Partitions) -> None:
+        pass
+
+    def end(self, partitions: Partitions) -> None:
+        pass
+
+
 class Rebalancer:
     """Knows what the member holds."""
 
@@ -82,7 +95,7 @@ class Rebalancer:
         self._machine = loop.machine
         self._measured = loop.measured
         self._is_cooperative = settings.is_cooperative
-        self._hands = hands
+        self._hands: Hands = hands
         self._held: frozenset[TopicPartition] = frozenset()
         self._held_since = NO_GENERATION
         self._is_prepared = False
@@ -93,6 +106,13 @@ class Rebalancer:
         self.is_leaving = False
         """Whoever leaves gives up what is held, and nobody else does: nothing new is begun."""
         self._problem: BaseException | None = None
+
+    def stop(self) -> None:
+        """The consumer is out. A listener may take no notice, and return when the consumer is in
+        the group again: nothing of this may touch that any more."""
+        self.loop.stop()
+        self._hands = _NoHands()
+        self.listener = RebalanceListener()
 
     @property
     def held(self) -> frozenset[TopicPartition]:

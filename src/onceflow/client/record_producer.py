@@ -133,9 +133,12 @@ class RecordProducer:
     async def start(self) -> None:
         """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
         anew, as another process would, and nothing that was asked for before is done any more;
-        before that it raises `WrongState`."""
+        while somebody else starts or closes it this raises `WrongState`, and if it runs nothing
+        happens."""
+        if self._sender is not None and not self._accumulator.closing:
+            return
         if self._is_started:
-            raise WrongState("start: the producer was started already, and not closed since")
+            raise WrongState("start: the producer is being started or closed by somebody else")
         self._is_started = True
         try:
             if self._is_used:

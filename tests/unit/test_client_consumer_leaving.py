@@ -382,3 +382,23 @@ def test_what_a_listener_raises_when_it_is_cut_off_is_no_noise() -> None:
         await ours.close(timeout_s=3)  # the simulation fails for a task that nobody looked at
 
     stage(program)
+
+
+def test_who_polls_on_whatever_it_is_told_does_not_stop_the_close() -> None:
+    async def program(stage: Stage) -> None:
+        async def poll_on() -> None:
+            while True:
+                with suppress(ClientError):
+                    await ours.poll(1)
+
+        ours = stage.member(**FAST)
+        await ours.start()
+        ours.subscribe(["orders"], Slow("revoked", 1))
+        polling = asyncio.create_task(poll_on())
+        while not ours.assignment:
+            await asyncio.sleep(0.1)
+        closing = asyncio.create_task(ours.close())
+        closing.add_done_callback(lambda _: polling.cancel())
+        await closing
+
+    stage(program)

@@ -203,10 +203,12 @@ def test_a_deleted_topic_does_not_hold_up_a_rebalance() -> None:
 
             polling = asyncio.get_running_loop().create_task(poll_on())
             other.subscribe(["orders"])
-            async with asyncio.timeout(5):
-                await hold(other, 1)
+            try:
+                async with asyncio.timeout(5):
+                    await hold(other, 1)
+            finally:
+                polling.cancel()
             assert (await other.committed([P0]))[P0].offset == 2
-            polling.cancel()
 
     stage(program, partitions=2)
 

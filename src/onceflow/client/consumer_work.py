@@ -329,8 +329,12 @@ class ConsumerWork:
         self, timeout_s: float, fetch: Callable[[float], Awaitable[T | None]]
     ) -> T | None:
         """What `fetch` brings within the time, with all that has to be done meanwhile."""
-        self.check_open()
         self._check_not_listening("polled")
+        if self._closed is not None:
+            # Who polls on whatever it is told must not keep the close from its end.
+            await self._closed.wait()
+            await asyncio.sleep(0)
+        self.check_open()
         if self._is_polling:
             raise WrongUse("another task is polling this consumer")
         self._is_polling = True
@@ -437,8 +441,10 @@ class ConsumerWork:
 
     def take_rest(self, most: int) -> list[Record]:
         """What is left of records that somebody began to take one by one."""
+        if not self.rest:
+            return []
         self.check_open()
-        if self.rest and self.rebalancer is not None:
+        if self.rebalancer is not None:
             self.rebalancer.loop.polled()
             self.keep_rest_if_ours()
         return self.rest.take(most)

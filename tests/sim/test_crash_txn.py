@@ -5,11 +5,9 @@ And the proof that these checks can fail: each of a list of bugs, planted in the
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +27,7 @@ from tests.sim.txn_workload import FAULTS, SHAPES, workload
 
 SEEDS_TO_TRY = 3
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Brokers that find a power cut's traces say so, a thousand times."""
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def history_of(shape: str, seed: int) -> History:

@@ -5,8 +5,6 @@ that is planted in the client is found, and soon. Those of producers that severa
 from __future__ import annotations
 
 import gc
-import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,14 +16,7 @@ FOUND = (AssertionError, ClientError, TimeoutError, BatchFailed, RecursionError)
 """The last one is how asyncio ends a task that waits for itself when its time is up. Whatever else
 is raised is not what was planted."""
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

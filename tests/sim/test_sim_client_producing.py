@@ -7,12 +7,11 @@ And the proof that these tests can fail: each of a list of bugs, planted in the 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +38,7 @@ from tests.sim.txn_history import PromiseBroken
 SEEDS = range(2)
 SEEDS_TO_TRY = range(12)
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Brokers that find a power cut's traces say so, again and again."""
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def test_what_programs_were_told_is_so_and_equal_seeds_give_equal_traces() -> None:

@@ -7,8 +7,7 @@ several at once; and the proof that this finds what it is for: bugs that are pla
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,14 +29,7 @@ from tests.sim.txn_history import PromiseBroken
 SEEDS = range(12)
 SEEDS_TO_TRY = range(30)
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 CALLS = {

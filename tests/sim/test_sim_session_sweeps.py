@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from functools import cache
 from itertools import cycle
 
@@ -29,14 +27,7 @@ STRUCK = [
     (way, word) for number, way in enumerate(WAYS) for word in list(TROUBLES)[number % 2 :: 2]
 ]
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @cache

@@ -3,8 +3,7 @@ that are planted in a session are found."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,15 +17,7 @@ from tests.sim.session_workload import GROUP, SHAPES, Outcome, Shape, workload
 SEEDS = range(3)
 SEEDS_TO_TRY = range(24)
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Brokers that find a power cut's traces say so, and so do sessions that go back."""
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def play(seed: int, shape: Shape) -> Outcome:

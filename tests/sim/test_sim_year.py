@@ -6,9 +6,8 @@ or the sink, is found. `make year` lives many more years.
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -26,15 +25,7 @@ from tests.sim.year_bugs import (
 WORLDS_TO_TRY = 4
 """A change elsewhere moves what is drawn: then a bug shows in another world."""
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Brokers that are stopped, killed and set ahead in time say so, a thousand times."""
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.mark.parametrize(("seed", "durability"), [(2, "fsync"), (5, "os")])

@@ -7,14 +7,12 @@ import inspect
 import itertools
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import onceflow
 from onceflow import blocking
 from onceflow.blocking.loop import LoopThread, NotRunning, WouldWaitForever
 from onceflow.client import (
@@ -33,12 +31,6 @@ from onceflow.client.txn_states import State, WrongState
 from onceflow.client.worker_reader import Reader
 
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with onceflow.Broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture

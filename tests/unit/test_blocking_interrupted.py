@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import onceflow
 from onceflow import blocking
 from onceflow.blocking import loop as loop_module
 from onceflow.blocking.handover import Handover
@@ -29,12 +28,6 @@ Program = Callable[[blocking.Consumer], list[int]]
 
 class Interrupted(Exception):
     """What a handler of a signal may raise."""
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with onceflow.Broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-import onceflow
 from onceflow import blocking
 from onceflow.blocking.loop import NotRunning
 from onceflow.client.model import TopicPartition
 
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with onceflow.Broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ import asyncio
 import contextvars
 import itertools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 
-import onceflow
 from onceflow import blocking
 from onceflow.blocking.loop import WouldWaitForever
 from onceflow.client.consumer import Consumer, RebalanceListener
@@ -106,12 +105,6 @@ def test_a_task_that_a_listener_waits_for_is_the_listener() -> None:
 # --- blocking -----------------------------------------------------------------------------------
 
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with onceflow.Broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture

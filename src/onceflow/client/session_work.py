@@ -419,7 +419,7 @@ class SessionWork(RebalanceListener):
                 await self._stop_ending()
 
     async def _close_clients(self) -> None:
-        close_producer = self._producer.close_at_once
+        close_producer = self._producer.close_at_once  # who is cancelled waits for nothing more
         try:
             await self._consumer.close(commit=False)
             close_producer = self._producer.close

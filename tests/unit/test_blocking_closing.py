@@ -354,22 +354,26 @@ def test_a_second_stop_does_not_disturb_the_first_one(loop: LoopThread) -> None:
 def test_a_child_of_a_parent_that_polled_can_poll(loop: LoopThread) -> None:
     handover = Handover(loop, lambda found: None)
     assert handover._turn.acquire()  # by a thread that there is not in the child
+    of_the_parent = loop.life
     loop._pid += 1
     with loop.starting():
         loop.start()
     assert handover.hand_out(rows) == ["row"]
     loop.stop()
+    loop.stop(life=of_the_parent)
 
 
 def test_a_child_starts_it_anew() -> None:
     made = BlockingNothing(Nothing())
     made.start()
+    of_the_parent = made._loop.life
     made._loop._pid += 1  # as after a fork
     assert not made._loop.is_running
     made.close()  # that is the parent's to do
     made.start()
     assert made.ping() == 1
     made.close()
+    made._loop.stop(life=of_the_parent)
 
 
 async def rows() -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    """Brokers that find a power cut's traces say so a thousand times, as do clients that go back."""
+    """Brokers that find a power cut's traces say so a thousand times; clients that go back, too."""
     logger = logging.getLogger("onceflow")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.client.model import TopicPartition
-from onceflow.spark.identity import FILE, SinkIdentity, keep_identity
+from onceflow.spark.identity import (
+    FILE,
+    LEDGER_FILE,
+    SinkIdentity,
+    keep_identity,
+    keep_ledger_since,
+    ledger_since,
+)
 from onceflow.spark.ledger import (
     VERDICTS,
     Entry,
@@ -32,8 +39,11 @@ WRITER = Writer(7000, 3)
 NOW_MS = 1_700_000_000_000
 
 
-def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
-    return Planned(MINE, batch_id, digest, NOW_MS - age_ms)
+def planned(
+    batch_id: int = 5, digest: str = "d5", age_ms: int = 0, known_for_ms: int | None = None
+) -> Planned:
+    known_ms = None if known_for_ms is None else NOW_MS - known_for_ms
+    return Planned(MINE, batch_id, digest, NOW_MS - age_ms, known_ms)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,11 @@ def planned(batch_id: int = 5, digest: str = "d5", age_ms: int = 0) -> Planned:
         (None, planned(age_ms=WEEK_MS - 1), Finding.NOTHING),
         (None, planned(age_ms=WEEK_MS), Finding.FORGOTTEN),
         (None, planned(0, age_ms=WEEK_MS), Finding.FORGOTTEN),
+        (None, planned(known_for_ms=0), Finding.DELETED),
+        (None, planned(known_for_ms=WEEK_MS - 1), Finding.DELETED),
+        (None, planned(known_for_ms=WEEK_MS), Finding.NOTHING),  # a query that rested
+        (None, planned(age_ms=WEEK_MS, known_for_ms=WEEK_MS), Finding.FORGOTTEN),
+        (Entry(MINE, 4, "d4", 1, WRITER), planned(known_for_ms=0), Finding.THE_ONE_BEFORE),
     ],
 )
 def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Finding) -> None:
@@ -199,7 +214,19 @@ def test_a_damaged_identity(text: str) -> None:
         keep_identity(files, SinkIdentity.of_query("totals", None, "ledger"))
 
 
-def test_a_write_never_has_the_names_of_a_query() -> None:
-    query, once = SinkIdentity.of_query("a", None, "l"), SinkIdentity.of_write("a", "l")
-    assert query.transactional_id != once.transactional_id
-    assert query.ledger_group != once.ledger_group
+def test_a_checkpoint_knows_from_when_on_it_has_a_ledger() -> None:
+    files = Memory()
+    assert ledger_since(files) is None
+    keep_ledger_since(files, 7)
+    assert ledger_since(files) == 7
+    for text in ("", "[]", "{}", files.files[LEDGER_FILE].replace("7", '"x"')):
+        files.files[LEDGER_FILE] = text
+        with pytest.raises(IdentityChanged, match="cannot be read"):
+            ledger_since(files)
+
+
+@pytest.mark.parametrize("name", ["a", "a.write", "a.ledger", "a-write"])
+def test_a_write_never_has_the_names_of_a_query(name: str) -> None:
+    query, once = SinkIdentity.of_query(name, None, "l"), SinkIdentity.of_write("a", "l")
+    names = {once.transactional_id, once.group, once.ledger_group}
+    assert not names & {query.transactional_id, query.group, query.ledger_group}

@@ -14,8 +14,10 @@ from onceflow.client.model import TopicPartition
 from onceflow.spark.sink_errors import IdentityChanged
 
 KIND: Final = "onceflow sink"
+LEDGER_KIND: Final = "onceflow sink's ledger"
 FORMAT: Final = 1
 FILE: Final = "onceflow-sink.json"
+LEDGER_FILE: Final = "onceflow-ledger.json"
 
 
 class Files(Protocol):
@@ -63,8 +65,9 @@ class SinkIdentity:
 
     @classmethod
     def of_write(cls, name: str, ledger_topic: str) -> SinkIdentity:
-        """For a frame that is written at once: never that of a query of the same name."""
-        whole = f"{name}.write"
+        """For a frame that is written at once: never that of a query, whatever its name, because
+        names have no slash."""
+        whole = f"{name}/write"
         return cls(
             name=name,
             group=whole,
@@ -108,6 +111,30 @@ def check_identity(files: Files, identity: SinkIdentity) -> bool:
             "written twice under other names: use those, or a new checkpoint for a new query"
         )
     return True
+
+
+def ledger_since(files: Files) -> int | None:
+    """The first batch of this checkpoint that is known to be in the ledger; None when the
+    checkpoint does not say. Raises `IdentityChanged` for what this release cannot read."""
+    text = files.read(LEDGER_FILE)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+        if found["kind"] != LEDGER_KIND or found["format"] != FORMAT:
+            raise ValueError("another kind or format")
+        return int(found["since"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise IdentityChanged(
+            f"the checkpoint's file {LEDGER_FILE} cannot be read ({error}): it was damaged, or "
+            "written by a newer release"
+        ) from error
+
+
+def keep_ledger_since(files: Files, batch_id: int) -> None:
+    """Writes down that the ledger has this batch: an empty ledger was deleted then."""
+    text = json.dumps({"kind": LEDGER_KIND, "format": FORMAT, "since": batch_id})
+    files.create(LEDGER_FILE, text)
 
 
 def keep_identity(files: Files, identity: SinkIdentity) -> None:

@@ -75,6 +75,9 @@ class Planned(NamedTuple):
     planned_ms: int
     """Since when Spark has meant to write it, by the wall clock of its driver; 0 where it did not
     say. How long ago that is counts when it is decided: the driver may have slept meanwhile."""
+    known_ms: int | None = None
+    """The ledger had an entry at that time or later, by the checkpoint; None where it never says
+    so."""
 
 
 class Finding(Enum):
@@ -86,6 +89,7 @@ class Finding(Enum):
     THE_ONE_BEFORE = "the batch before this one was committed last"
     LATER = "a later batch was committed already"
     GAP = "batches before this one are missing"
+    DELETED = "the ledger is empty, and the checkpoint says that it had batches of this query"
     NOTHING = "nothing was ever committed, or this batch would be known"
     FORGOTTEN = "nothing is known, and what was committed may have been forgotten since"
 
@@ -105,6 +109,7 @@ VERDICTS: Final[Mapping[Finding, Verdict]] = {
     Finding.THE_ONE_BEFORE: Verdict.RUN,
     Finding.LATER: Verdict.REFUSE,
     Finding.GAP: Verdict.REFUSE,
+    Finding.DELETED: Verdict.REFUSE,
     Finding.NOTHING: Verdict.RUN,
     Finding.FORGOTTEN: Verdict.REFUSE,
 }
@@ -123,6 +128,12 @@ _ADVICE: Final[Mapping[Finding, str]] = {
         "The checkpoint went on without this sink: restore the older one, or give the query "
         "another name"
     ),
+    Finding.DELETED: (
+        "Its topic or its group was deleted, or this is another cluster. Look whether the last "
+        "rows of the output are those of this batch. If they are not, delete onceflow-ledger.json "
+        "in the checkpoint and start the query again; if they are, start a new checkpoint at the "
+        "source offsets behind them, under another name"
+    ),
     Finding.FORGOTTEN: (
         "Look whether the last rows of the output are those of this batch. If they are not, start "
         "a new checkpoint at the source offsets of the output's last rows, under another name"
@@ -134,6 +145,8 @@ def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int
     """`entry` was read before `now_ms`; `forgets_after_ms`: how long brokers keep the offsets of a
     group."""
     if entry is None:
+        if batch.known_ms is not None and now_ms - batch.known_ms < forgets_after_ms:
+            return Finding.DELETED  # brokers would not have forgotten it yet
         is_young = now_ms - batch.planned_ms < forgets_after_ms
         return Finding.NOTHING if is_young else Finding.FORGOTTEN
     if entry.query_id != batch.query_id:

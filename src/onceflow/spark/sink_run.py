@@ -10,7 +10,13 @@ from onceflow.client.transfer import OpenTransaction
 from onceflow.spark.batch_run import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.checks_cluster import make_topic
 from onceflow.spark.claims import ClaimBook
-from onceflow.spark.identity import Files, check_identity, keep_identity
+from onceflow.spark.identity import (
+    Files,
+    check_identity,
+    keep_identity,
+    keep_ledger_since,
+    ledger_since,
+)
 from onceflow.spark.identity_files import CheckpointFiles
 from onceflow.spark.ledger import Finding, Planned, Verdict, refusal
 from onceflow.spark.ledger_offsets import LoggedBatch, read_offset_log
@@ -101,6 +107,10 @@ class StreamRun:
             options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
         )
         self._is_settled = False
+        self._since: int | None = None
+        """The first batch that the ledger has had, as far as the checkpoint knows."""
+        self._before: tuple[int, int] | None = None
+        """The batch that was written last by this run, and when it was planned."""
         self._at_work = threading.Lock()
         """Held while a batch is written."""
         threading.Thread(target=self._close_at_end, daemon=True).start()
@@ -130,6 +140,10 @@ class StreamRun:
                 _drain(frame)
             else:
                 self._write(frame, planned, logged)
+            self._before = batch_id, planned.planned_ms
+            if self._since is None:
+                self._since = batch_id
+                keep_ledger_since(self._files, batch_id)
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
@@ -180,7 +194,21 @@ class StreamRun:
         return read_offset_log(text)
 
     def _planned(self, batch_id: int, logged: LoggedBatch) -> Planned:
-        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms)
+        known_ms = self._known_ms(batch_id, logged.planned_ms)
+        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms, known_ms)
+
+    def _known_ms(self, batch_id: int, planned_ms: int) -> int | None:
+        """A batch is planned when the one before is in the ledger. The first one that is known to
+        have come there is there itself, whatever Spark has heard of it."""
+        if self._since is None:
+            self._since = ledger_since(self._files)
+        if self._since is None:
+            return None
+        if batch_id <= self._since:
+            return planned_ms
+        if self._before is None or self._before[0] != batch_id - 1:
+            self._before = batch_id - 1, self._logged(batch_id - 1).planned_ms
+        return self._before[1]
 
 
 def _drain(frame: DataFrame) -> None:

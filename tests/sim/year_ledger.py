@@ -4,9 +4,10 @@ The sink's own code decides (`StreamRun`, `BatchWriter`, the ledger, the blockin
 itself is a checkpoint in memory and tasks that are calls; the broker is simulated. A driver is
 stopped as by SIGSTOP in the midst of any call, for hours or weeks, and goes on; it is killed and
 started again, soon or late; and while it stands still another driver may be started from the same
-checkpoint, which works for a while and is gone when the first one wakes up. Whatever happens, each
-row is in the output once; or the query refuses to go on, and says what to do: somebody looks at
-the output and starts a new query behind its last row.
+checkpoint, which works for a while and is gone when the first one wakes up. Now and then somebody
+deletes the ledger's group. Whatever happens, each row is in the output once; or the query refuses
+to go on, and says what to do: somebody looks at the output and starts a new query behind its last
+row.
 
     python -m tests.sim.year_ledger [--seeds 20] [--seed 1]
 """
@@ -51,6 +52,9 @@ OUT: Final = Place("out", 0)
 LEDGER_TOPIC: Final = "ledger"
 SLEEP_DAYS: Final = (0.01, 1.0, 6.0, 7.2, 9.0, 16.0, 30.0)
 IDLE_DAYS: Final = 9.0
+YOUNG_DAYS: Final = 0.25
+"""A ledger's entry that is not older is known for all of the sleeps that are shorter than brokers
+keep it."""
 MOST_SLEEPS: Final = 1
 """In one run of a driver."""
 TIMEOUT_MS: Final = 60_000
@@ -99,6 +103,11 @@ class Checkpoint:
             self._ends[batch_id] = end
             when, at = json.dumps({"batchTimestampMs": now_ms}), json.dumps({"rows": end})
             self.files[f"offsets/{batch_id}"] = f"v1\n{when}\n{at}"
+
+    def age_ms(self, now_ms: int) -> int:
+        """How long ago the batch was planned that is known to be done."""
+        text = self.files.get(f"offsets/{max(0, self.done)}", "")
+        return now_ms - json.loads(text.split("\n")[1])["batchTimestampMs"] if text else 0
 
     def rows(self, batch_id: int) -> range:
         return range(self._ends[batch_id - 1], self._ends[batch_id])
@@ -164,6 +173,7 @@ class Run(StreamRun):
             identity, settings, self._topics, ClaimBook(), forgets_after_ms=OFFSETS_KEPT_MS
         )
         self._is_settled = False
+        self._since = self._before = None
         at_work: Any = world.lock
         self._at_work = at_work
 
@@ -249,8 +259,23 @@ class Query:
         self._drive(self._checkpoint, 1 + self._rand.randrange(4))
         self._steps_left = -1
         self._check()
-        if self._rand.randrange(2):
+        if not self._rand.randrange(4):
+            self._delete_ledger()
+        elif self._rand.randrange(2):
             self._pass(self._days())
+
+    def _delete_ledger(self) -> None:
+        """Only when it is young, and at once before the next start: an entry that brokers may have
+        forgotten by age cannot be told from one that was deleted."""
+        checkpoint = self._checkpoint
+        if checkpoint.age_ms(self._world.clock.wall_ms()) < YOUNG_DAYS * DAY_S * 1000:
+            group = f"{checkpoint.name}.ledger"
+            answer = self.wait(
+                self.output.caller.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": [group]})
+            )
+            code = answer["results"][0]["error_code"]
+            self.machine.note(f"the ledger is deleted: {code}")
+            self.machine.did["ledger deleted"] += code == "NONE"
 
     def _drive(self, checkpoint: Checkpoint, batches: int) -> None:
         """Runs batches, as Spark does: what was planned and is not known to be done comes first."""

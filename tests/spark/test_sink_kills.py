@@ -13,6 +13,7 @@ import pytest
 import onceflow
 from onceflow.client.admin import Admin
 from onceflow.spark import sink_job
+from onceflow.spark.identity import LEDGER_FILE
 from onceflow.spark.sink import write_stream
 from tests.interop.harness import eventually
 from tests.spark import sink_driver
@@ -29,7 +30,7 @@ from tests.spark.sink_hooks import (
     at_points,
     die,
 )
-from tests.spark.sink_world import committed, fresh, make_topic, put, values
+from tests.spark.sink_world import committed, doubled, fresh, make_topic, put, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +74,65 @@ def test_a_driver_ends_there(
             sink_driver.files_query(spark, plan).start().awaitTermination()
         assert hook.has_happened
         sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert values(bootstrap, plan["topic"]) == everything()
+
+
+async def _delete_group(bootstrap: str, plan: dict[str, Any]) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.delete_group(f"{plan['name']}.ledger")
+
+
+async def _delete_topic(bootstrap: str, plan: dict[str, Any]) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.delete_topic(plan["more"]["ledger_topic"])
+
+
+@pytest.mark.parametrize("delete", [_delete_topic, _delete_group])
+@pytest.mark.parametrize("first", [True, False], ids=["first batch", "second batch"])
+def test_the_ledger_is_deleted_behind_a_commit(
+    delete: Any,
+    first: bool,
+    spark: SparkSession,
+    bootstrap: str,
+    plan: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    """The driver ended before Spark knew of the commit: the batch would be written again."""
+    plan |= {"bootstrap": bootstrap, "topic": make_topic(bootstrap, "out", 2)}
+    plan["more"] = {"ledger_topic": fresh("ledger")}
+    if not first:
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+        put(tmp_path / "in", FILES, range(FILES * ROWS, (FILES + 1) * ROWS))
+    with (
+        at_points(Once("after EndTxn", tmp_path / "mark", die)),
+        pytest.raises(Exception, match="Died: for a test"),
+    ):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    before = values(bootstrap, plan["topic"])
+    asyncio.run(delete(bootstrap, plan))
+    with pytest.raises(Exception, match=r"LedgerConflict.*had an entry.*onceflow-ledger\.json"):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert values(bootstrap, plan["topic"]) == before
+    assert not doubled(before)
+
+
+def test_a_ledger_that_was_deleted_before_a_commit(
+    spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    """Somebody looks, as the error advises, and finds that the batch is not in the output."""
+    plan |= {"bootstrap": bootstrap, "topic": make_topic(bootstrap, "out", 2)}
+    plan["more"] = {"ledger_topic": fresh("ledger")}
+    with (
+        at_points(Once("before EndTxn", tmp_path / "mark", die)),
+        pytest.raises(Exception, match="Died: for a test"),
+    ):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    asyncio.run(_delete_topic(bootstrap, plan))
+    with pytest.raises(Exception, match="LedgerConflict"):
+        sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert values(bootstrap, plan["topic"]) == []
+    (Path(plan["checkpoint"]) / LEDGER_FILE).unlink()
+    sink_driver.files_query(spark, plan).start().awaitTermination()
     assert values(bootstrap, plan["topic"]) == everything()
 
 

@@ -148,6 +148,24 @@ class BatchWriter:
         is_foreign = entry is not None and self._adopted_by not in (None, entry.query_id)
         return None if is_foreign else entry
 
+    def begin_ledger(self, planned: Planned) -> bool:
+        """Before the first batch of a query: the ledger has an entry from now on, so that an empty
+        one was deleted. False where it had one already; raises as `write` does."""
+        self._be_sure()
+        if self._entry is not None:
+            return False
+        try:
+            opened = self._opened = self._finisher.begin((self._identity.ledger,))
+            writer = Writer(opened.producer_id, opened.producer_epoch)
+            entry = Entry(planned.query_id, planned.batch_id - 1, "", 0, writer)
+            self._commit_ledger(entry)
+            self._commit()
+        except FatalProducerError as error:
+            raise self._fenced(error) from error
+        self._own_entries = None, entry
+        self._entry, self._last, self._is_settled = entry, writer, True
+        return True
+
     @property
     def committed_rows(self) -> int:
         """Of the batch that was committed last."""
@@ -255,7 +273,11 @@ class BatchWriter:
     def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
         ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
         self._finisher.commit_offsets(self._identity.group, ends)
-        ledger = OffsetToCommit(entry.batch_id, entry.to_metadata())
+        self._commit_ledger(entry)
+
+    def _commit_ledger(self, entry: Entry) -> None:
+        # Its metadata counts; an offset below 0 would be read as none.
+        ledger = OffsetToCommit(max(0, entry.batch_id), entry.to_metadata())
         self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
 
     def _commit(self) -> None:

@@ -114,8 +114,9 @@ def check_identity(files: Files, identity: SinkIdentity) -> bool:
 
 
 def ledger_since(files: Files) -> int | None:
-    """The first batch of this checkpoint that is known to be in the ledger; None when the
-    checkpoint does not say. Raises `IdentityChanged` for what this release cannot read."""
+    """The first batch of this checkpoint before which the ledger is known to have had an entry;
+    None when the checkpoint does not say. Raises `IdentityChanged` for what this release cannot
+    read."""
     text = files.read(LEDGER_FILE)
     if text is None:
         return None
@@ -132,7 +133,8 @@ def ledger_since(files: Files) -> int | None:
 
 
 def keep_ledger_since(files: Files, batch_id: int) -> None:
-    """Writes down that the ledger has this batch: an empty ledger was deleted then."""
+    """Writes down that the ledger has an entry before this batch is written: when it is empty, it
+    was deleted."""
     text = json.dumps({"kind": LEDGER_KIND, "format": FORMAT, "since": batch_id})
     files.create(LEDGER_FILE, text)
 

@@ -89,7 +89,7 @@ class Finding(Enum):
     THE_ONE_BEFORE = "the batch before this one was committed last"
     LATER = "a later batch was committed already"
     GAP = "batches before this one are missing"
-    DELETED = "the ledger is empty, and the checkpoint says that it had batches of this query"
+    DELETED = "the ledger is empty, and the checkpoint says that it had an entry of this query"
     NOTHING = "nothing was ever committed, or this batch would be known"
     FORGOTTEN = "nothing is known, and what was committed may have been forgotten since"
 

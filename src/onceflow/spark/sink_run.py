@@ -108,7 +108,7 @@ class StreamRun:
         )
         self._is_settled = False
         self._since: int | None = None
-        """The first batch that the ledger has had, as far as the checkpoint knows."""
+        """The first batch before which the ledger had an entry, as far as the checkpoint knows."""
         self._before: tuple[int, int] | None = None
         """The batch that was written last by this run, and when it was planned."""
         self._at_work = threading.Lock()
@@ -136,14 +136,14 @@ class StreamRun:
             planned = self._planned(batch_id, logged)
             if not self._is_settled:
                 self._settle(planned, logged)
-            if self._writer.verdict(planned) is Verdict.SKIP:
+            verdict = self._writer.verdict(planned)
+            if self._since is None:
+                self._begin_ledger(planned)
+            if verdict is Verdict.SKIP:
                 _drain(frame)
             else:
                 self._write(frame, planned, logged)
             self._before = batch_id, planned.planned_ms
-            if self._since is None:
-                self._since = batch_id
-                keep_ledger_since(self._files, batch_id)
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
@@ -184,6 +184,14 @@ class StreamRun:
             self._writer.adopt(self._query_id)
         self._is_settled = True
 
+    def _begin_ledger(self, planned: Planned) -> None:
+        """Before anything is written: a driver that dies behind its first commit must be able to
+        tell a ledger that was deleted meanwhile from one that never had anything."""
+        is_begun = self._writer.begin_ledger(planned)
+        # An entry of an earlier release may be old: from the next one on its age is known.
+        self._since = planned.batch_id if is_begun else planned.batch_id + 1
+        keep_ledger_since(self._files, self._since)
+
     def _logged(self, batch_id: int) -> LoggedBatch:
         text = self._files.read(f"offsets/{batch_id}")
         if text is None:
@@ -198,13 +206,13 @@ class StreamRun:
         return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms, known_ms)
 
     def _known_ms(self, batch_id: int, planned_ms: int) -> int | None:
-        """A batch is planned when the one before is in the ledger. The first one that is known to
-        have come there is there itself, whatever Spark has heard of it."""
+        """A batch is planned when the one before is in the ledger. Before that of which the
+        checkpoint knows first the ledger got an entry after it was planned."""
         if self._since is None:
             self._since = ledger_since(self._files)
-        if self._since is None:
+        if self._since is None or batch_id < self._since:
             return None
-        if batch_id <= self._since:
+        if batch_id == self._since:
             return planned_ms
         if self._before is None or self._before[0] != batch_id - 1:
             self._before = batch_id - 1, self._logged(batch_id - 1).planned_ms

@@ -14,6 +14,7 @@ from onceflow.spark.routing import (
     TARGET,
     Layout,
     murmur2_of,
+    placed_where_it_was,
     split,
     targets,
     unknown_topics,
@@ -82,3 +83,22 @@ def test_rows_of_a_target_stay_in_order(numbers: list[int]) -> None:
     assert found.keys() == set(numbers)
     for target, rows in found.items():
         assert rows == [b"%d" % at for at, number in enumerate(numbers) if number == target]
+
+
+def test_rows_that_stay_go_where_they_say_else_by_their_key() -> None:
+    keys = [b"x", b"y", None, b"z"]
+    batch = pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array([b""] * 4),
+            "partition": pa.array([2, None, 1, None], pa.int32()),
+        }
+    )
+    layout = Layout((("a", 3),))
+    found = placed_where_it_was(layout, batch).column(TARGET).to_pylist()
+    assert found == [2, partition_for_key(b"y", 3), 1, partition_for_key(b"z", 3)]
+    keyed = placed_where_it_was(layout, batch.select(["key", "value"]).take([0, 1]))
+    assert keyed.column(TARGET).to_pylist() == [partition_for_key(key, 3) for key in (b"x", b"y")]
+    for columns in (["key", "value"], ["value", "partition"], ["value"]):
+        with pytest.raises(RowRefused, match="neither a partition nor a key"):
+            placed_where_it_was(layout, batch.select(columns))

@@ -96,7 +96,7 @@ def _reports(
     session: SparkSession, plan: PipelinePlan, bootstrap: str, options: SinkOptions, task: ArrowTask
 ) -> DataFrame:
     """A stream of what tasks report that read, transform and write."""
-    work = Work(settings=options.settings, token=TOKEN, keys_decide=False)
+    work = Work(settings=options.settings, token=TOKEN)
     session.dataSource.register(spans_source(work, task))
     (source,) = plan.sources
     chosen = {

@@ -48,6 +48,12 @@ def check_frame(
         yield "there is no topic: pass topic=..., or give the frame a column 'topic'"
     if topic is None and narrow:
         yield "narrow mode writes to one topic: pass topic=..."
+    if narrow and not {"partition", "key"} & types.keys():
+        yield (
+            "in narrow mode rows stay in the partition where they are, and the frame has neither a "
+            "column 'partition', which says where that is, nor a column 'key' that belongs there: "
+            "select the source's column 'partition', too, or leave narrow out"
+        )
     for name, allowed in TYPES.items():
         if name == "topic" and topic is not None:
             continue

@@ -122,18 +122,33 @@ def placed_by_row(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
     return with_targets(batch, targets(layout, topics, hashes_of(batch), partitions))
 
 
-def placed_by_task(layout: Layout, batch: pa.RecordBatch, task: int) -> pa.RecordBatch:
-    """Rows with their targets: each goes where it says, else to the partition with the number of
-    its task."""
+def placed_where_it_was(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows with their targets, for tasks that have rows of some partitions only: each goes where it
+    says, else where its key belongs. Raises `RowRefused` for one that has neither: a hash of its
+    value would bring it to the partition of another task."""
+    import pyarrow as pa
+
+    topics, partitions = (_column(batch, name) for name in _PLACING)
+    if partitions is None or partitions.null_count:
+        hashes = _key_hashes(batch, partitions)
+    else:
+        hashes = pa.repeat(pa.scalar(0, pa.int32()), batch.num_rows)  # not asked for
+    return with_targets(batch, targets(layout, topics, hashes, partitions))
+
+
+def _key_hashes(batch: pa.RecordBatch, partitions: Any | None) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    topics, partitions = (_column(batch, name) for name in _PLACING)
-    own = pa.scalar(task, pa.int32())
-    rows = batch.num_rows
-    slots = pa.repeat(own, rows) if partitions is None else pc.fill_null(partitions, own)
-    unused = pa.repeat(pa.scalar(0, pa.int32()), rows)
-    return with_targets(batch, targets(layout, topics, unused, slots))
+    keyless = pa.nulls(batch.num_rows, pa.int32())
+    keys: Any = murmur2_of(batch.column("key")) if "key" in batch.schema.names else keyless
+    known = keys if partitions is None else pc.coalesce(partitions, keys)
+    if known.null_count:
+        raise RowRefused(
+            "a row has neither a partition nor a key, so that it is not known where it was: fill "
+            "the column 'partition', or leave narrow out"
+        )
+    return pc.fill_null(keys, 0)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any | None:

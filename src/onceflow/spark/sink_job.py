@@ -101,8 +101,7 @@ def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
     """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
     rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
     try of a batch, so that no shuffle is that of an earlier one."""
-    keys_decide = options.narrow and "partition" not in frame.columns
-    work = Work(settings=options.settings, token=TOKEN, keys_decide=keys_decide)
+    work = Work(settings=options.settings, token=TOKEN)
     rows, columns = written_frame(frame, options)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +115,7 @@ def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
 
 
 def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
-    work = Work(settings=options.settings, token=TOKEN, keys_decide=False)
+    work = Work(settings=options.settings, token=TOKEN)
     function = _writing_packets(frame.sparkSession.sparkContext, work)
     return map_in_arrow(frame.repartitionById(tasks, WAY), function)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceflow.client.address import Address
 from onceflow.client.errors import BrokerError
@@ -24,7 +24,14 @@ from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from onceflow.spark.claims import Door, Epoch, Failure, Owner
 from onceflow.spark.kept import Kept
-from onceflow.spark.routing import TARGET, Layout, placed_by_row, placed_by_task, portions, split
+from onceflow.spark.routing import (
+    TARGET,
+    Layout,
+    placed_by_row,
+    placed_where_it_was,
+    portions,
+    split,
+)
 from onceflow.spark.routing_packets import pack, report_as_packet
 from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 from onceflow.spark.writing_note import Note, Reached, note_of_task
@@ -94,8 +101,6 @@ class TaskPlan:
     door: Door
     tasks: int | None
     """None: narrow, rows are where they were."""
-    keys_decide: bool
-    """Narrow, and keys have to be where they belong."""
     reached: Reached
 
     @property
@@ -118,7 +123,6 @@ class Work:
     settings: ProducerSettings
     token: str
     """Of the claims."""
-    keys_decide: bool
 
     def plan(self, note: Note) -> TaskPlan:
         return TaskPlan(
@@ -127,7 +131,6 @@ class Work:
             layout=note.layout,
             door=note.door(self.token),
             tasks=note.tasks,
-            keys_decide=self.keys_decide,
             reached=note.reached,
         )
 
@@ -214,8 +217,8 @@ def _write(
         for batch in portions(batches):
             received += batch.num_rows
             size += batch.nbytes
-            for target, rows in split(_placed(plan, batch, layout, me)):
-                rows_of.check(target, rows)
+            for target, rows in split(_placed(plan, batch, layout)):
+                rows_of.check(target)
                 writer.write(*places[target], rows)
             plan.reached("mid-write")
         written = writer.flush()
@@ -230,12 +233,12 @@ def _write(
     ]
 
 
-def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout, me: Owner) -> pa.RecordBatch:
+def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
     """Where rows were not shuffled nobody has said yet where they go."""
     if TARGET in batch.schema.names:
         return batch
     is_narrow = plan.tasks is None
-    return placed_by_task(layout, batch, me.task) if is_narrow else placed_by_row(layout, batch)
+    return (placed_where_it_was if is_narrow else placed_by_row)(layout, batch)
 
 
 class _Rows:
@@ -251,28 +254,19 @@ class _Rows:
         elif targets:
             self._claim(targets)
 
-    def check(self, target: int, rows: pa.RecordBatch) -> None:
-        """Raises `RowRefused`, or `AttemptRefused`, when they are not this task's."""
+    def check(self, target: int) -> None:
+        """Raises `RowRefused`, or `AttemptRefused`, when its rows are not this task's."""
         if target >= self._layout.total:
-            raise RowRefused(self._outside())
+            raise RowRefused(
+                "a row belongs to a partition that its topic does not have. They are counted from "
+                "0: look at the column 'partition'"
+            )
         if target not in self._claimed:
             self._claim_more(target)
-        if self._plan.keys_decide and target < self._layout.topics[0][1]:
-            # Dead letters, behind the first topic, are where their rows were.
-            self._check_keys(rows)
 
     def _claim(self, targets: Sequence[int]) -> None:
         self._plan.door.claim(self._plan.told.epoch, self._me, targets)
         self._claimed.update(targets)
-
-    def _outside(self) -> str:
-        wrong = "a row belongs to a partition that its topic does not have. "
-        if self._plan.tasks is not None:
-            return f"{wrong}They are counted from 0: look at the column 'partition'"
-        return (
-            f"{wrong}In narrow mode task {self._me.task} writes partition {self._me.task}, unless "
-            "rows name another one: the frame must not have more partitions than the topic"
-        )
 
     def _claim_more(self, target: int) -> None:
         if self._plan.tasks is not None:
@@ -284,23 +278,9 @@ class _Rows:
         except RowRefused as error:
             raise RowRefused(
                 f"two tasks have rows for partition {self._layout.places()[target]} ({error}). In "
-                "narrow mode each output partition has one task: leave narrow out, or give the "
-                "frame the partitions of the topic"
+                "narrow mode each output partition has one task: keep rows where their source has "
+                "them and their keys, or leave narrow out"
             ) from error
-
-    def _check_keys(self, rows: pa.RecordBatch) -> None:
-        from onceflow.records.murmur2 import stray_partition
-
-        if "key" not in rows.schema.names:
-            return
-        keys: Any = rows.column("key")
-        stray = stray_partition(keys, self._layout.topics[0][1], self._me.task)
-        if stray is not None:
-            raise RowRefused(
-                f"a row in task {self._me.task} has a key that belongs to partition "
-                f"{stray}. Narrow mode is for rows that are where their keys belong: leave "
-                "narrow out"
-            )
 
 
 def _as_batch(reports: list[Report]) -> pa.RecordBatch:

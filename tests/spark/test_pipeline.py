@@ -173,6 +173,11 @@ def test_raw_to_raw_by_a_function_with_a_function_of_its_own(
             "rules.odd",
         ),
         (
+            {"rules": {"odd": "rand() < 0.5"}, "dead_letters": {"topic": "unused"}},
+            "may say something else of the same row each time",
+            "rules.odd",
+        ),
+        (
             {"source": {"watermark": {"column": "at", "delay": "1 s"}}},
             "`at` cannot be resolved",
             "source.watermark",

@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, TopicPartition
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
 from onceflow.spark.sink_errors import BatchFailed, SinkRefused
+from tests.interop.clients import Message
 from tests.spark.sink_hooks import Attempts, at_points
 from tests.spark.sink_world import committed, fresh, make_topic, put, values
+from tests.spark.source_world import SourceWorld
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,8 +82,9 @@ def test_what_went_wrong_first_is_told(spark: SparkSession, broker: onceflow.Bro
         raise ValueError(f"not {value}")
 
     topic = make_topic(broker.bootstrap, "out", 2)
-    rows = spark.range(4).repartition(2).selectExpr("cast(id as string) as value")
-    failing = rows.select(F.udf(fail, useArrow=False)("value").alias("value"))
+    rows = spark.range(0, 4, 1, 2).selectExpr("id", "cast(id as string) as value")
+    whole = F.udf(fail, useArrow=False)("value").alias("value")
+    failing = rows.select(whole, F.expr("cast(id div 2 as int) as partition"))
     with pytest.raises(BatchFailed) as raised:
         write(failing, topic=topic, bootstrap=broker.bootstrap, narrow=True)
     told = str(raised.value)
@@ -112,20 +115,64 @@ def test_rows_that_cannot_be_written(spark: SparkSession, broker: onceflow.Broke
 
 def test_narrow(spark: SparkSession, broker: onceflow.Broker) -> None:
     bootstrap, topic = broker.bootstrap, make_topic(broker.bootstrap, "out", 2)
-    unkeyed = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
-    assert write(unkeyed, topic=topic, bootstrap=bootstrap, narrow=True) == 100
+    rows = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value", "id")
+    named = rows.selectExpr("value", "cast(id div 50 as int) as partition")
+    assert write(named, topic=topic, bootstrap=bootstrap, narrow=True) == 100
     for each in committed(bootstrap, topic):
         assert each.partition() == (0 if int(each.value()) < 50 else 1)
-    keyed = unkeyed.selectExpr("value as key", "value")
-    with pytest.raises(BatchFailed, match="has a key that belongs to partition"):
-        write(keyed, topic=topic, bootstrap=bootstrap, narrow=True)
-    both = unkeyed.selectExpr("value", "0 as partition")
+    keyed = rows.selectExpr("value as key", "value")
     with pytest.raises(BatchFailed, match="two tasks have rows for partition"):
-        write(both, topic=topic, bootstrap=bootstrap, narrow=True)
-    wide = spark.range(0, 100, 1, 3).selectExpr("cast(id as string) as value")
-    with pytest.raises(BatchFailed, match="more partitions than the topic"):
-        write(wide, topic=topic, bootstrap=bootstrap, narrow=True)
+        write(keyed, topic=topic, bootstrap=bootstrap, narrow=True)
+    keyless = rows.selectExpr("if(id = 7, null, '7') as key", "value").coalesce(1)
+    with pytest.raises(BatchFailed, match="neither a partition nor a key"):
+        write(keyless, topic=topic, bootstrap=bootstrap, narrow=True)
+    outside = rows.selectExpr("value", "cast(id div 40 as int) as partition")
+    with pytest.raises(BatchFailed, match="a partition that its topic does not have"):
+        write(outside, topic=topic, bootstrap=bootstrap, narrow=True)
+    with pytest.raises(SinkRefused, match="select the source's column 'partition'"):
+        write(rows.select("value"), topic=topic, bootstrap=bootstrap, narrow=True)
     assert len(values(bootstrap, topic)) == 100
+
+
+def test_dead_letters_by_chance(spark: SparkSession, broker: onceflow.Broker) -> None:
+    """What is wrong with a row is asked once: else it could be a dead letter without a reason."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    bootstrap = broker.bootstrap
+    good, bad = make_topic(bootstrap, "good", 2), make_topic(bootstrap, "bad", 2)
+    rows = spark.range(200).selectExpr("cast(cast(id as string) as binary) as value")
+    judged = dead_letters(rows, F.when(F.rand() < 0.5, "by chance"))
+    given: Any = {"topic": good, "dead_letter_topic": bad, "bootstrap": bootstrap}
+    assert write(judged, **given) == 200
+    letters = committed(bootstrap, bad)
+    assert sorted(values(bootstrap, good) + values(bootstrap, bad)) == sorted(map(str, range(200)))
+    assert {dict(each.headers())["error"] for each in letters} == {b"by chance"}
+
+
+@pytest.mark.parametrize("columns", [("key", "value"), ("value", "partition")])
+def test_narrow_rows_stay_in_their_partition(
+    columns: tuple[str, ...], spark: SparkSession, broker: onceflow.Broker, checkpoint: str
+) -> None:
+    """A batch has no rows for some partitions: its first task is not that of partition 0."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    bootstrap = broker.bootstrap
+    world = SourceWorld(spark, bootstrap)
+    source, topic, dead = (make_topic(bootstrap, each, 3) for each in ("in", "out", "dead"))
+    options = world.options({"subscribe": source, "startingOffsets": "earliest"})
+    frame = spark.readStream.format("onceflow").options(**options).load()
+    checked = dead_letters(frame, F.when(F.col("value") == F.lit(b"bad"), "bad"))
+
+    rows = checked.select(*columns, "dead_letter")
+    given: Any = {"topic": topic, "dead_letter_topic": dead, "bootstrap": bootstrap}
+    keys = [next(f"{n}" for n in range(99) if partition_for_key(b"%d" % n, 3) == p) for p in (1, 2)]
+    for partition, key in enumerate(keys, 1):
+        world.produce(
+            source, [Message(value, key.encode(), partition=partition) for value in (b"x", b"bad")]
+        )
+        run(rows, checkpoint, **given, name=source, narrow=True)
+    for written in (topic, dead):
+        assert sorted(each.partition() for each in committed(bootstrap, written)) == [1, 2]
 
 
 def test_dead_letters(spark: SparkSession, broker: onceflow.Broker) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DEAD_LETTER: Final = "dead_letter"
 """The column; null in good rows."""
+_ERROR: Final = "dead_letter_error"
 _SOURCE: Final = ("topic", "partition", "offset")
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _TYPES: Final = {
@@ -42,20 +43,23 @@ def dead_letters(frame: DataFrame, error: Column) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     def field(name: str) -> Column:
-        known = error if name == "error" else None
+        known = F.col(_ERROR) if name == "error" else None
         if known is None and name in frame.columns:
             known = F.col(name)
         return (F.lit(None) if known is None else known).cast(_TYPES[name]).alias(name)
 
     letter = F.struct(*map(field, _TYPES))
-    return frame.withColumn(DEAD_LETTER, F.when(error.isNotNull(), letter))
+    # A column of its own is computed once, whatever it is made of.
+    judged = frame.withColumn(_ERROR, error)
+    return judged.withColumn(DEAD_LETTER, F.when(F.col(_ERROR).isNotNull(), letter)).drop(_ERROR)
 
 
 def with_dead_letters(
     frame: DataFrame, dead_letter_topic: str, *, keeps_partition: bool
 ) -> DataFrame:
     """The frame of all rows that are written, dead letters where their rows stood, with all columns
-    but perhaps `partition`. `keeps_partition`: dead letters go by the partition of their row."""
+    but perhaps `partition`. `keeps_partition`: dead letters go to the partition with the number of
+    that which their record was read from."""
     from pyspark.sql import functions as F  # noqa: N812
 
     is_dead = F.col(DEAD_LETTER).isNotNull()
@@ -71,9 +75,10 @@ def with_dead_letters(
         either("headers", _dead_headers(letter), _HEADERS),
         either("topic", F.lit(dead_letter_topic), "string"),
     ]
-    if "partition" in frame.columns:
-        dead = F.col("partition") if keeps_partition else F.lit(None).cast("int")
-        columns.append(either("partition", dead, "int"))
+    if keeps_partition:
+        columns.append(either("partition", letter["partition"], "int"))
+    elif "partition" in frame.columns:
+        columns.append(either("partition", F.lit(None).cast("int"), "int"))
     return frame.select(*columns)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.spark.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
 from onceflow.spark.formats import ERROR, OF_RECORD, encoded, parsed_columns, with_parsed
+from onceflow.spark.pipeline_chance import refuse_chance
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import PipelinePlan, SourcePlan, TransformKind
@@ -68,6 +69,7 @@ def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
         with blame(f"rules.{name}", base):
             broken = ~F.coalesce(F.expr(condition), F.lit(False))
             found.select(broken)
+            refuse_chance(found, name, condition)
         error = F.coalesce(error, F.when(broken, told))
     return found.withColumn(ERROR, error)
 

@@ -3,7 +3,8 @@
 Its one argument is JSON: `bootstrap`, `topic`, `name`, `input`, `checkpoint`, `scratch`; with `at`
 a point, and with `signal` the number of the signal that it then sends itself: SIGKILL, even from
 its tasks, or SIGSTOP, from the driver;
-with `more` other arguments of `write_stream`.
+with `more` other arguments of `write_stream`, with `value` an expression for the values of rows, and
+with `spark` settings of Spark.
 It prints one line of JSON: the name of the error that ended the query, or null.
 """
 
@@ -40,7 +41,7 @@ def result(process: subprocess.Popen[str], patience_s: float = 120) -> Any:
 def files_query(spark: Any, plan: dict[str, Any]) -> Any:
     """One file at a time, all that there are."""
     frame = spark.readStream.option("maxFilesPerTrigger", 1).text(plan["input"])
-    keyed = frame.selectExpr("value as key", "value")
+    keyed = frame.selectExpr("value as key", f"{plan.get('value', 'value')} as value")
     given = {key: plan[key] for key in ("topic", "bootstrap", "name")}
     writer = write_stream(keyed, **given, **plan.get("more", {}))
     return writer.option("checkpointLocation", plan["checkpoint"]).trigger(availableNow=True)
@@ -50,7 +51,11 @@ def run(plan: dict[str, Any]) -> str | None:
     """The name of the error that ended the query."""
     scratch = Path(plan["scratch"])
     scratch.mkdir(exist_ok=True)
-    with spark_session(scratch) as spark, at_points(_hook(plan, scratch / "mark")):
+    settings = plan.get("spark", {})
+    with (
+        spark_session(scratch, settings=settings) as spark,
+        at_points(_hook(plan, scratch / "mark")),
+    ):
         query = files_query(spark, plan).start()
         try:
             query.awaitTermination()

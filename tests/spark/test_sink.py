@@ -14,6 +14,7 @@ from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
 from onceflow.spark.sink_errors import BatchFailed, SinkRefused
 from tests.interop.clients import Message
+from tests.spark import sink_driver
 from tests.spark.sink_hooks import Attempts, at_points
 from tests.spark.sink_world import committed, fresh, make_topic, put, values
 from tests.spark.source_world import SourceWorld
@@ -147,6 +148,57 @@ def test_dead_letters_by_chance(spark: SparkSession, broker: onceflow.Broker) ->
     letters = committed(bootstrap, bad)
     assert sorted(values(bootstrap, good) + values(bootstrap, bad)) == sorted(map(str, range(200)))
     assert {dict(each.headers())["error"] for each in letters} == {b"by chance"}
+
+
+@pytest.mark.long
+def test_rows_become_large(broker: onceflow.Broker, tmp_path: Path) -> None:
+    """Batches of small rows say nothing of the next one, and Spark's memory is a gigabyte."""
+    topic = make_topic(broker.bootstrap, "out", 2)
+    rows = {0: range(20_000), 1: range(20_000, 20_600)}
+    for number, each in rows.items():
+        put(tmp_path / "in", number, each)
+    driver = sink_driver.start(
+        bootstrap=broker.bootstrap,
+        topic=topic,
+        name=fresh("query"),
+        input=str(tmp_path / "in"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        scratch=str(tmp_path / "scratch"),
+        value="if(cast(value as int) < 20000, value, repeat('x', 1000000))",
+        spark={"spark.driver.memory": "1g"},
+    )
+    assert sink_driver.result(driver, patience_s=240) is None
+    sizes = Counter(len(each.value()) for each in committed(broker.bootstrap, topic))
+    assert sizes.total() == 20_600
+    assert sizes[1_000_000] == 600
+
+
+def test_large_types_of_arrow(spark: SparkSession, broker: onceflow.Broker) -> None:
+    """Spark sends texts and bytes with offsets of 64 bits."""
+    bootstrap = broker.bootstrap
+    setting = "spark.sql.execution.arrow.useLargeVarTypes"
+    rows = spark.range(0, 300, 1, 3).selectExpr(
+        "id", "cast(id as string) as key", f"{HEADERS} as headers", "cast(id as string) as value"
+    )
+    spark.conf.set(setting, "true")
+    try:
+        for narrow in (False, True):
+            topic = make_topic(bootstrap, "large", 3)
+            chosen = (
+                rows.selectExpr("*", "cast(id div 100 as int) as partition") if narrow else rows
+            )
+            assert write(chosen, topic=topic, bootstrap=bootstrap, narrow=narrow) == 300
+            assert sorted(map(int, values(bootstrap, topic))) == list(range(300))
+            for each in committed(bootstrap, topic):
+                assert each.headers() == [("h", each.value())]
+        world = SourceWorld(spark, bootstrap)
+        options = {"subscribe": topic, "includeHeaders": "true"}
+        assert world.frame("onceflow", options).count() == 300
+        assert {bytes(row.value) for row in world.frame("onceflow", options).collect()} == {
+            b"%d" % number for number in range(300)
+        }
+    finally:
+        spark.conf.unset(setting)
 
 
 @pytest.mark.parametrize("columns", [("key", "value"), ("value", "partition")])

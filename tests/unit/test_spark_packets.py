@@ -21,9 +21,7 @@ from onceflow.spark.routing_packets import (
     report_as_packet,
     unpack,
 )
-from onceflow.spark.sink_job_crossing import MOST_ROWS, PIECE_BYTES, crossing, rows_of_piece
 from onceflow.spark.writing_report import (
-    ALL_ROWS,
     REPORT,
     Report,
     reports_from_bytes,
@@ -90,31 +88,7 @@ def test_parts_that_are_missing_or_out_of_order_are_refused(kept: slice) -> None
 
 
 def test_reports_are_the_same_when_they_are_collected() -> None:
-    reports = [report(3, 30), Report(0, 1, 7, 3, 2)]
+    reports = [Report(0, 1, -1, 3, -1), Report(0, 1, 7, 3, 2)]
     batch = pa.record_batch({REPORT: pa.array([reports_to_bytes(reports)])})
     (row,) = report_as_packet(batch).to_pylist()
     assert reports_from_bytes(row[PART]) == reports
-
-
-# --- how rows cross to Python -------------------------------------------------------------------
-
-
-def report(rows: int, size: int) -> Report:
-    return Report(0, 1, ALL_ROWS, rows, -1, size)
-
-
-def test_pieces_are_held_to_rows_once_their_size_is_known() -> None:
-    assert rows_of_piece([]) is None
-    assert rows_of_piece([report(0, 0)]) is None
-    assert (
-        rows_of_piece([report(500, 500 * 1024), Report(0, 1, 3, 500, 499)]) == PIECE_BYTES // 1024
-    )
-    assert rows_of_piece([report(10, 10)]) == MOST_ROWS
-    assert rows_of_piece([report(2, 10 * PIECE_BYTES)]) == 1
-
-
-def test_without_reports_bytes_count() -> None:
-    bytes_name = "spark.sql.execution.arrow.maxBytesPerBatch"
-    assert crossing(None)[bytes_name] == str(PIECE_BYTES)
-    assert crossing(250)[bytes_name] == str(2**31 - 1)
-    assert crossing(250)["spark.sql.execution.arrow.maxRecordsPerBatch"] == "250"

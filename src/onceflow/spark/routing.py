@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,6 +172,35 @@ def unknown_topics(layout: Layout, topics: Any) -> list[str]:
     known = layout.counts()
     found = topics.unique().to_pylist()
     return sorted(topic for topic in found if topic is not None and topic not in known)
+
+
+def with_short_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in the types that are used here, also where Spark's setting
+    `spark.sql.execution.arrow.useLargeVarTypes` gives texts and bytes offsets of 64 bits. What
+    Spark sends at once is far smaller."""
+    for batch in batches:
+        wanted = _short_schema(batch.schema)
+        yield batch if wanted is None else batch.cast(wanted)
+
+
+@lru_cache(maxsize=8)
+def _short_schema(schema: pa.Schema) -> pa.Schema | None:
+    """None where nothing is to be changed."""
+    import pyarrow as pa
+
+    def short(kind: Any) -> Any:
+        if pa.types.is_large_binary(kind):
+            return pa.binary()
+        if pa.types.is_large_string(kind):
+            return pa.string()
+        if pa.types.is_list(kind):
+            return pa.list_(kind.value_field.with_type(short(kind.value_type)))
+        if pa.types.is_struct(kind):
+            return pa.struct([each.with_type(short(each.type)) for each in kind])
+        return kind
+
+    wanted = pa.schema([field.with_type(short(field.type)) for field in schema])
+    return None if wanted == schema else wanted
 
 
 def portions(

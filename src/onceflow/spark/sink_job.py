@@ -13,7 +13,7 @@ from onceflow.client.transfer import OpenTransaction
 from onceflow.spark import batch_run_points as points
 from onceflow.spark.claims import ClaimBook, ClaimService, Epoch, Failure
 from onceflow.spark.dead_letters import DEAD_LETTER, with_dead_letters
-from onceflow.spark.routing import Layout
+from onceflow.spark.routing import Layout, with_short_offsets
 from onceflow.spark.routing_frame import (
     Columns,
     arrow_function,
@@ -77,12 +77,10 @@ def run_job(
         is_shuffled=False,
         reached=points.reached,
     )
-    reports: list[Report] = []
     try:
-        reports = _reports(frame, options, note, service.book)
+        return _reports(frame, options, note, service.book)
     finally:
-        prepare_next(frame.sparkSession, reports)
-    return reports
+        prepare_next(frame.sparkSession)
 
 
 def _reports(frame: DataFrame, options: SinkOptions, note: Note, book: ClaimBook) -> list[Report]:
@@ -125,7 +123,7 @@ def _writing_packets(_context: SparkContext, work: Work) -> Any:
     """Making the function takes milliseconds, and it is the same for all batches of a query."""
 
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.write(unpack(packets))
+        return work.write(unpack(with_short_offsets(packets)))
 
     return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
 

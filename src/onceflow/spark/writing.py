@@ -31,6 +31,7 @@ from onceflow.spark.routing import (
     placed_where_it_was,
     portions,
     split,
+    with_short_offsets,
 )
 from onceflow.spark.routing_packets import pack, report_as_packet
 from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
@@ -143,7 +144,8 @@ class Work:
             return
         door, told = note.door(self.token), Told(note.epoch)
         with told(door):
-            yield from pack(note.layout, door, note.epoch, note.tasks, batches)
+            rows = with_short_offsets(batches)
+            yield from pack(note.layout, door, note.epoch, note.tasks, rows)
 
     def write_made(self, made: Callable[[Layout], Made]) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes the rows that it makes itself."""
@@ -160,7 +162,7 @@ class Work:
             for _ in rows:
                 continue
         else:
-            yield from write_rows(self.plan(note), rows)
+            yield from write_rows(self.plan(note), with_short_offsets(rows))
 
 
 @cache
@@ -208,7 +210,7 @@ def _write(
     places = layout.places()
     plan.reached("before claim")
     rows_of = _Rows(plan, layout, me, targets)
-    received = size = 0
+    received = 0
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
     with (
         CLUSTERS.borrowed((transaction.bootstrap, plan.settings)) as cluster,
@@ -216,7 +218,6 @@ def _write(
     ):
         for batch in portions(batches):
             received += batch.num_rows
-            size += batch.nbytes
             for target, rows in split(_placed(plan, batch, layout)):
                 rows_of.check(target)
                 writer.write(*places[target], rows)
@@ -225,7 +226,7 @@ def _write(
         plan.reached("after write")
     numbers = {place: target for target, place in enumerate(places)}
     return [
-        Report(me.task, me.attempt, ALL_ROWS, received, -1, size),
+        Report(me.task, me.attempt, ALL_ROWS, received, -1),
         *(
             Report(me.task, me.attempt, numbers[each.partition], each.records, each.last_sequence)
             for each in written

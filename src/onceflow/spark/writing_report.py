@@ -25,8 +25,6 @@ class Report(NamedTuple):
     target: int
     rows: int
     last_sequence: int
-    size: int = 0
-    """Of all rows, in bytes, where the target is `ALL_ROWS`."""
 
 
 def reports_to_bytes(reports: Iterable[Report]) -> bytes:

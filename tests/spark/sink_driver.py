@@ -3,8 +3,8 @@
 Its one argument is JSON: `bootstrap`, `topic`, `name`, `input`, `checkpoint`, `scratch`; with `at`
 a point, and with `signal` the number of the signal that it then sends itself: SIGKILL, even from
 its tasks, or SIGSTOP, from the driver;
-with `more` other arguments of `write_stream`, with `value` an expression for the values of rows, and
-with `spark` settings of Spark.
+with `more` other arguments of `write_stream`, with `value` an expression for values of rows, with
+`spark` settings of Spark.
 It prints one line of JSON: the name of the error that ended the query, or null.
 """
 

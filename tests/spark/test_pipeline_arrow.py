@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,13 @@ import pyarrow.compute as pc
 import pytest
 
 import onceflow
+from onceflow.client.admin import Admin
 from onceflow.errors import OnceflowError
+from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark import batch_run_points
 from onceflow.spark.pipeline import Pipeline
 from onceflow.spark.pipeline_errors import InvalidPipeline
+from tests.interop.harness import eventually
 from tests.spark.pipeline_world import make_topic, produce, read_all, tables
 
 if TYPE_CHECKING:
@@ -170,3 +174,28 @@ def test_dead_letters_need_as_many_partitions(
     few = make_topic(broker.bootstrap, f"few-{uuid4().hex}", 2)
     with pytest.raises(InvalidPipeline, match=f"'{few}' has 2 partitions and '{topics[1]}' has 3"):
         make(doubled, dead_letters={"topic": few}).start(spark)
+
+
+def test_partitions_are_added_while_it_runs(
+    make: Make, topics: tuple[str, str, str], spark: SparkSession, broker: onceflow.Broker
+) -> None:
+    """A key belongs elsewhere then."""
+    source, output, _ = topics
+
+    async def add() -> None:
+        async with Admin(broker.bootstrap) as admin:
+            for topic in topics:
+                await admin.add_partitions(topic, 6)
+
+    produce(broker.bootstrap, source, orders(30))
+    running = make(lambda table: table, sink={"key": "_key"}).start(spark)
+    try:
+        eventually(lambda: running.written.rows, lambda rows: rows == 30, seconds=60)
+        asyncio.run(add())
+        produce(broker.bootstrap, source, orders(60, first=30))
+        eventually(lambda: running.written.rows, lambda rows: rows == 90, seconds=60)
+    finally:
+        running.stop()
+    for each in read_all(broker.bootstrap, output):
+        key = each.key or b""
+        assert each.partition == partition_for_key(key, 3 if int(key) < 30 else 6)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
@@ -148,6 +149,27 @@ def test_dead_letters_by_chance(spark: SparkSession, broker: onceflow.Broker) ->
     letters = committed(bootstrap, bad)
     assert sorted(values(bootstrap, good) + values(bootstrap, bad)) == sorted(map(str, range(200)))
     assert {dict(each.headers())["error"] for each in letters} == {b"by chance"}
+
+
+def test_a_topic_that_rows_named_is_deleted(
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
+) -> None:
+    """Later rows do not name it."""
+    bootstrap, given = broker.bootstrap, fresh("named")
+    put(tmp_path / "in", 0, range(10))
+    frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+    rows = frame.selectExpr("value", f"concat('{given}-', cast(value as int) div 10) as topic")
+    writer = write_stream(rows, bootstrap=bootstrap, name=given)
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.delete_topics([f"{given}-0"])[f"{given}-0"].result(20)
+        put(tmp_path / "in", 1, range(10, 20))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert values(bootstrap, f"{given}-1") == list(map(str, range(10, 20)))
 
 
 @pytest.mark.long

@@ -177,6 +177,7 @@ def test_the_offsets_of_a_stream_on_real_logs(bootstrap: str) -> None:
     reader = world.reader({"subscribe": topic, **EARLY})
     try:
         first = reader.latestOffset(reader.initialOffset(), at_most())
+        assert first.pop("ids").keys() == {topic}
         assert first == {"from": {topic: {"0": 0}}, "to": {topic: {"0": 0}}}
         assert reader.latestOffset(first, at_most()) == first
         found: list[Any] = []
@@ -189,6 +190,7 @@ def test_the_offsets_of_a_stream_on_real_logs(bootstrap: str) -> None:
         waiting.start()
         world.send(topic, "a")
         waiting.join(30)
+        assert found[-1].pop("ids").keys() == {topic}
         assert found[-1] == {"from": {topic: {"0": 0}}, "to": {topic: {"0": 1}}}
         world.send(topic, *"bcde")
         limited = reader.latestOffset(found[-1], at_most(2))
@@ -221,7 +223,7 @@ def test_an_open_transaction_holds_a_stream_back(bootstrap: str) -> None:
         reader.stop()
 
 
-@pytest.mark.parametrize("way", ["deleted", "gone", "made again"])
+@pytest.mark.parametrize("way", ["deleted", "gone", "made again", "refilled"])
 def test_records_that_are_gone_are_an_error_or_a_warning(
     way: str, bootstrap: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -236,22 +238,44 @@ def test_records_that_are_gone_are_an_error_or_a_warning(
             each.latestOffset(each.initialOffset(), at_most(3)) for each in (careful, careless)
         ]
         lose(world, topic, way)
-        wanted = {"deleted": "up to 6, and begins at 5", "gone": "is not there any more"}
         told = f"partition {topic}-0 was to be read from offset 3 .*"
-        with pytest.raises(DataLost, match=told + wanted.get(way, "and ends at 1")):
+        wanted = {
+            "deleted": f"{told}up to 6, and begins at 5",
+            "gone": f"{told}is not there any more",
+        }
+        made_again = f"topic '{topic}' was deleted and made again"
+        with pytest.raises(DataLost, match=wanted.get(way, made_again)):
             careful.latestOffset(starts[0], at_most())
         end = careless.latestOffset(starts[1], at_most())
-        values = [
+        values: list[Any] = [
             value
             for task in careless.partitions(starts[1], end)
             for batch in careless.read(task)
             for value in batch.column("value").to_pylist()
         ]
-        assert values == ([b"f"] if way == "deleted" else [])
+        left = {"deleted": b"f", "gone": b"", "made again": b"x", "refilled": b"0123456789"}
+        assert b"".join(values) == left[way]
         assert len([each for each in caplog.messages if "records are gone" in each]) == 1
     finally:
         careful.stop()
         careless.stop()
+
+
+def test_a_topic_is_made_again_while_a_query_is_down(
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str
+) -> None:
+    world = SourceWorld(spark, broker.bootstrap)
+    topic = world.topic("again")
+    given = {"subscribe": topic, **EARLY}
+    world.send(topic, *"abc")
+    assert flat(world.run_through("onceflow", given, checkpoint)) == ["a", "b", "c"]
+    lose(world, topic, "refilled")
+    with pytest.raises(Exception, match=f"topic '{topic}' was deleted and made again"):
+        world.run_through("onceflow", given, checkpoint)
+    careless = {**given, "failOnDataLoss": "false"}
+    assert flat(world.run_through("onceflow", careless, checkpoint)) == [*"0123456789"]
+    world.send(topic, "d")
+    assert flat(world.run_through("onceflow", given, checkpoint)) == ["d"]
 
 
 def lose(world: SourceWorld, topic: str, way: str) -> None:
@@ -260,6 +284,6 @@ def lose(world: SourceWorld, topic: str, way: str) -> None:
         return
     world.client.delete(topic)
     eventually(lambda: topic in world.client.topics(), lambda found: not found)
-    if way == "made again":
+    if way != "gone":
         assert world.topic(topic.removeprefix(world.names.prefix)) == topic
-        world.send(topic, "x")
+        world.send(topic, *("x" if way == "made again" else "0123456789"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,9 @@ class PlayedCluster:
     looked: int = 0
     comes: dict[TopicPartition, int] = field(default_factory=dict)
     """What is there after the next wait."""
+    ids: dict[str, str] = field(default_factory=dict)
+    after_times: Callable[[], None] = lambda: None
+    """Happens right after somebody was told offsets of times."""
 
     def partitions(
         self, selection: Selection, known: Collection[TopicPartition] = ()
@@ -55,6 +58,7 @@ class PlayedCluster:
             edge = {EARLIEST: first, LATEST: last}.get(time)
             found[place] = max(first, time) if edge is None and time < last else -1
             found[place] = found[place] if edge is None else edge
+        self.after_times()
         return found
 
     def _of(self, offsets: dict[TopicPartition, int], place: TopicPartition) -> int:

@@ -158,6 +158,73 @@ def test_a_batch_that_is_run_again_after_its_records_were_deleted_is_an_error() 
     assert left == [(OffsetSpan("a", 0, 5, 10),)]
 
 
+def test_a_batch_that_was_planned_beyond_the_end_of_its_log() -> None:
+    """The log was cut before the batch was run again."""
+    logs = cluster((0, 20))
+    planned = stream(logs, **EARLY).latest({}, ALL)
+    logs.last[A0] = 12
+    reading = stream(logs, **EARLY)
+    with pytest.raises(DataLost, match="from offset 0 up to 20, and ends at 12"):
+        reading.tasks({}, planned)
+    going_on = stream(logs, **EARLY, failOnDataLoss="false")
+    assert going_on.tasks({}, planned) == [(OffsetSpan("a", 0, 0, 12),)]
+    logs.last[A0] = 15
+    after = going_on.latest(planned, ALL)
+    assert going_on.tasks(planned, after) == []
+    assert after == entry({"0": 15}, {"0": 15})
+
+
+# --- topics that are made again -----------------------------------------------------------------
+
+
+def made_again(logs: PlayedCluster, last: int) -> None:
+    logs.ids = {"a": "another"}
+    logs.first[A0], logs.last[A0] = 0, last
+    logs.now += 1.0
+
+
+@pytest.mark.parametrize("last", [4, 10, 30])
+def test_a_topic_that_is_made_again_is_another_one(last: int) -> None:
+    """However far it is filled."""
+    logs = cluster((0, 10))
+    logs.ids = {"a": "one"}
+    reading = stream(logs, **EARLY)
+    first = reading.latest({}, ALL)
+    assert first == {**entry({"0": 0}, {"0": 10}), "ids": {"a": "one"}}
+    made_again(logs, last)
+    for again in (reading, stream(logs, **EARLY)):
+        with pytest.raises(DataLost, match="topic 'a' was deleted and made again"):
+            again.latest(first, ALL)
+    going_on = stream(logs, **EARLY, failOnDataLoss="false")
+    second = going_on.latest(first, ALL)
+    assert second == {**entry({"0": 0}, {"0": last}), "ids": {"a": "another"}}
+    assert going_on.tasks(first, second) == [(OffsetSpan("a", 0, 0, last),)]
+    assert going_on.latest(second, ALL) == second
+
+
+def test_a_batch_of_a_topic_that_is_made_again_is_gone() -> None:
+    logs = cluster((0, 10))
+    logs.ids = {"a": "one"}
+    planned = stream(logs, **EARLY).latest({}, ALL)
+    made_again(logs, 30)
+    with pytest.raises(DataLost, match="topic 'a' was deleted and made again"):
+        stream(logs, **EARLY).tasks({}, planned)
+    going_on = stream(logs, **EARLY, failOnDataLoss="false")
+    assert going_on.tasks({}, planned) == []
+    after = going_on.latest(planned, ALL)
+    assert going_on.tasks(planned, after) == [(OffsetSpan("a", 0, 0, 30),)]
+
+
+def test_a_checkpoint_without_ids_gets_them_with_its_next_batch() -> None:
+    logs = cluster((0, 10))
+    first = stream(logs, **EARLY).latest({}, ALL)
+    logs.ids = {"a": "one"}
+    reading = stream(logs, **EARLY)
+    assert reading.latest(first, ALL) == first
+    logs.last[A0] = 11
+    assert reading.latest(first, ALL)["ids"] == {"a": "one"}
+
+
 def test_an_end_behind_an_open_transaction_is_no_loss() -> None:
     logs = cluster((0, 10))
     reading = stream(logs, startingOffsets='{"a":{"0":14}}')
@@ -240,3 +307,19 @@ def test_a_batch_that_begins_behind_its_end_is_refused() -> None:
     logs = cluster((0, 10))
     with pytest.raises(InvalidOptions, match="a-0: the start, offset 9, is behind the end, 4"):
         tasks(logs, startingOffsets='{"a":{"0":9}}', endingTimestamp="4")
+
+
+@pytest.mark.parametrize("end", [None, "latest", '{"a":{"0":-1}}'])
+def test_a_batch_that_begins_behind_an_open_transaction_has_nothing_to_read(
+    end: str | None,
+) -> None:
+    """As a stream has; however it is said that it ends at the latest offset."""
+    logs = cluster((0, 10))
+    logs.log_end[A0] = 20
+    more = {"startingOffsets": '{"a":{"0":15}}'}
+    assert tasks(logs, **more, **({} if end is None else {"endingOffsets": end})) == []
+    reading = stream(logs, **more)
+    first = reading.latest({}, ALL)
+    assert first == entry({"0": 15}, {"0": 15})
+    logs.last[A0] = 20
+    assert reading.tasks(first, reading.latest(first, ALL)) == [(OffsetSpan("a", 0, 15, 20),)]

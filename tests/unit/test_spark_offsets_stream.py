@@ -90,6 +90,19 @@ def test_a_time_that_no_record_has_is_an_error_that_names_the_partition() -> Non
         reading.latest(reading.initial, ALL)
 
 
+def test_a_record_that_comes_while_times_are_looked_for_is_read() -> None:
+    logs = cluster((3, 10))
+
+    def one_comes() -> None:
+        logs.last[A0] = 11
+
+    logs.after_times = one_comes
+    more = {"startingTimestamp": "15", "startingOffsetsByTimestampStrategy": "latest"}
+    reading = stream(logs, **more)
+    first = reading.latest(reading.initial, ALL)
+    assert first == entry({"0": 10}, {"0": 11})
+
+
 def test_offsets_must_be_given_for_all_partitions() -> None:
     reading = stream(cluster((0, 10), (0, 20)), startingOffsets='{"a":{"0":7},"b":{"0":7}}')
     with pytest.raises(PartitionsDiffer, match="a-1 is not in startingOffsets; b-0 is not among"):

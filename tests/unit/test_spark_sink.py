@@ -12,7 +12,8 @@ import pytest
 
 import onceflow
 from onceflow.client import txn_machine
-from onceflow.client.errors import ConnectionLost
+from onceflow.client.admin import Admin
+from onceflow.client.errors import ConnectionLost, TopicNotFound
 from onceflow.client.finisher import Finisher
 from onceflow.client.model import TopicPartition
 from onceflow.client.settings import ProducerSettings, ReaderSettings
@@ -23,7 +24,7 @@ from onceflow.client.worker_reader import Reader
 from onceflow.runtime.clock import RealClock
 from onceflow.spark.batch_run import TRIES, BatchJob, BatchWriter, JobFailed
 from onceflow.spark.checks import check_spark
-from onceflow.spark.checks_cluster import BrokerSays, look_at_cluster, make_topic
+from onceflow.spark.checks_cluster import BrokerSays, blocking, look_at_cluster, make_topic
 from onceflow.spark.claims import ClaimBook, Failure, Owner
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.ledger import Planned
@@ -377,6 +378,22 @@ def test_topics_that_rows_name(bootstrap: str) -> None:
         }
         with pytest.raises(RowRefused, match="there is no topic"):
             topics.meet(["?"])
+        blocking(_delete(bootstrap, "a"))
+        assert topics.refresh().topics == (("b", 1), ("c", 1))
+    finally:
+        topics.close()
+
+
+async def _delete(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.delete_topic(topic)
+
+
+def test_a_topic_that_is_given_must_be_there(bootstrap: str) -> None:
+    topics = Topics(settings_of(bootstrap), ["nowhere"], make=lambda name: None)
+    try:
+        with pytest.raises(TopicNotFound):
+            topics.refresh()
     finally:
         topics.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.arrow_pipeline_source import TARGETS, TASKS, SpansSource, spans_source
+from onceflow.spark.arrow_pipeline_source import SINK, TASKS, SpansSource, spans_source
 from onceflow.spark.arrow_pipeline_task import ArrowTask
 from onceflow.spark.checks import check_spark, producer_settings
 from onceflow.spark.formats_arrow import Parser
@@ -101,7 +101,7 @@ def _reports(
     (source,) = plan.sources
     chosen = {
         **_source_options(plan, source, bootstrap),
-        TARGETS: str(task.partitions),
+        SINK: task.sink.topic or "",
         TASKS: str(session.sparkContext.defaultParallelism),
     }
     return session.readStream.format(SpansSource.name()).options(**chosen).load()

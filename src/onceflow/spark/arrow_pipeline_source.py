@@ -4,15 +4,21 @@ is to do with the records, and what Spark is given are their reports.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from onceflow.runtime.clock import RealClock
 from onceflow.spark.arrow_pipeline_task import ArrowTask, shared_out
+from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.options import SourceOptions
-from onceflow.spark.source import OnceflowSource, Spans, StreamReader
+from onceflow.spark.routing import Layout
+from onceflow.spark.sink_errors import AttemptRefused
+from onceflow.spark.source import OnceflowSource, StreamReader
 from onceflow.spark.source_errors import InvalidOptions
 from onceflow.spark.writing import Made, Work
 from onceflow.spark.writing_note import pickled, unpickled
@@ -21,14 +27,16 @@ from onceflow.spark.writing_report import REPORT
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TARGETS: Final = "targets"
+SINK: Final = "sink"
 TASKS: Final = "tasks"
+_LOOK_AROUND_S: Final = 1.0
+"""How old the number of the sink's partitions may be."""
 SCHEMA: Final = StructType([StructField(REPORT, BinaryType())])
 
 
 class SpansSource(OnceflowSource):
-    """Takes the options of its parent, `targets` (how many partitions the sink has) and `tasks`
-    (how many there may be in a batch)."""
+    """Takes the options of its parent, `sink` (the topic that is written to) and `tasks` (how many
+    there may be in a batch)."""
 
     work: ClassVar[bytes] = b""
     """What tasks do, pickled once: Spark passes it from process to process, and not all of them
@@ -46,33 +54,63 @@ class SpansSource(OnceflowSource):
         raise InvalidOptions(["an Arrow pipeline is a stream"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        targets, tasks = int(self.options[TARGETS]), int(self.options[TASKS])
-        return SpansReader(self._read_options(), self.work, targets, tasks)
+        sink, tasks = self.options[SINK], int(self.options[TASKS])
+        return SpansReader(self._read_options(), self.work, sink, tasks)
 
     def _read_options(self) -> SourceOptions:
-        own = (TARGETS, TASKS)
+        own = (SINK, TASKS)
         return SourceOptions.of({key: self.options[key] for key in self.options if key not in own})
+
+
+class Share(InputPartition):
+    """What one task reads, and the number of the sink's partitions when it was planned: by that
+    spans are given to tasks, so that no partition has two, and by that they are written."""
+
+    def __init__(self, spans: tuple[OffsetSpan, ...], targets: int) -> None:
+        super().__init__((spans, targets))
 
 
 class SpansReader(StreamReader):
     """A stream of spans."""
 
-    def __init__(self, options: SourceOptions, work: bytes, targets: int, tasks: int) -> None:
+    def __init__(self, options: SourceOptions, work: bytes, sink: str, tasks: int) -> None:
         super().__init__(options)
         self._work = work
-        self._targets = targets
+        self._sink = sink
         self._tasks = tasks
+        self._targets = 0
+        self._looked_at = -math.inf
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = [span for task in self._offsets.tasks(start, end) for span in task]
-        return [Spans(task) for task in shared_out(found, self._targets, self._tasks)]
+        targets = self._count_targets() if found else 1
+        return [Share(task, targets) for task in shared_out(found, targets, self._tasks)]
+
+    def _count_targets(self) -> int:
+        """As many as there are now, or were a moment ago: partitions may be added."""
+        now = RealClock().monotonic()
+        if self._cluster is not None and now - self._looked_at >= _LOOK_AROUND_S:
+            self._targets = self._cluster.partition_count(self._sink)
+            self._looked_at = now
+        return self._targets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         work: Work
         task: ArrowTask
         work, task = unpickled(self._work)
-        spans = partition.value or ()
-        return work.write_made(lambda at: Made(task.rows(spans, at), task.targets(spans, at)))
+        spans, targets = partition.value
+        return work.write_made(lambda at: _made(replace(task, partitions=targets), spans, at))
+
+
+def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: Layout) -> Made:
+    """Raises `AttemptRefused` for a sink that has lost partitions."""
+    there = layout.counts()[task.sink.topic or ""]
+    if there < task.partitions:
+        raise AttemptRefused(
+            f"{task.sink.topic!r} had {task.partitions} partitions when the batch was planned, and "
+            f"has {there}: it was deleted and made again. Start the query again"
+        )
+    return Made(task.rows(spans, layout), task.targets(spans, layout))
 
 
 def spans_source(work: Work, task: ArrowTask) -> type[SpansSource]:

@@ -48,7 +48,7 @@ class ArrowTask:
     function: Callable[[pa.Table], Any]
     sink: SinkPlan
     partitions: int
-    """Of the sink, as they were when the query was started."""
+    """Of the sink, as they were when the batch was planned."""
     dead_letters: str | None
 
     def rows(self, spans: Iterable[OffsetSpan], layout: Layout) -> Iterator[pa.RecordBatch]:
@@ -144,6 +144,12 @@ class ArrowTask:
         self, records: pa.RecordBatch, reasons: Mapping[int, str], number: int, layout: Layout
     ) -> pa.RecordBatch:
         """The records as they were read, with headers that say why and from where."""
+        there = layout.counts()[self.dead_letters or ""]
+        if number >= there:
+            raise RowRefused(
+                f"{self.dead_letters!r} has {there} partitions and {self.sink.topic!r} has "
+                f"{self.partitions} by now: an Arrow pipeline needs as many for dead letters"
+            )
         rows = sorted(reasons)
         taken = records.take(pa.array(rows, pa.int64()))
         headers = [

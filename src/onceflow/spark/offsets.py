@@ -4,6 +4,11 @@ The offset of a batch says where the batch begins and where it ends:
 
     {"from": {"orders": {"0": 100, "1": 7}}, "to": {"orders": {"0": 180, "1": 7}}}
 
+With the ids of topics, where brokers give them any, it also says which logs these are: a topic that
+is deleted and made again has another one.
+
+    {"from": ..., "to": ..., "ids": {"orders": "4d63edc8-8a8e-4f0a-bbbd-33a0ba8bd9ac"}}
+
 Spark logs only the end of a batch before it runs it, and asks anew where a query begins when it
 runs the first batch again. With the beginning inside the end, a batch that is run again is the
 same batch, whatever "earliest" or "latest" mean by then. Topics and partitions are in order, so
@@ -15,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -28,6 +33,7 @@ LogEntry: TypeAlias = dict[str, Any]
 
 _FROM: Final = "from"
 _TO: Final = "to"
+_IDS: Final = "ids"
 NOTHING_YET: Final[Mapping[str, Any]] = {}
 """The offset before the first batch, always the same: where that begins is decided, once, when its
 end is."""
@@ -58,9 +64,14 @@ class BatchOffsets:
 
     start: Offsets
     end: Offsets
+    ids: Mapping[str, str] = field(default_factory=dict)
+    """Of topics, as far as they are known."""
 
     def to_log(self) -> LogEntry:
-        return {_FROM: by_topic(self.start), _TO: by_topic(self.end)}
+        entry: LogEntry = {_FROM: by_topic(self.start), _TO: by_topic(self.end)}
+        if self.ids:
+            entry[_IDS] = dict(sorted(self.ids.items()))
+        return entry
 
     @classmethod
     def from_log(cls, entry: Mapping[str, Any]) -> BatchOffsets:
@@ -68,7 +79,8 @@ class BatchOffsets:
         no start."""
         try:
             if _is_ours(entry):
-                return cls(_partitions(entry[_FROM]), _partitions(entry[_TO]))
+                start, end = _partitions(entry[_FROM]), _partitions(entry[_TO])
+                return cls(start, end, _texts(entry.get(_IDS, {})))
             return cls({}, _partitions(entry))
         except (AttributeError, TypeError, ValueError) as error:
             raise OffsetsUnreadable(
@@ -78,12 +90,18 @@ class BatchOffsets:
 
 
 def _is_ours(entry: Mapping[str, Any]) -> bool:
-    """Topics may be called `from` and `to`; theirs would be one level less deep."""
-    return set(entry) == {_FROM, _TO} and all(
+    """Topics may be called `from`, `to` and `ids`; theirs would be one level less deep."""
+    return {_FROM, _TO} <= set(entry) <= {_FROM, _TO, _IDS} and all(
         isinstance(partitions, Mapping)
-        for topics in entry.values()
-        for partitions in topics.values()
+        for name in (_FROM, _TO)
+        for partitions in entry[name].values()
     )
+
+
+def _texts(ids: Mapping[str, Any]) -> dict[str, str]:
+    if not all(isinstance(each, str) for each in ids.values()):
+        raise ValueError(f"{ids!r} are no ids")
+    return dict(ids)
 
 
 def _partitions(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:

@@ -39,6 +39,7 @@ class Topics:
         self._policy = settings.retry
         self._make = make
         self._lock = threading.Lock()
+        self._given = frozenset(given)
         self._layout = Layout(tuple((topic, 0) for topic in given))
         self.may_grow = True
         """Whether partitions may join a transaction that is open: not in the older protocol."""
@@ -55,11 +56,13 @@ class Topics:
         return self._layout
 
     def refresh(self) -> Layout:
-        """The topics as they are now; for a new epoch."""
+        """The topics as they are now; for a new epoch. One that rows have named and that is gone
+        is forgotten: perhaps no row names it any more."""
         with self._lock:
             names = [topic for topic, _ in self._layout.topics]
-            sizes = self._sizes(names)
-            self._layout = Layout(tuple((topic, sizes[topic]) for topic in names))
+            sizes = self._sizes(names, may_be_gone=set(names) - self._given)
+            kept = tuple((topic, sizes[topic]) for topic in names if topic in sizes)
+            self._layout = Layout(kept)
             return self._layout
 
     def meet(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -88,7 +91,7 @@ class Topics:
             known = self._metadata(topics).leaders if topics else {}
             return {place for place in places if place in known}
 
-    def _sizes(self, names: Collection[str]) -> dict[str, int]:
+    def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
         if not names:
             return {}
         found = self._metadata(names)
@@ -98,7 +101,10 @@ class Topics:
         for name in names:
             code = found.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
-                raise TopicNotFound(name)
+                if name not in may_be_gone:
+                    raise TopicNotFound(name)
+                del counts[name]
+                continue
             if code or not counts[name]:
                 code = code or ErrorCode.LEADER_NOT_AVAILABLE
                 raise BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}")

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from onceflow.client.fetch_errors import RangeUnavailable
+from onceflow.client.model import LATEST, TopicPartition
 from onceflow.runtime.clock import Clock
 from onceflow.spark.offsets import Offsets, OffsetSpan, divide, spans
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.source_cluster import Ends
 from onceflow.spark.source_errors import InvalidOptions
 from onceflow.spark.source_loss import LossRule
+from onceflow.spark.source_option_values import AtOffsets, Edge, Position
 from onceflow.spark.source_positions import resolve_end, resolve_start
 
 _POLL_S: Final = 0.1
@@ -30,13 +32,19 @@ def batch_tasks(options: SourceOptions, ends: Ends, clock: Clock) -> list[tuple[
     crossed = [
         f"partition {place}: the start, offset {start[place]}, is behind the end, {end[place]}"
         for place in sorted(end)
-        if options.ending is not None and end[place] < start[place]
+        if not _is_latest(options.batch_end, place) and end[place] < start[place]
     ]
     if crossed:
         raise InvalidOptions(crossed)
     wanted = spans(start, end)
     _wait_for({span.place: span.end for span in wanted}, options, ends, clock)
     return divide(wanted, options.division)
+
+
+def _is_latest(end: Position, place: TopicPartition) -> bool:
+    """Then a start behind the end has been written, and is not committed yet: there is nothing to
+    be read, as in a stream, which waits for it."""
+    return end is Edge.LATEST or (isinstance(end, AtOffsets) and end.offsets[place] == LATEST)
 
 
 def _wait_for(wanted: Offsets, options: SourceOptions, ends: Ends, clock: Clock) -> None:

@@ -35,6 +35,11 @@ _BROKERS_SHARE: Final = 0.9
 class Ends(Protocol):
     """What planning needs to know of a cluster."""
 
+    @property
+    def ids(self) -> Mapping[str, str]:
+        """Of the topics whose partitions were asked for last, where brokers know any."""
+        ...
+
     def partitions(
         self, selection: Selection, known: Collection[TopicPartition] = ()
     ) -> set[TopicPartition]: ...
@@ -53,6 +58,7 @@ class SourceCluster:
         self._settings = settings
         self._runner: asyncio.Runner | None = None
         self._cluster: Cluster | None = None
+        self.ids: Mapping[str, str] = {}
 
     def close(self) -> None:
         if self._runner is not None:
@@ -66,7 +72,21 @@ class SourceCluster:
         """What is there of the partitions that are selected. Raises `TopicNotFound` for a topic
         and `NoSuchPartition` for a partition that is named and not there, unless it is `known`
         from before: then it was deleted, and who asks knows what that means."""
-        return self._run(lambda cluster: _partitions(cluster, selection, frozenset(known)))
+        topics = self._run(lambda cluster: _selected(cluster, selection, frozenset(known)))
+        self.ids = {topic.name: str(topic.topic_id) for topic in topics if topic.topic_id}
+        there = _places(topics)
+        if not isinstance(selection, Assign):
+            return there
+        for place in sorted(selection.partitions - there - set(known)):
+            raise NoSuchPartition(
+                f"partition {place} is assigned, and there is none; correct the option assign"
+            )
+        return there & selection.partitions
+
+    def partition_count(self, topic: str) -> int:
+        """Of a topic that need not be one that is read. Raises `TopicNotFound`."""
+        (found,) = self._run(lambda cluster: _named(cluster, [topic], frozenset()))
+        return len(found.partitions)
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The first offset that each log holds."""
@@ -119,27 +139,21 @@ class SourceCluster:
             self._cluster = None
 
 
-async def _partitions(
+async def _selected(
     cluster: Cluster, selection: Selection, known: frozenset[TopicPartition]
-) -> set[TopicPartition]:
+) -> list[Topic]:
     match selection:
         case SubscribePattern(pattern):
             fits = re.compile(pattern).search
-            return _places(
+            return [
                 topic
                 for topic in await list_topics(cluster)
                 if not topic.is_internal and fits(topic.name)
-            )
+            ]
         case Subscribe(names):
-            return _places(await _named(cluster, names, known))
+            return await _named(cluster, names, known)
         case Assign(chosen):
-            names = tuple(sorted({place.topic for place in chosen}))
-            there = _places(await _named(cluster, names, known))
-            for place in sorted(chosen - there - known):
-                raise NoSuchPartition(
-                    f"partition {place} is assigned, and there is none; correct the option assign"
-                )
-            return there & chosen
+            return await _named(cluster, sorted({place.topic for place in chosen}), known)
 
 
 async def _named(

@@ -65,6 +65,30 @@ class LossRule:
         self.report(lost)
         return held
 
+    def cut(self, wanted: Iterable[OffsetSpan], log_ends: Offsets) -> list[OffsetSpan]:
+        """What is left of spans that were planned when logs were longer; some may be empty. Where
+        no end is given, all of them is."""
+        held, lost = [], []
+        for span in wanted:
+            end = log_ends.get(span.place, span.end)
+            if span.end > end:
+                lost.append(
+                    f"partition {span.place} was to be read from offset {span.start} up to "
+                    f"{span.end}, and ends at {end}: its log was cut, or the topic was deleted and "
+                    "made again"
+                )
+            held.append(span._replace(end=max(min(span.end, end), span.start)))
+        self.report(lost)
+        return held
+
+    def made_again(self, topics: Iterable[str]) -> None:
+        """Topics that have another id than when they were read."""
+        self.report(
+            f"topic {topic!r} was deleted and made again since it was read; what is there now is "
+            "another log, which begins anew"
+            for topic in sorted(topics)
+        )
+
     def report(self, losses: Iterable[str]) -> None:
         """Raises or warns."""
         found = list(losses)

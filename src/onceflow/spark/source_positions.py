@@ -28,7 +28,10 @@ def resolve_start(
             _check_places("startingOffsets", given, places)
             return _held(_with_edges(given, ends), given, ends, loss)
         case AtTimes(times):
-            found = dict(ends.at_times(_each(times, places, "startingOffsetsByTimestamp")))
+            asked = _each(times, places, "startingOffsetsByTimestamp")
+            # Before the times: a record that comes in between is read, and none is passed over.
+            latest = ends.latest(list(asked)) if options.latest_without_match else {}
+            found = dict(ends.at_times(asked))
             late = sorted(place for place, offset in found.items() if offset < 0)
             if late and not options.latest_without_match:
                 listed = ", ".join(map(str, late))
@@ -36,7 +39,7 @@ def resolve_start(
                     f"partition {listed}: no record is as late as the query is to start; choose an "
                     "earlier time, or set startingOffsetsByTimestampStrategy to latest"
                 )
-            return {**found, **ends.latest(late)}
+            return {**found, **{place: latest[place] for place in late}}
         case _:
             assert_never(start)
 
@@ -51,8 +54,10 @@ def resolve_end(end: Position, ends: Ends, places: Places) -> Offsets:
             _check_places("endingOffsets", given, places)
             return _with_edges(given, ends)
         case AtTimes(times):
-            found = dict(ends.at_times(_each(times, places, "endingOffsetsByTimestamp")))
-            return {**found, **ends.latest([each for each in found if found[each] < 0])}
+            asked = _each(times, places, "endingOffsetsByTimestamp")
+            latest = ends.latest(list(asked))  # before the times: what comes in between is later
+            found = ends.at_times(asked)
+            return {place: latest[place] if found[place] < 0 else found[place] for place in asked}
         case _:
             assert_never(end)
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from onceflow.client.errors import NoSuchPartition, TopicNotFound
 from onceflow.client.model import TopicPartition
+from onceflow.errors import OnceflowError
 from onceflow.runtime.clock import Clock
 from onceflow.spark.offsets import (
     NOTHING_YET,
@@ -52,6 +53,10 @@ class Admission:
 ALL: Final = Admission()
 
 
+class _TopicChanged(OnceflowError):
+    """While a batch was planned a topic was deleted and made again."""
+
+
 class StreamOffsets:
     """One query's source, on the driver; asked by one thread."""
 
@@ -62,6 +67,8 @@ class StreamOffsets:
         self._loss = LossRule(options.fail_on_data_loss)
         self._begin: Offsets | None = None
         """Where a new query begins."""
+        self._ids: Mapping[str, str] = {}
+        """Of topics, when what was read last was planned."""
         self._assigned: set[TopicPartition] = set()
         self._assigned_at: float | None = None
         self._target: Offsets | None = None
@@ -85,11 +92,13 @@ class StreamOffsets:
 
     def latest(self, start: Mapping[str, Any], admission: Admission) -> LogEntry:
         """Where the batch that begins at `start` ends; `start` itself when there is nothing new."""
-        known, is_first = self._position(start), start == NOTHING_YET
-        available, found = self._plan(known, admission)
+        is_first = start == NOTHING_YET
+        known, available, found = self._plan_from(start, admission)
         if found.end == known and not is_first and not self._must_not_wait:
             self._ends.wait(available, LONGEST_WAIT_S)
-            available, found = self._plan(known, admission)
+            known, available, found = self._plan_from(start, admission)
+        if found.end != known and not is_first and self._has_topic_changed(known):
+            known, available, found = self._plan_from(start, admission)
         self._seen = BatchOffsets(found.end, available)
         is_new = found.end != known or is_first
         self._was_idle, self._others_are_busy = not is_new, False
@@ -115,7 +124,7 @@ class StreamOffsets:
         begin = batch.start or self._begin_of_foreign(start, batch)
         wanted = spans(begin, batch.end)
         if batch != self._planned:  # but by a run before this one
-            wanted = self._still_there(wanted, begin)
+            wanted = self._still_there(wanted, begin, batch.ids)
         return divide(wanted, self._division(wanted))
 
     def _division(self, wanted: Sequence[OffsetSpan]) -> Division:
@@ -126,11 +135,29 @@ class StreamOffsets:
             return chosen
         return replace(chosen, max_partitions=worth_tasks(wanted, most))
 
-    def _still_there(self, wanted: list[OffsetSpan], begin: Offsets) -> list[OffsetSpan]:
+    def _still_there(
+        self, wanted: list[OffsetSpan], begin: Offsets, ids: Mapping[str, str]
+    ) -> list[OffsetSpan]:
         there = self._partitions(begin)
         self._loss.gone({span.place: span.start for span in wanted if span.place not in there})
-        held = [span for span in wanted if span.place in there]
-        return self._loss.clipped(held, self._ends.earliest([span.place for span in held]))
+        remade = self._made_again(ids)
+        held = [span for span in wanted if span.place in there and span.topic not in remade]
+        held = self._loss.clipped(held, self._ends.earliest([span.place for span in held]))
+        return self._loss.cut(held, self._reaching([span for span in held if span.size]))
+
+    def _reaching(self, wanted: Sequence[OffsetSpan]) -> Offsets:
+        """Where logs end that are to be read up to there; asked for again where that is too early:
+        right after a change of leader it can be old."""
+        found: dict[TopicPartition, int] = {}
+        early = list(wanted)
+        for attempt in range(self._options.end_retries + 1):
+            if attempt:
+                self._ends.sleep(self._options.end_retry_ms / 1000)
+            found |= self._ends.log_ends([span.place for span in early])
+            early = [span for span in early if found[span.place] < span.end]
+            if not early:
+                break
+        return found
 
     def _begin_of_foreign(self, start: Mapping[str, Any], batch: BatchOffsets) -> Offsets:
         """Where a batch begins that Spark's own source has planned."""
@@ -154,6 +181,42 @@ class StreamOffsets:
                 self._options, self._options.stream_start, self._ends, places, self._loss
             )
         return self._begin
+
+    def _plan_from(
+        self, start: Mapping[str, Any], admission: Admission
+    ) -> tuple[Offsets, Offsets, BatchOffsets]:
+        """From where the next batch reads, and what `_plan` says of it."""
+        position = self._position(start)
+        self._ids = BatchOffsets.from_log(start).ids
+        known = self._of_same_topics(position)
+        try:
+            return known, *self._plan(known, admission)
+        except _TopicChanged:
+            known = self._of_same_topics(position)
+            return known, *self._plan(known, admission)
+
+    def _of_same_topics(self, position: Offsets) -> Offsets:
+        """Without the topics that were deleted and made again: those are new."""
+        self._partitions(position)
+        remade = self._made_again(self._ids)
+        if remade:
+            self._target = None  # it was an end of the old logs
+        return {place: position[place] for place in position if place.topic not in remade}
+
+    def _has_topic_changed(self, known: Offsets) -> bool:
+        """Looks once more, after ends were asked for: they could be those of another log."""
+        before = self._ends.ids
+        if self._assigned_at != self._clock.monotonic():
+            self._assigned_at = None
+            self._partitions(known)
+        return any(self._ends.ids.get(topic, was) != was for topic, was in before.items())
+
+    def _made_again(self, ids: Mapping[str, str]) -> set[str]:
+        """The topics that have another id now."""
+        now = self._ends.ids
+        found = {topic for topic, was in ids.items() if now.get(topic, was) != was}
+        self._loss.made_again(found)
+        return found
 
     def _partitions(self, known: Offsets) -> set[TopicPartition]:
         """What is there now, or was a moment ago."""
@@ -210,6 +273,8 @@ class StreamOffsets:
             early = [place for place in early if found[place] < known[place]]
             if not early:
                 return found
+        if self._has_topic_changed(known):
+            raise _TopicChanged
         self._loss.truncated({place: (known[place], found[place]) for place in early})
         return found
 
@@ -232,7 +297,9 @@ class StreamOffsets:
         if self._must_wait_for_more(count_new(begin, available), admission):
             return BatchOffsets(known, known)
         end = available if admission.most is None else limited(admission.most, begin, available)
-        return BatchOffsets(begin, end)
+        topics = {place.topic for place in end}
+        ids = {topic: each for topic, each in self._ends.ids.items() if topic in topics}
+        return BatchOffsets(begin, end, ids)
 
     def _must_wait_for_more(self, new: int, admission: Admission) -> bool:
         """Whether the least is not there, and the longest delay is not over."""

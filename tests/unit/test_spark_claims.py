@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
+import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -150,6 +152,36 @@ def test_nonsense_gets_no_answer(service: ClaimService, line: bytes) -> None:
 def test_a_request_with_the_token_and_nothing_else(service: ClaimService) -> None:
     for rest in ({}, {"ask": "claim"}, {"ask": "claim", "epoch": [1]}, {"ask": "all"}):
         assert service.answer(json.dumps({"token": service.token, **rest}).encode()) is None
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook) -> None:
+    """The claim was granted, and whoever asked was cut off before it heard of that."""
+    with (
+        ClaimService(book, "127.0.0.1", "127.0.0.1") as service,
+        socket.create_server(("127.0.0.1", 0)) as between,
+    ):
+        cuts = 2
+
+        def serve() -> None:
+            for number in range(cuts + 1):
+                connection, _ = between.accept()
+                with connection, connection.makefile("rb") as asked:
+                    answer = service.answer(asked.readline())
+                    if number == cuts:
+                        connection.sendall(answer or b"")
+                        return
+                    # It is reset, and not ended.
+                    connection.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        door = Door("127.0.0.1", between.getsockname()[1], service.token)
+        door.claim(EPOCH, FIRST, [0, 1])
+        serving.join(10)
+    assert book.owners == {0: FIRST, 1: FIRST}
+    assert book.claim(EPOCH, RETRY, [0]) is not None
 
 
 def test_a_driver_that_is_gone(book: ClaimBook) -> None:

@@ -15,6 +15,7 @@ import secrets
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -26,6 +27,11 @@ from onceflow.spark.sink_errors import AttemptRefused, ClaimsUnreachable, LaterA
 LARGEST_LINE: Final = 4 << 20
 """Bytes; the ids of a million partitions fit."""
 _DEADLINE_S: Final = 20.0
+_LAYOUT_DEADLINE_S: Final = 120.0
+"""For an answer that the driver may have to wait for brokers for."""
+_REFUSED_S: Final = 2.0
+"""So long a driver is asked again that takes no connections: most likely it has ended."""
+_PAUSE_S: Final = 0.05
 Epoch: TypeAlias = tuple[int, int]
 """Producer id and epoch of a transaction."""
 Layout: TypeAlias = Sequence[tuple[str, int]]
@@ -249,7 +255,8 @@ class Door(NamedTuple):
 
     def layout(self, topics: Sequence[str]) -> Layout:
         """All topics that are known, these included; raises `RowRefused` or `AttemptRefused`."""
-        found = self._ask({"ask": "layout", "topics": list(topics)})
+        asked = {"ask": "layout", "topics": list(topics)}
+        found = self._ask(asked, _LAYOUT_DEADLINE_S)
         return tuple((str(topic), int(count)) for topic, count in found["layout"])
 
     def failed(self, epoch: Epoch, failure: Failure) -> None:
@@ -257,21 +264,10 @@ class Door(NamedTuple):
         told = {"message": failure.message[:4000], "final": failure.is_final}
         self._ask({"ask": "failed", "epoch": epoch, **told, "late": failure.is_late})
 
-    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
-        line = json.dumps({**asked, "token": self.token}).encode() + b"\n"
-        address = (self.host, self.port)
-        try:
-            with (
-                socket.create_connection(address, timeout=_DEADLINE_S) as connection,
-                connection.makefile("rb") as answers,
-            ):
-                connection.sendall(line)
-                found = answers.readline(LARGEST_LINE)
-        except OSError as error:
-            raise ClaimsUnreachable(
-                f"the driver does not answer at {self.host}:{self.port} ({error}): it has ended, "
-                "or executors cannot reach it (spark.driver.host, a firewall)"
-            ) from error
+    def _ask(self, asked: dict[str, Any], deadline_s: float = _DEADLINE_S) -> dict[str, Any]:
+        found = self._answer(
+            json.dumps({**asked, "token": self.token}).encode() + b"\n", deadline_s
+        )
         if not found.endswith(b"\n"):
             raise ClaimsUnreachable(
                 f"the driver at {self.host}:{self.port} hung up: it is not the one that started "
@@ -282,3 +278,28 @@ class Door(NamedTuple):
             late = LaterAttempt if answer.get("late") else AttemptRefused
             raise (RowRefused if answer.get("final") else late)(answer["refused"])
         return answer
+
+    def _answer(self, line: bytes, deadline_s: float) -> bytes:
+        """Asks again where a connection breaks: nothing that is asked means more when it is asked
+        twice, and an attempt that gives up costs a whole batch."""
+        began = time.monotonic()
+        while True:
+            try:
+                return self._answer_at_once(line, deadline_s)
+            except OSError as error:
+                is_refused = isinstance(error, ConnectionRefusedError)
+                patience_s = _REFUSED_S if is_refused else deadline_s
+                if time.monotonic() - began >= patience_s:
+                    raise ClaimsUnreachable(
+                        f"the driver does not answer at {self.host}:{self.port} ({error}): it has "
+                        "ended, or executors cannot reach it (spark.driver.host, a firewall)"
+                    ) from error
+            time.sleep(_PAUSE_S)
+
+    def _answer_at_once(self, line: bytes, deadline_s: float) -> bytes:
+        with (
+            socket.create_connection((self.host, self.port), timeout=deadline_s) as connection,
+            connection.makefile("rb") as answers,
+        ):
+            connection.sendall(line)
+            return answers.readline(LARGEST_LINE)

@@ -1,0 +1,102 @@
+"""Queries that run for long: what they hold at the end is what they held when they were warm."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import onceflow
+from onceflow.spark.sink import write_stream
+from tests.interop.harness import eventually
+from tests.spark.sink_world import doubled, fresh, make_topic, values
+from tests.spark.source_world import SourceWorld
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = [pytest.mark.interop, pytest.mark.long]
+
+BATCHES = 1000
+WARM = 250
+MORE = {
+    "threads": 4,
+    "files": 8,
+    "jvm threads": 64,
+    "jvm files": 16,
+    "views": 0,
+    "memory": 64 << 20,
+}
+"""How much may come on top: what each batch leaves behind would be ten times that. Spark's pools of
+threads grow when the machine is busy, and it keeps something of each of its last batches."""
+
+
+def held(spark: SparkSession) -> dict[str, int]:
+    """By this process and by its JVM."""
+    internal: Any = spark.sparkContext
+    jvm = internal._jvm
+    jvm.System.gc()
+    beans = jvm.java.lang.management.ManagementFactory
+    jvm_pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    return {
+        "threads": threading.active_count(),
+        "files": _files("self"),
+        "jvm threads": int(beans.getThreadMXBean().getThreadCount()),
+        "jvm files": _files(str(jvm_pid)),
+        "views": len(spark.catalog.listTables()),
+        "memory": int(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed())
+        + int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE"),
+    }
+
+
+def _files(pid: str) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+@pytest.mark.parametrize("narrow", [False, True], ids=["by key", "narrow"])
+def test_a_thousand_batches(
+    narrow: bool, spark: SparkSession, broker: onceflow.Broker, checkpoint: str
+) -> None:
+    bootstrap = broker.bootstrap
+    world = SourceWorld(spark, bootstrap)
+    source, topic = make_topic(bootstrap, "in", 2), make_topic(bootstrap, "out", 2)
+    for partition in (0, 1):
+        numbers = range(partition * BATCHES, (partition + 1) * BATCHES)
+        world.send(source, *map(str, numbers), partition=partition)
+    given = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    frame = spark.readStream.format("onceflow").options(**world.options(given)).load()
+    columns = ["value", "partition"] if narrow else ["value"]
+    writer = write_stream(
+        frame.select(*columns),
+        topic=topic,
+        bootstrap=bootstrap,
+        name=fresh("long"),
+        narrow=narrow,
+    )
+    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    try:
+        _come_to(query, WARM)
+        warm = held(spark)
+        _come_to(query, BATCHES - 5)
+        last = held(spark)
+        query.awaitTermination()
+    finally:
+        query.stop()
+    found = values(bootstrap, topic)
+    assert len(found) == 2 * BATCHES
+    assert not doubled(found)
+    assert not {
+        what: (warm[what], last[what]) for what in MORE if last[what] > warm[what] + MORE[what]
+    }
+
+
+def _come_to(query: StreamingQuery, batch: int) -> None:
+    def at() -> int:
+        progress = query.lastProgress
+        return -1 if progress is None else int(progress["batchId"])
+
+    eventually(at, lambda number: number >= batch or not query.isActive, seconds=600)

@@ -155,7 +155,7 @@ class BatchWriter:
         if self._entry is not None:
             return False
         try:
-            opened = self._opened = self._finisher.begin((self._identity.ledger,))
+            opened = self._opened = self._finisher.begin()  # offsets need no right to write
             writer = Writer(opened.producer_id, opened.producer_epoch)
             entry = Entry(planned.query_id, planned.batch_id - 1, "", 0, writer)
             self._commit_ledger(entry)

@@ -2,7 +2,7 @@
 are fastest.
 
 They are held to a number of bytes, always. Spark looks at the size of a piece after each row then,
-which costs a tenth of a microsecond or two; a number of rows alone would be cheaper, but rows can
+which costs some tenths of a microsecond; a number of rows alone would be cheaper, but rows can
 become a thousand times as large from one batch to the next, and a piece of them would not fit into
 memory.
 """

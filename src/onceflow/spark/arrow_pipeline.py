@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from onceflow.spark.arrow_pipeline_source import SINK, TASKS, SpansSource, spans_source
 from onceflow.spark.arrow_pipeline_task import ArrowTask
 from onceflow.spark.checks import check_spark, producer_settings
 from onceflow.spark.formats_arrow import Parser
+from onceflow.spark.formats_text import Misfit, zone_of
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.pipeline_errors import InvalidPipeline, Problem
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+_ZONE: Final = "spark.sql.session.timeZone"
 _PIECE: Final = "max.partition.fetch.bytes"
 PIECE_BYTES: Final = 4 << 20
 """What a function is given at a time, unless it is set: each piece has a price of its own."""
@@ -48,8 +52,20 @@ def start_arrow(
     sink = PipelineSink(
         session, options, run_job, base=plan.base, forgets_after_ms=says.forgets_after_ms
     )
-    task = task_of(plan, bootstrap, partitions)
+    task = task_of(plan, bootstrap, partitions, _zone(session))
     return _reports(session, plan, bootstrap, options, task), sink
+
+
+def _zone(session: SparkSession) -> str:
+    """That of the session; raises `InvalidPipeline` where nobody but Spark knows it."""
+    zone = str(session.conf.get(_ZONE))
+    try:
+        zone_of(zone)
+        pa.scalar(0, pa.timestamp("ms", zone)).cast(pa.string())
+    except (Misfit, pa.ArrowInvalid):
+        told = f"{zone!r} is no zone that Arrow knows: name it as Europe/Berlin or as +02:00"
+        raise InvalidPipeline([Problem(("settings", _ZONE), told)]) from None
+    return zone
 
 
 def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
@@ -114,7 +130,7 @@ def _source_options(plan: PipelinePlan, source: SourcePlan, bootstrap: str) -> d
     return given
 
 
-def task_of(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
+def task_of(plan: PipelinePlan, bootstrap: str, partitions: int, zone: str = "UTC") -> ArrowTask:
     """What tasks do with the records of a pipeline, for a sink of so many partitions."""
     (source,) = plan.sources
     options = SourceOptions.of(_source_options(plan, source, bootstrap))
@@ -123,9 +139,10 @@ def task_of(plan: PipelinePlan, bootstrap: str, partitions: int) -> ArrowTask:
     return ArrowTask(
         settings=options.settings,
         fail_on_data_loss=options.fail_on_data_loss,
-        parser=Parser(source.format, source.schema, source.format_options),
+        parser=Parser(source.format, source.schema, source.format_options, zone),
         function=plan.transform.function,
         sink=plan.sink,
         partitions=partitions,
         dead_letters=plan.dead_letters,
+        zone=zone,
     )

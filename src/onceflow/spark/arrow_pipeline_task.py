@@ -32,6 +32,7 @@ STAYS: Final = "source"
 READ: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _OF_RECORD: Final = tuple(f"_{name}" for name in READ if name != "value")
 _ERROR: Final = "error"
+_REFUSED: Final = "refused by the function"
 
 
 class FunctionFailed(RowRefused):
@@ -50,6 +51,8 @@ class ArrowTask:
     partitions: int
     """Of the sink, as they were when the batch was planned."""
     dead_letters: str | None
+    zone: str = "UTC"
+    """Of the session: that of times which are written."""
 
     def rows(self, spans: Iterable[OffsetSpan], layout: Layout) -> Iterator[pa.RecordBatch]:
         """What is to be written, with the number of its output partition in each row."""
@@ -121,11 +124,13 @@ class ArrowTask:
         if sink.format is Format.RAW:
             columns = {name: _column(table, name) for name in ("key", "headers") if name in own}
             own = [name for name in own if name not in columns]
-        columns["value"] = encode_values(table.select(own), sink.format, sink.format_options)
+        columns["value"] = encode_values(
+            table.select(own), sink.format, sink.format_options, self.zone
+        )
         if sink.key is not None:
-            columns["key"] = to_bytes(_column(table, sink.key))
+            columns["key"] = to_bytes(_column(table, sink.key), zone=self.zone)
         if sink.headers:
-            columns["headers"] = _headers(table, sink.headers)
+            columns["headers"] = _headers(table, sink.headers, self.zone)
         if "key" in columns and sink.partition != STAYS:
             self._check_keys(columns["key"], number, span)
         return _batch(columns, layout.bases()[sink.topic or ""] + number)
@@ -194,9 +199,10 @@ def _told(bad: pa.Table | None, records: pa.RecordBatch) -> dict[int, str]:
     if "_offset" not in bad.column_names:
         raise TableUnusable("bad rows need the column _offset: it tells which record they are")
     found: Any = pc.index_in(bad.column("_offset"), value_set=records.column("offset"))
-    reasons = ["refused by the function"] * bad.num_rows
+    reasons = [_REFUSED] * bad.num_rows
     if _ERROR in bad.column_names:
-        reasons = [str(each) for each in bad.column(_ERROR).to_pylist()]
+        told = bad.column(_ERROR).to_pylist()
+        reasons = [_REFUSED if each is None else str(each) for each in told]
     if found.null_count:
         raise TableUnusable("a bad row has an _offset that is none of the rows it was made of")
     return dict(zip(found.to_pylist(), reasons, strict=True))
@@ -210,9 +216,10 @@ def _column(table: pa.Table, name: str) -> Any:
     return one_array(table.column(name))
 
 
-def _headers(table: pa.Table, headers: Mapping[str, str]) -> Any:
+def _headers(table: pa.Table, headers: Mapping[str, str], zone: str) -> Any:
     values = {
-        name: to_bytes(_column(table, column)).to_pylist() for name, column in headers.items()
+        name: to_bytes(_column(table, column), zone=zone).to_pylist()
+        for name, column in headers.items()
     }
     return pa.array(
         [

@@ -9,17 +9,51 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.formats_schema import Field
+from onceflow.spark.formats_record import IS_NULL, NOT_JSON, NOT_UTF8, Marks, misfit
+from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import Format, SinkPlan, SourcePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-PARSED: Final = "parsed"
-ERROR: Final = "error"
-_CORRUPT: Final = "_corrupt_record"
+OWN: Final = "_onceflow_"
+"""Begins the names of columns that only this program sees; those of a schema cannot."""
+PARSED: Final = f"{OWN}parsed"
+ERROR: Final = f"{OWN}error"
+_CORRUPT: Final = f"{OWN}corrupt"
 HEADERS: Final = "array<struct<key:string,value:binary>>"
+_FLAT: Final = r"\A[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
+_NULLS: Final[Mapping[str, str]] = {"nullValue": "\0null\0", "emptyValue": ""}
+"""Spark takes a cell for null that is as `nullValue`, and makes that of one that is empty: as long
+as it is a text that no cell has, `""` is an empty text, as Spark's own writer means it."""
+_DATES: Final[Mapping[str, str]] = {"enableDateTimeParsingFallback": "false"}
+"""Else a date that is none would be tried as a number of days: "20260102" is in the year 57440."""
+_CELLS_AS_USUAL: Final = frozenset(
+    [
+        "sep",
+        "delimiter",
+        "quote",
+        "escape",
+        "mode",
+        "nullvalue",
+        "emptyvalue",
+        "dateformat",
+        "timestampformat",
+        "locale",
+        "timestampntzformat",
+        "nanvalue",
+        "positiveinf",
+        "negativeinf",
+    ]
+)
+"""Options of CSV that do not change what a cell is, or are looked at."""
+_NO_CELLS: Final = ("binary", "array", "map", "struct")
+_WHITE_SPACE: Final[Mapping[str, str]] = {
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+"""Spark's writer of CSV would cut blanks off the texts that it is given."""
 OF_RECORD: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
 """Columns that every source has besides those of its schema; they are not written."""
 WRITTEN: Final = ("key", "value", "headers", "topic", "partition")
@@ -27,8 +61,8 @@ WRITTEN: Final = ("key", "value", "headers", "topic", "partition")
 
 
 def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
-    """The frame of a source with a struct `parsed`, and in `error` why it cannot be used; null
-    where it can."""
+    """The frame of a source with a struct of what was parsed, and why it cannot be used; null where
+    it can."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     value = F.col("value")
@@ -36,17 +70,18 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
         return _with(frame, F.struct(value), F.lit(None))
     text = value.cast("string")
     if source.format is Format.TEXT:
-        error = F.when(~F.is_valid_utf8(text), "the value is not text in UTF-8")
+        error = F.when(~F.is_valid_utf8(text), NOT_UTF8)
         return _with(frame, F.struct(text.alias("value")), error)
     fields = f"{source.schema_text}, {_CORRUPT} STRING"
     options = {
+        **(_NULLS if source.format is Format.CSV else _DATES),
         **source.format_options,
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
     }
     parse = F.from_json if source.format is Format.JSON else F.from_csv
     found = frame.withColumn(PARSED, parse(_once(text), fields, options))
-    return found.withColumn(ERROR, _error(text, source.format, source.schema))
+    return found.withColumn(ERROR, _error(text, source, options))
 
 
 def _once(text: Column) -> Column:
@@ -62,22 +97,68 @@ def _with(frame: DataFrame, parsed: Column, error: Column) -> DataFrame:
     return frame.withColumn(PARSED, parsed).withColumn(ERROR, error.cast("string"))
 
 
-def _error(text: Column, form: Format, schema: tuple[Field, ...]) -> Column:
+def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
+    """What is wrong; besides what Spark finds, values that it would make wrong rows of."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    name = form.value.upper()
+    name = source.format.value.upper()
     parsed = F.col(PARSED)
     is_wrong = parsed.isNull() | parsed[_CORRUPT].isNotNull()
-    misfit = F.lit(f"the value does not fit to the schema of the {name}")
-    if form is Format.JSON:
-        misfit = F.when(
-            F.get_json_object(text, "$").isNull(), f"the value is not {name}"
-        ).otherwise(misfit)
-    error = F.when(text.isNull(), "the value is null").when(is_wrong, misfit)
-    for field in schema:
+    told = F.lit(misfit(name))
+    if source.format is Format.JSON:
+        nothing = F.from_json(text, f"{_CORRUPT} STRING, {OWN}nothing INT", options)
+        told = F.when(nothing.isNull() | nothing[_CORRUPT].isNotNull(), NOT_JSON).otherwise(told)
+    error = F.when(text.isNull(), IS_NULL).when(~F.is_valid_utf8(text), NOT_UTF8)
+    error = error.when(is_wrong, told)
+    if source.format is Format.JSON:
+        error = error.when(~_is_one_object(text, source.format_options), NOT_JSON)
+    else:
+        error = error.when(~_is_one_line(text, source), misfit(name))
+    for field in source.schema:
         if not field.nullable:
             error = error.when(parsed[field.name].isNull(), f"{field.name} is null")
     return error
+
+
+def _is_one_object(text: Column, options: Mapping[str, str]) -> Column:
+    """Of a value whose first object Spark has read, whether it is all there is: Spark does not look
+    at what follows.
+
+    It is where there is one brace of each kind, at both ends. Else the value is put into a list,
+    before a hash of itself: only when it is one element, the second one is that hash.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    chosen = {name: each for name, each in options.items() if name.lower() != "mode"}
+    mark = F.xxhash64(text).cast("string")
+    pair = F.from_json(
+        F.concat(F.lit("["), text, F.lit(',"'), mark, F.lit('"]')), "ARRAY<STRING>", chosen
+    )
+    is_second = F.coalesce((F.size(pair) == 2) & (F.try_element_at(pair, F.lit(2)) == mark), _no())
+    return F.when(text.rlike(_FLAT), F.lit(True)).otherwise(is_second)
+
+
+def _is_one_line(text: Column, source: SourcePlan) -> Column:
+    """Whether a value of CSV has cells, and no quotes that Spark would guess the meaning of: it
+    reads `"a"b` and `"a""b"` as they stand, with their quotes."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    found = F.length(text) > 0 if len(source.schema) > 1 else F.lit(True)
+    chosen = {name.lower(): each for name, each in source.format_options.items()}
+    marks = Marks(
+        sep=chosen.get("sep", chosen.get("delimiter", Marks.sep)),
+        quote=chosen.get("quote", Marks.quote),
+        escape=chosen.get("escape", Marks.escape),
+    )
+    if chosen.keys() - _CELLS_AS_USUAL or any(len(each) != 1 for each in marks.all):
+        return found
+    return found & (~F.contains(text, F.lit(marks.quote)) | text.rlike(marks.line))
+
+
+def _no() -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.lit(False)
 
 
 def parsed_columns(source: SourcePlan) -> list[Column]:
@@ -122,9 +203,33 @@ def _value(frame: DataFrame, sink: SinkPlan) -> Column:
 
     if sink.format is Format.TEXT:
         return _only_column(frame).cast("string")
-    written = F.struct(*(F.col(f"`{name}`") for name in _own_columns(frame)))
-    encode = F.to_json if sink.format is Format.JSON else F.to_csv
-    return encode(written, dict(sink.format_options))
+    names = _own_columns(frame)
+    written = F.struct(*(F.col(_quoted(name)) for name in names))
+    if sink.format is Format.JSON:
+        return F.to_json(written, dict(sink.format_options))
+    _check_cells(frame, names)
+    line = F.to_csv(written, {**_WHITE_SPACE, **sink.format_options})
+    if len(names) > 1:
+        return line
+    # Spark writes no text at all for a row of one null, and fails when it reads that.
+    nothing = sink.format_options.get("nullValue", "")
+    return F.when(F.col(_quoted(names[0])).isNull(), F.lit(nothing)).otherwise(line)
+
+
+def _check_cells(frame: DataFrame, names: list[str]) -> None:
+    """Raises `PipelineFailed` for a column that no cell of CSV can hold."""
+    for field in frame.schema.fields:
+        kind = field.dataType.typeName()
+        if field.name in names and kind in _NO_CELLS:
+            raise PipelineFailed(
+                f"the column {field.name} is of type {kind.upper()}, which CSV cannot hold",
+                where="sink.format",
+                advice="make a text of it, as base64(column) or to_json(column), or write JSON",
+            )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _own_columns(frame: DataFrame) -> list[str]:
@@ -136,7 +241,7 @@ def _only_column(frame: DataFrame) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     names = _own_columns(frame)
-    return F.col(f"`{names[0]}`" if len(names) == 1 else "value")
+    return F.col(_quoted(names[0]) if len(names) == 1 else "value")
 
 
 def _bytes(frame: DataFrame, column: Column) -> Column:

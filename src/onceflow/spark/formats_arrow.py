@@ -1,21 +1,30 @@
-"""Values of records into Arrow columns, for Arrow pipelines: many rows at once through Arrow's own
-readers, and each row that those refuse found by halving.
+"""Values of records into Arrow columns, for Arrow pipelines: ordinary records many at a time, by
+Arrow's own readers, odd ones one by one (`formats_record`); both give the same rows.
 
-What goes through together must be one row for each value: values are wrapped so that none can be
-two rows, or none.
+Records that are read together stand in one buffer, a line for each. No record can change how
+another is read there, and the readers below say why; where one of them is not sure of a batch, or
+Arrow's reader refuses it, the batch is cut into small ones, and those that are still not clean are
+read record by record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.json
 
+from onceflow.spark.formats_arrow_read import CsvReader, JsonReader, Odd
+from onceflow.spark.formats_record import (
+    CsvRecord,
+    JsonRecord,
+    Marks,
+    Refused,
+    Row,
+    text_of,
+)
 from onceflow.spark.formats_schema import (
     DataType,
     Field,
@@ -24,16 +33,14 @@ from onceflow.spark.formats_schema import (
     Plain,
     StructOf,
     arrow_schema,
+    nullable,
 )
 from onceflow.spark.pipeline_plan import Format
 
-_WRAPPED: Final = "v"
-CSV_OPTIONS: Final[Mapping[str, str]] = {
-    "sep": "delimiter",
-    "quote": "quote_char",
-    "escape": "escape_char",
-}
-"""The options of CSV that are understood here, by Spark's names, with Arrow's."""
+CSV_OPTIONS: Final = ("sep", "quote", "escape")
+"""The options of CSV that are understood here, by Spark's names."""
+_SMALL: Final = 256
+"""Records that are read one by one when one of them is odd."""
 
 
 class Parsed(NamedTuple):
@@ -45,13 +52,32 @@ class Parsed(NamedTuple):
     bad: dict[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+def option_problems(form: Format, options: Mapping[str, str]) -> Iterator[str]:
+    """What Arrow pipelines cannot do of the options of a format."""
+    known = CSV_OPTIONS if form is Format.CSV else ()
+    for name, value in options.items():
+        if name not in known:
+            yield f"format_options has {name!r}, which Arrow pipelines do not know"
+        elif len(value) != 1 or not value.isascii() or value in "\r\n\0":
+            yield f"format_options has {name} = {value!r}, which must be one ASCII character here"
+    marks = marks_of(options)
+    if marks.sep in (marks.quote, marks.escape):
+        yield f"format_options has sep = {marks.sep!r}, which is also quote or escape"
+
+
+def marks_of(options: Mapping[str, str]) -> Marks:
+    return Marks(**{name: options[name] for name in CSV_OPTIONS if name in options})
+
+
+@dataclass(frozen=True)
 class Parser:
     """Reads the values of one source."""
 
     format: Format
     fields: tuple[Field, ...]
     options: Mapping[str, str]
+    zone: str = "UTC"
+    """That of times that name none."""
 
     def problems(self) -> Iterator[str]:
         """What Arrow cannot read of this source."""
@@ -59,120 +85,84 @@ class Parser:
             for field in self.fields:
                 if missing := _unreadable(field.type):
                     yield f"the schema has {field.name!r}, and Arrow reads no {missing} out of JSON"
-        known = CSV_OPTIONS if self.format is Format.CSV else {}
-        for name in self.options:
-            if name not in known:
-                yield f"format_options has {name!r}, which Arrow pipelines do not know"
+        yield from option_problems(self.format, self.options)
 
     def parse(self, values: Any) -> Parsed:
         """`values` is an array of bytes."""
         if self.format is Format.RAW:
             return Parsed(pa.table({"value": values}), None, {})
-        read = self._reader()
-        tables, bad = [], {}
-        for row, found in _halved(values, read, 0):
-            if isinstance(found, str):
-                bad[row] = found
-            else:
-                tables.append(found)
-        if not tables:
-            tables = [read(values.slice(0, 0))]
+        table = self._together(values)
+        if table is not None:
+            return Parsed(table, None, {})
+        tables: list[pa.Table] = []
+        bad: dict[int, str] = {}
+        for start in range(0, len(values), _SMALL):
+            some = values.slice(start, _SMALL)
+            table = self._together(some) if len(values) > _SMALL else None
+            tables.append(self._one_by_one(some, start, bad) if table is None else table)
         good = None if not bad else [row for row in range(len(values)) if row not in bad]
         return Parsed(pa.concat_tables(tables), good, bad)
 
-    def _reader(self) -> Callable[[Any], pa.Table]:
-        match self.format:
-            case Format.JSON:
-                return self._json
-            case Format.CSV:
-                return self._csv
-            case _:
-                return _text
-
-    def _json(self, values: Any) -> pa.Table:
-        schema = arrow_schema(tuple(_nullable(each) for each in self.fields))
+    def _together(self, values: Any) -> pa.Table | None:
+        """None when one of them is not ordinary."""
         if not len(values):
-            return schema.empty_table()
-        wrapped = pc.binary_join_element_wise(
-            pa.scalar(b'{"v":'), values, pa.scalar(b"}\n"), pa.scalar(b"")
-        )
-        options = pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema([(_WRAPPED, pa.struct(list(schema)))]),
-            unexpected_field_behavior="ignore",
-            newlines_in_values=True,
-        )
-        block = pyarrow.json.ReadOptions(block_size=max(1 << 20, wrapped.nbytes), use_threads=False)
-        found = pyarrow.json.read_json(_file(wrapped), block, options)
-        rows: Any = found.column(_WRAPPED).combine_chunks()
-        if len(rows) != len(values) or rows.null_count:
-            raise pa.ArrowInvalid("it is no object")
-        return self._complete(pa.Table.from_arrays(rows.flatten(), schema=schema))
-
-    def _csv(self, values: Any) -> pa.Table:
-        schema = arrow_schema(tuple(_nullable(each) for each in self.fields))
-        if not len(values):
-            return schema.empty_table()
-        chosen: dict[str, Any] = {CSV_OPTIONS[name]: text for name, text in self.options.items()}
-        lines = pc.binary_join_element_wise(values, pa.scalar(b"\n"), pa.scalar(b""))
-        found = pyarrow.csv.read_csv(
-            _file(lines),
-            pyarrow.csv.ReadOptions(
-                column_names=schema.names,
-                use_threads=False,
-                block_size=max(1 << 20, lines.nbytes),
-            ),
-            pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False, **chosen),
-            pyarrow.csv.ConvertOptions(column_types=schema, strings_can_be_null=True),
-        )
-        if len(found) != len(values):
-            raise pa.ArrowInvalid("it is not one line")
-        return self._complete(found.combine_chunks())
+            return self._schema.empty_table()
+        try:
+            if values.null_count and self.format is not Format.TEXT:
+                return None
+            return self._complete(self._read(values))
+        except (pa.ArrowInvalid, Odd):
+            return None
 
     def _complete(self, table: pa.Table) -> pa.Table:
         for field in self.fields:
             if not field.nullable and table.column(field.name).null_count:
-                raise pa.ArrowInvalid(f"{field.name} is null")
+                raise Odd
         return table
 
+    def _one_by_one(self, values: Any, start: int, bad: dict[int, str]) -> pa.Table:
+        rows: list[Row] = []
+        for number, value in enumerate(values.to_pylist(), start):
+            try:
+                rows.append(self._row(value))
+            except Refused as error:
+                bad[number] = str(error)
+        columns = zip(*rows, strict=True) if rows else ((),) * len(self._schema)
+        arrays: list[Any] = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, self._schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self._schema)
 
-def _nullable(field: Field) -> Field:
-    return Field(field.name, field.type)
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        if self.format is Format.TEXT:
+            return pa.schema([("value", pa.string())])
+        return arrow_schema(nullable(self.fields))
 
+    @cached_property
+    def _read(self) -> Callable[[Any], pa.Table]:
+        match self.format:
+            case Format.JSON:
+                return JsonReader(nullable(self.fields), self.zone).read
+            case Format.CSV:
+                return CsvReader(nullable(self.fields), marks_of(self.options), self.zone).read
+            case _:
+                return lambda values: pa.table({"value": values.cast(pa.string())})
 
-def _text(values: Any) -> pa.Table:
-    return pa.table({"value": values.cast(pa.string())})
+    @cached_property
+    def _row(self) -> Callable[[bytes | None], Row]:
+        match self.format:
+            case Format.JSON:
+                return JsonRecord(self.fields, self.zone).row
+            case Format.CSV:
+                return CsvRecord(self.fields, marks_of(self.options), self.zone).row
+            case _:
+                return lambda value: (None if value is None else text_of(value),)
 
-
-def _file(array: Any) -> Any:
-    """The bytes of all its values behind each other."""
-    _, offsets, data = array.buffers()
-    ends: Any = pa.Array.from_buffers(pa.int32(), len(array) + 1, [None, offsets])
-    return pa.BufferReader(data.slice(0, ends[-1].as_py()))
-
-
-def _halved(
-    values: Any, read: Callable[[Any], pa.Table], start: int
-) -> Iterator[tuple[int, pa.Table | str]]:
-    """Tables of rows that go through together, in order, and what is wrong with each other row."""
-    if not len(values):
-        return
-    try:
-        if values.null_count:
-            raise pa.ArrowInvalid("the value is null")
-        yield start, read(values)
-    except pa.ArrowInvalid as error:
-        if len(values) == 1:
-            yield start, _reason(values[0].as_py(), error)
-            return
-        half = len(values) // 2
-        yield from _halved(values.slice(0, half), read, start)
-        yield from _halved(values.slice(half), read, start + half)
-
-
-def _reason(value: bytes | None, error: Exception) -> str:
-    if value is None:
-        return "the value is null"
-    return f"the value cannot be read: {str(error).splitlines()[0]}"
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made when it is first needed."""
+        return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
 def _unreadable(kind: DataType) -> str:

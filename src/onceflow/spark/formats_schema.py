@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onceflow.errors import OnceflowError
 
@@ -65,17 +65,20 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
+    word: ClassVar[str] = "ARRAY"
     element: DataType
 
 
 @dataclass(frozen=True, slots=True)
 class MapOf:
+    word: ClassVar[str] = "MAP"
     key: DataType
     value: DataType
 
 
 @dataclass(frozen=True, slots=True)
 class StructOf:
+    word: ClassVar[str] = "STRUCT"
     fields: tuple[Field, ...]
 
 
@@ -99,6 +102,19 @@ def parse_schema(text: str) -> tuple[Field, ...]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise SchemaMalformed(f"the column {twice!r} is there twice")
     return fields
+
+
+def has_other_keys(kind: DataType) -> bool:
+    """Whether there is a map in it whose keys are no text."""
+    match kind:
+        case MapOf(key, value):
+            return key != Plain("string") or has_other_keys(value)
+        case ListOf(element):
+            return has_other_keys(element)
+        case StructOf(fields):
+            return any(has_other_keys(each.type) for each in fields)
+        case _:
+            return False
 
 
 class _Reading:
@@ -239,20 +255,38 @@ def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
     return pa.schema([_arrow_field(each) for each in fields])
 
 
+def nullable(fields: tuple[Field, ...]) -> tuple[Field, ...]:
+    """The same columns, in which everything may be null."""
+    return tuple(Field(each.name, _nullable(each.type)) for each in fields)
+
+
+def _nullable(kind: DataType) -> DataType:
+    match kind:
+        case ListOf(element):
+            return ListOf(_nullable(element))
+        case MapOf(key, value):
+            return MapOf(_nullable(key), _nullable(value))
+        case StructOf(fields):
+            return StructOf(nullable(fields))
+        case Plain():
+            return kind
+
+
 def _arrow_field(field: Field) -> pa.Field[Any]:
     import pyarrow as pa
 
-    return pa.field(field.name, _arrow_type(field.type), nullable=field.nullable)
+    return pa.field(field.name, arrow_type(field.type), nullable=field.nullable)
 
 
-def _arrow_type(kind: DataType) -> pa.DataType:
+def arrow_type(kind: DataType) -> pa.DataType:
+    """That of a column."""
     import pyarrow as pa
 
     match kind:
         case ListOf(element):
-            return pa.list_(_arrow_type(element))
+            return pa.list_(arrow_type(element))
         case MapOf(key, value):
-            return pa.map_(_arrow_type(key), _arrow_type(value))
+            return pa.map_(arrow_type(key), arrow_type(value))
         case StructOf(fields):
             return pa.struct([_arrow_field(each) for each in fields])
         case Plain("decimal", (digits, scale)):

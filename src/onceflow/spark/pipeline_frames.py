@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceflow.spark.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
-from onceflow.spark.formats import ERROR, OF_RECORD, encoded, parsed_columns, with_parsed
+from onceflow.spark.formats import ERROR, OF_RECORD, OWN, encoded, parsed_columns, with_parsed
 from onceflow.spark.pipeline_chance import refuse_chance
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
@@ -22,7 +22,8 @@ from onceflow.spark.pipeline_plan import PipelinePlan, SourcePlan, TransformKind
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_RECORD = "record"
+_RECORD = f"{OWN}record"
+_WITH_HEADERS = "includeheaders"
 _COLUMNS = "key,value,topic,partition,offset,timestamp"
 
 
@@ -47,9 +48,18 @@ def _read(
     session: SparkSession, plan: PipelinePlan, source: SourcePlan, bootstrap: str
 ) -> DataFrame:
     options = {**plan.reader_settings, **source.options, "kafka.bootstrap.servers": bootstrap}
-    has_headers = str(options.get("includeHeaders", "")).lower() == "true"
-    columns = f"{_COLUMNS},headers" if has_headers else _COLUMNS
+    columns = _COLUMNS
+    if plan.dead_letters is not None or _shows_headers(source):
+        options = {key: each for key, each in options.items() if key.lower() != _WITH_HEADERS}
+        options["includeHeaders"] = "true"
+        columns = f"{_COLUMNS},headers"
     return session.readStream.format("onceflow").options(**options, columns=columns).load()
+
+
+def _shows_headers(source: SourcePlan) -> bool:
+    """Whether rows have the column `_headers`; dead letters keep theirs anyway."""
+    chosen = {key.lower(): each for key, each in source.options.items()}
+    return str(chosen.get(_WITH_HEADERS, "")).lower() == "true"
 
 
 def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
@@ -58,7 +68,8 @@ def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
 
     with blame("source.schema", base):
         parsed = with_parsed(frame, source)
-    of_record = [F.col(name[1:]).alias(name) for name in OF_RECORD if name[1:] in frame.columns]
+    shown = [name for name in OF_RECORD if name != "_headers" or _shows_headers(source)]
+    of_record = [F.col(name[1:]).alias(name) for name in shown if name[1:] in frame.columns]
     record = F.struct(*frame.columns).alias(_RECORD)
     found = parsed.select(*parsed_columns(source), *of_record, record, ERROR)
     if not source.rules:

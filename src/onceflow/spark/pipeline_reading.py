@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from onceflow.client.setting_values import NotAllowed
 from onceflow.spark import pipeline_values as values
+from onceflow.spark.formats import OF_RECORD, OWN
+from onceflow.spark.formats_schema import Field, Plain, has_other_keys
 from onceflow.spark.pipeline_errors import InvalidPipeline, Problem
 from onceflow.spark.pipeline_lines import KeyPath
 from onceflow.spark.pipeline_plan import (
@@ -185,6 +187,9 @@ class _Reading(Judge):
             self.need(path, given, "schema", 'the columns, as in "id BIGINT, name STRING"')
         elif form is not None and "schema" in given:
             self.wrong((*path, "schema"), f"{form.value} has one column, value: leave it out")
+        if form is not None and "schema" in found:
+            for text in schema_problems(form, found["schema"][1]):
+                self.wrong((*path, "schema"), text)
         watermark = self._watermark(path, found.get("watermark"))
         if form is None or ("topics" not in found and "pattern" not in found):
             return None
@@ -354,10 +359,24 @@ class _Reading(Judge):
                 self.wrong(path, text)
 
 
+def schema_problems(form: Format, fields: tuple[Field, ...]) -> Iterator[str]:
+    """What neither engine can read, or could not tell apart from its own columns."""
+    for field in fields:
+        name = field.name.lower()
+        if name in OF_RECORD:
+            yield f"{field.name!r} is a column that every source has: give it another name"
+        elif name.startswith(OWN):
+            yield f"{field.name!r}: names that begin with {OWN} are taken; give it another one"
+        if form is Format.CSV and not isinstance(field.type, Plain):
+            yield f"{field.name!r} is a {field.type.word}, which CSV cannot hold"
+        elif form is Format.JSON and has_other_keys(field.type):
+            yield f"{field.name!r} has a MAP whose keys are no STRING, and those of JSON are"
+
+
 def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[Problem]:
     """What needs rows in Spark, which an Arrow pipeline never has."""
     from onceflow.spark.arrow_pipeline_task import STAYS
-    from onceflow.spark.formats_arrow import Parser
+    from onceflow.spark.formats_arrow import Parser, option_problems
 
     where = "in an Arrow pipeline rows never reach Spark's engine"
     if len(sources) > 1:
@@ -377,6 +396,10 @@ def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[Probl
             Problem(("source",), text)
             for text in Parser(source.format, source.schema, source.format_options).problems()
         )
+    yield from (
+        Problem(("sink", "format_options"), text)
+        for text in option_problems(sink.format, sink.format_options)
+    )
     if sink.mode is not OutputMode.APPEND:
         yield Problem(("sink", "mode"), f"{where}: it can only append")
     if sink.partition not in (None, STAYS):

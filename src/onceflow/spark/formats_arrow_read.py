@@ -1,0 +1,311 @@
+"""Ordinary records through Arrow's readers of JSON and CSV, all at once.
+
+Arrow's readers accept what Spark's do not (`0x10`, ` 5`, `nan`, numbers as dates, decimals with too
+many digits, several objects in one record). So texts are read as texts where that is so, looked at,
+and then cast; and what is not certain to be read as Spark reads it raises `Odd`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+
+from onceflow.spark.formats_record import Marks
+from onceflow.spark.formats_schema import (
+    DataType,
+    Field,
+    ListOf,
+    Plain,
+    StructOf,
+    arrow_schema,
+    arrow_type,
+)
+from onceflow.spark.formats_text import INTEGERS
+
+_BLANK: Final = " \t\r\n"
+_BYTE_ORDER: Final = "\ufeff".encode()
+"""Arrow leaves it out at the beginning of a file of CSV."""
+_SHORTEST_TIME: Final = len("2026-01-02T03:04:05")
+_IN_UTC: Final = ("UTC", "Etc/UTC", "Z")
+
+
+class Odd(Exception):
+    """Something is there that only a reader of single records is sure of."""
+
+
+class JsonReader:
+    """Each record begins with `{` and ends with `}`, and there are as many rows as records: then
+    each is one object. For behind the last `}` of a record that leaves something open comes the
+    `{` of the next one, or the end, where only `,`, `}` or `]` may follow; and inside a text no
+    line may end. So a record is one object or several, and several would be more rows."""
+
+    def __init__(self, fields: tuple[Field, ...], zone: str) -> None:
+        self._fields = fields
+        self._zone = zone
+        self._schema = arrow_schema(fields)
+        self._read_as = pa.schema([(each.name, _read_as(each.type)) for each in fields])
+
+    def read(self, values: Any) -> pa.Table:
+        """Raises `Odd`, or `ArrowInvalid`."""
+        texts = values.cast(pa.string())  # which looks whether it is UTF-8
+        if not _is_braced(texts):
+            texts = pc.ascii_trim(texts, characters=_BLANK)
+            if not _is_braced(texts):
+                raise Odd
+        lines = _lines(texts)
+        found = pyarrow.json.read_json(
+            _file(lines),
+            pyarrow.json.ReadOptions(block_size=lines.size + 1, use_threads=False),
+            pyarrow.json.ParseOptions(
+                explicit_schema=self._read_as, unexpected_field_behavior="ignore"
+            ),
+        )
+        if len(found) != len(values):
+            raise Odd
+        columns: list[Any] = [
+            _converted(one_chunk(found.column(each.name)), each.type, self._zone)
+            for each in self._fields
+        ]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+class CsvReader:
+    """No record has a line break, and its quotes, if it has any, stand around whole cells: so each
+    is a line."""
+
+    def __init__(self, fields: tuple[Field, ...], marks: Marks, zone: str) -> None:
+        self._fields = fields
+        self._marks = marks
+        self._zone = zone
+        self._schema = arrow_schema(fields)
+        self._read_as = {
+            each.name: pa.binary() if each.type == Plain("binary") else pa.string()
+            for each in fields
+        }
+        quote, sep, escape = map(_hex, (marks.quote, marks.sep, marks.escape))
+        cell = f"(?:[^{sep}{quote}]*|{quote}[^{quote}{escape}]*{quote})"
+        self._has_bytes = pa.binary() in self._read_as.values()
+        self._line = f"^{cell}(?:{sep}{cell})*$"
+
+    def read(self, values: Any) -> pa.Table:
+        """Raises `Odd`, or `ArrowInvalid`."""
+        data = _bytes(values)
+        if b"\n" in data or b"\r" in data or b"\0" in data or data.startswith(_BYTE_ORDER):
+            raise Odd
+        if not np.diff(_ends(values)).all():
+            raise Odd  # an empty line would be a row of nulls
+        if self._has_bytes:
+            values.cast(pa.string())
+        has_quotes = self._marks.quote.encode() in data
+        if has_quotes and not pc.all(pc.match_substring_regex(values, self._line)).as_py():
+            raise Odd
+        lines = _lines(values)
+        if has_quotes:
+            # Arrow would take an empty cell for a quoted one behind which the file ends.
+            lines = pa.py_buffer(lines.to_pybytes() + b"\n")
+        found = pyarrow.csv.read_csv(
+            _file(lines),
+            pyarrow.csv.ReadOptions(
+                column_names=list(self._read_as), use_threads=False, block_size=lines.size + 1
+            ),
+            pyarrow.csv.ParseOptions(
+                delimiter=self._marks.sep,
+                quote_char=self._marks.quote if has_quotes else False,
+                double_quote=False,
+                escape_char=False,
+                ignore_empty_lines=False,
+            ),
+            pyarrow.csv.ConvertOptions(
+                column_types=self._read_as,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+        if len(found) != len(values):
+            raise Odd
+        columns: list[Any] = [
+            _cast(one_chunk(found.column(each.name)), each.type, self._zone)
+            for each in self._fields
+        ]
+        return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _hex(mark: str) -> str:
+    return f"\\x{ord(mark):02x}"
+
+
+def one_chunk(column: Any) -> Any:
+    """A column as one array, with nothing cut off before it."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# --- many records as one file -------------------------------------------------------------------
+
+
+def _lines(values: Any) -> Any:
+    """A buffer of all values, each with a line break behind it but the last."""
+    ends = pa.array([0, len(values)], pa.int32())
+    joined: Any = pc.binary_join(
+        pa.ListArray.from_arrays(ends, values), pa.scalar(b"\n", values.type)
+    )
+    return joined[0].as_buffer()
+
+
+def _file(lines: Any) -> Any:
+    return pa.BufferReader(lines)
+
+
+def _bytes(values: Any) -> bytes:
+    """Of all values, one behind the other."""
+    first, last = _ends(values)[[0, -1]]
+    data = values.buffers()[2]
+    return b"" if data is None else memoryview(data)[first:last].tobytes()
+
+
+def _ends(values: Any) -> Any:
+    """Where each value begins, and the last ends, in the buffer of its array."""
+    offsets = np.frombuffer(values.buffers()[1], np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def _is_braced(texts: Any) -> bool:
+    ends = _ends(texts)
+    if not (np.diff(ends) > 1).all():
+        return False
+    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    return bool((data[ends[:-1]] == ord("{")).all() and (data[ends[1:] - 1] == ord("}")).all())
+
+
+# --- texts into values --------------------------------------------------------------------------
+
+
+def _read_as(kind: DataType) -> pa.DataType:
+    """How Arrow reads it out of JSON: dates and times as texts, it would take numbers for them."""
+    match kind:
+        case ListOf(element):
+            return pa.list_(_read_as(element))
+        case StructOf(fields):
+            return pa.struct([(each.name, _read_as(each.type)) for each in fields])
+        case Plain("date" | "timestamp" | "timestamp_ntz"):
+            return pa.string()
+        case _:
+            return arrow_type(kind)
+
+
+def _converted(array: Any, kind: DataType, zone: str) -> Any:
+    """What was read as `_read_as` says, as it is meant."""
+    match kind:
+        case ListOf(element):
+            return pa.ListArray.from_arrays(
+                array.offsets,
+                _converted(array.values, element, zone),
+                type=arrow_type(kind),
+                mask=array.is_null(),
+            )
+        case StructOf(fields):
+            children: list[Any] = [
+                _converted(array.field(number), each.type, zone)
+                for number, each in enumerate(fields)
+            ]
+            struct: Any = arrow_type(kind)
+            return pa.StructArray.from_arrays(children, fields=list(struct), mask=array.is_null())
+        case Plain("date" | "timestamp" | "timestamp_ntz"):
+            return _cast(array, kind, zone)
+        case Plain("float" | "double"):
+            return _finite(array)
+        case Plain("decimal", numbers):
+            return _fitting(array, *numbers)
+        case _:
+            return array
+
+
+def _cast(texts: Any, kind: DataType, zone: str) -> Any:
+    """Texts as values, as `formats_text` reads them. Raises `Odd` where that is not certain, and
+    `ArrowInvalid`."""
+    match kind:
+        case Plain("string" | "binary"):
+            return texts
+        case Plain("boolean"):
+            return _words(texts)
+        case Plain("timestamp" | "timestamp_ntz" as name):
+            return _times(texts, zone if name == "timestamp" else None)
+        case Plain("date"):
+            _of_bytes(texts, b"-", b"9")
+            return texts.cast(pa.date32())
+        case Plain(name) if name in INTEGERS:
+            _of_bytes(texts, b"-", b"9")  # and so no +, no blank and no 0x
+            return texts.cast(arrow_type(kind))
+        case Plain("float" | "double"):
+            _of_bytes(texts, b"+", b"e")
+            return _finite(texts.cast(arrow_type(kind)))
+        case Plain("decimal", numbers):
+            _of_bytes(texts, b"+", b"e")
+            return _fitting(texts.cast(arrow_type(kind)), *numbers)
+    raise Odd
+
+
+def _of_bytes(texts: Any, least: bytes, most: bytes) -> None:
+    """Raises `Odd` when there is a byte before the one or behind the other."""
+    first, last = _ends(texts)[[0, -1]]
+    if first == last:
+        return
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[first:last]
+    if data.min() < least[0] or data.max() > most[0]:
+        raise Odd
+
+
+def _finite(array: Any) -> Any:
+    """Arrow has more names for what is no number than Spark."""
+    if not pc.all(pc.is_finite(array), min_count=0).as_py():
+        raise Odd
+    return array
+
+
+def _fitting(array: Any, digits: int, scale: int) -> Any:
+    """Arrow does not look whether a decimal has too many digits."""
+    limit = 10 ** (digits - scale)
+    ends: Any = pc.min_max(array).as_py()
+    for each in ends.values():
+        if each is not None and not -limit < each < limit:
+            raise Odd
+    return array
+
+
+def _words(texts: Any) -> Any:
+    is_true: Any = pc.equal(texts, pa.scalar("true"))
+    is_false: Any = pc.equal(texts, pa.scalar("false"))
+    if not pc.all(pc.or_(is_true, is_false), min_count=0).as_py():
+        raise Odd
+    return is_true
+
+
+def _times(texts: Any, zone: str | None) -> Any:
+    """All with Z, or all without a zone; a time has seconds. A zone of None: none may be there."""
+    if texts.null_count == len(texts):
+        return pa.nulls(len(texts), pa.timestamp("us", zone and "UTC"))
+    has_zone = pc.ends_with(texts, "Z")
+    shortest: Any = pc.min(pc.binary_length(texts)).as_py()
+    _of_bytes(texts, b" ", b"Z")
+    if zone is not None and pc.all(has_zone).as_py():
+        if shortest <= _SHORTEST_TIME:
+            raise Odd
+        return texts.cast(pa.timestamp("us", "UTC"))
+    if shortest < _SHORTEST_TIME or pc.any(has_zone).as_py():
+        raise Odd
+    if zone is None:
+        return _local(texts)
+    if zone not in _IN_UTC:
+        raise Odd
+    return _local(texts).cast(pa.timestamp("us", "UTC"))
+
+
+def _local(texts: Any) -> Any:
+    if not pc.all(pc.match_substring_regex(texts, "^.{19}(?:[.][0-9]{1,6})?$")).as_py():
+        raise Odd  # with a zone
+    return texts.cast(pa.timestamp("us"))

@@ -109,11 +109,11 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
         nothing = F.from_json(text, f"{_CORRUPT} STRING, {OWN}nothing INT", options)
         told = F.when(nothing.isNull() | nothing[_CORRUPT].isNotNull(), NOT_JSON).otherwise(told)
     error = F.when(text.isNull(), IS_NULL).when(~F.is_valid_utf8(text), NOT_UTF8)
-    error = error.when(is_wrong, told)
     if source.format is Format.JSON:
         error = error.when(~_is_one_object(text, source.format_options), NOT_JSON)
     else:
         error = error.when(~_is_one_line(text, source), misfit(name))
+    error = error.when(is_wrong, told)
     for field in source.schema:
         if not field.nullable:
             error = error.when(parsed[field.name].isNull(), f"{field.name} is null")
@@ -121,11 +121,11 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
 
 
 def _is_one_object(text: Column, options: Mapping[str, str]) -> Column:
-    """Of a value whose first object Spark has read, whether it is all there is: Spark does not look
-    at what follows.
+    """Whether the first object of a value is all there is: Spark does not look at what follows it.
+    Where Spark cannot read that object, this does not matter.
 
-    It is where there is one brace of each kind, at both ends. Else the value is put into a list,
-    before a hash of itself: only when it is one element, the second one is that hash.
+    It is all where there is one brace of each kind, at both ends. Else the value is put into a
+    list, before a hash of itself: only when it is one element, the second one is that hash.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

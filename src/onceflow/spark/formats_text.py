@@ -23,9 +23,11 @@ _FLOAT: Final = re.compile(_NUMBER + "[dDfF]?")
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?")
 _NO_NUMBERS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("NaN", "+NaN", "-NaN"), float("nan")),
-    **dict.fromkeys(("Infinity", "+Infinity", "Inf"), float("inf")),
-    **dict.fromkeys(("-Infinity", "-Inf"), -float("inf")),
+    **dict.fromkeys(("Infinity", "+Infinity"), float("inf")),
+    "-Infinity": -float("inf"),
 }
+_SHORT: Final[Mapping[str, float]] = {"Inf": float("inf"), "-Inf": -float("inf")}
+"""Only as they are, without blanks."""
 _DAY: Final = r"(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
 _DATE: Final = re.compile(r"\+?([0-9]{4,7})" + _DAY + r"(?:[ T].*)?)?)?", re.DOTALL)
 _TIME: Final = re.compile(
@@ -67,9 +69,11 @@ def in_range(number: int, bits: int) -> int:
 
 
 def floating(text: str, name: str) -> float:
+    if text in _SHORT:
+        return _SHORT[text]
+    text = text.strip(_BLANK)
     if text in _NO_NUMBERS:
         return _NO_NUMBERS[text]
-    text = text.strip(_BLANK)
     if _FLOAT.fullmatch(text) is None:
         raise Misfit
     return number(text.rstrip("dDfF"), name)

@@ -18,6 +18,7 @@ from onceflow.spark.pipeline_chance import refuse_chance
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import PipelinePlan, SourcePlan, TransformKind
+from onceflow.spark.pipeline_rules import is_met
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -78,7 +79,7 @@ def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
     for name, condition in source.rules.items():
         told = F.lit(f"breaks the rule {name}: {condition}")
         with blame(f"rules.{name}", base):
-            broken = ~F.coalesce(F.expr(condition), F.lit(False))
+            broken = ~is_met(found, condition)
             found.select(broken)
             refuse_chance(found, name, condition)
         error = F.coalesce(error, F.when(broken, told))

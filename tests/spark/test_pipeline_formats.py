@@ -20,7 +20,7 @@ from tests.spark.pipeline_world import Read, make_topic, read_all, tables
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HEADERS: Final = [("trace", b"\x00\x01")]
+HEADERS: Final[list[tuple[str, str | bytes | None]]] = [("trace", b"\x00\x01")]
 Run = Callable[..., tuple[list[Read], list[Read]]]
 
 

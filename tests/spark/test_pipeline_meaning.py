@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onceflow.spark.pipeline_plan import SourcePlan
-from tests.spark.pipeline_meaning import by_arrow, by_spark, cases, is_known_to_differ
+from onceflow.spark.pipeline_plan import Format
+from tests.spark.pipeline_meaning import (
+    CASES,
+    Case,
+    by_arrow,
+    by_spark,
+    is_known_to_differ,
+    rows_of,
+    written_by_arrow,
+    written_by_spark,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +31,7 @@ SLOW = settings(
 )
 
 
-def check(session: SparkSession, case: tuple[SourcePlan, list[bytes | None], str]) -> None:
+def check(session: SparkSession, case: Case) -> None:
     source, values, zone = case
     session.conf.set(ZONE, zone)
     sql = by_spark(session, source, values)
@@ -35,24 +44,52 @@ def check(session: SparkSession, case: tuple[SourcePlan, list[bytes | None], str
     assert differing == []
 
 
+def check_written(session: SparkSession, case: Case) -> None:
+    """Both engines read what either has written as the rows that it was. Times are written to the
+    millisecond, and so only from the second time on as they were."""
+    source, values, _ = case
+    session.conf.set(ZONE, "UTC")  # others had seconds once, which are not written
+    once = written_by_arrow(rows_of(by_arrow(source, values), source), source)
+    rows = by_arrow(source, once)
+    table = rows_of(rows, source)
+    assert table.num_rows == len(once)
+    by_one = written_by_arrow(table, source)
+    by_other = written_by_spark(session, table, source)
+    assert repr(by_arrow(source, by_one)) == repr(rows)
+    assert repr(by_arrow(source, by_other)) == repr(rows)
+    assert repr(by_spark(session, source, by_one)) == repr(rows)
+    assert repr(by_spark(session, source, by_other)) == repr(rows)
+
+
 @pytest.fixture
 def session(spark: SparkSession) -> SparkSession:
     """Another session on the same Spark: its zone is its own."""
     return spark.newSession()
 
 
-@given(cases())
+@given(CASES)
 @SLOW
-def test_both_engines_read_the_same(
-    session: SparkSession, case: tuple[SourcePlan, list[bytes | None], str]
-) -> None:
+def test_both_engines_read_the_same(session: SparkSession, case: Case) -> None:
     check(session, case)
 
 
 @pytest.mark.long
-@given(cases())
+@given(CASES)
 @settings(SLOW, max_examples=2000)
-def test_both_engines_read_the_same_thousands_of_times(
-    session: SparkSession, case: tuple[SourcePlan, list[bytes | None], str]
-) -> None:
+def test_both_engines_read_the_same_thousands_of_times(session: SparkSession, case: Case) -> None:
     check(session, case)
+
+
+@given(CASES.filter(lambda case: case.source.format is not Format.TEXT))
+@settings(SLOW, max_examples=6)
+def test_both_engines_read_what_either_has_written(session: SparkSession, case: Case) -> None:
+    check_written(session, case)
+
+
+@pytest.mark.long
+@given(CASES.filter(lambda case: case.source.format is not Format.TEXT))
+@settings(SLOW, max_examples=300)
+def test_both_engines_read_what_either_has_written_hundreds_of_times(
+    session: SparkSession, case: Case
+) -> None:
+    check_written(session, case)

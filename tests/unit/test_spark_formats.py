@@ -192,6 +192,26 @@ def test_times_without_a_zone_are_in_that_of_the_session() -> None:
     assert zoned.to_pylist() == [b'{"t":"2026-01-02T03:04:05.000+01:00"}']
 
 
+# --- ordinary records ---------------------------------------------------------------------------
+
+ORDERS = "id BIGINT NOT NULL, name STRING, cents INT, price DOUBLE, at TIMESTAMP, paid BOOLEAN"
+
+
+@pytest.mark.parametrize(
+    ("form", "values"),
+    [
+        (Format.CSV, (b"1,a b,5,1.5,2026-01-02T03:04:05.123Z,true", b"2,,,,,")),
+        (Format.CSV, (b"1,a b,5,1.5,2026-01-02 03:04:05,true", b'2,"c, d",,,,')),
+        (Format.JSON, (b'{"id": 1, "name": "a", "at": "2026-01-02T03:04:05Z"}', b'{"id": 2}\n')),
+        (Format.JSON, (b'{"id":1,"price":1e3,"other":[{}]}', b'{\n"id":2,"paid":true\n}')),
+    ],
+)
+def test_ordinary_records_are_read_many_at_a_time(form: Format, values: tuple[bytes, ...]) -> None:
+    """One by one takes a hundred times as long."""
+    parser = Parser(form, parse_schema(ORDERS), {})
+    assert parser._together(pa.array(values, pa.binary())) is not None
+
+
 # --- no record changes how another is read ------------------------------------------------------
 
 MARKS = "\"'\\,\n\r{}[]:a1é-"

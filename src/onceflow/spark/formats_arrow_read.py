@@ -218,7 +218,7 @@ def _converted(array: Any, kind: DataType, zone: str) -> Any:
         case Plain("date" | "timestamp" | "timestamp_ntz"):
             return _cast(array, kind, zone)
         case Plain("float" | "double"):
-            return _finite(array)
+            return _positive_zero(_finite(array))
         case Plain("decimal", numbers):
             return _fitting(array, *numbers)
         case _:
@@ -267,6 +267,15 @@ def _finite(array: Any) -> Any:
     return array
 
 
+def _positive_zero(array: Any) -> Any:
+    """An integer of JSON has no sign where it is 0, and nobody knows any more what was one."""
+    bits = array.type.bit_width
+    kind = np.uint64 if bits == 64 else np.uint32
+    if (np.frombuffer(array.buffers()[1], kind) == 1 << bits - 1).any():
+        raise Odd
+    return array
+
+
 def _fitting(array: Any, digits: int, scale: int) -> Any:
     """Arrow does not look whether a decimal has too many digits."""
     limit = 10 ** (digits - scale)
@@ -289,20 +298,21 @@ def _times(texts: Any, zone: str | None) -> Any:
     """All with Z, or all without a zone; a time has seconds. A zone of None: none may be there."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.timestamp("us", zone and "UTC"))
-    has_zone = pc.ends_with(texts, "Z")
-    shortest: Any = pc.min(pc.binary_length(texts)).as_py()
     _of_bytes(texts, b" ", b"Z")
-    if zone is not None and pc.all(has_zone).as_py():
-        if shortest <= _SHORTEST_TIME:
-            raise Odd
+    ends = _ends(texts)
+    sizes = np.diff(ends)
+    is_there = sizes > 0
+    if np.count_nonzero(is_there) != len(texts) - texts.null_count:
+        raise Odd  # an empty text is not null
+    shortest = sizes[is_there].min()
+    if shortest < _SHORTEST_TIME:
+        raise Odd
+    has_zone = np.frombuffer(texts.buffers()[2], np.uint8)[ends[1:][is_there] - 1] == ord("Z")
+    if zone is not None and has_zone.all() and shortest > _SHORTEST_TIME:
         return texts.cast(pa.timestamp("us", "UTC"))
-    if shortest < _SHORTEST_TIME or pc.any(has_zone).as_py():
+    if has_zone.any() or (zone is not None and zone not in _IN_UTC):
         raise Odd
-    if zone is None:
-        return _local(texts)
-    if zone not in _IN_UTC:
-        raise Odd
-    return _local(texts).cast(pa.timestamp("us", "UTC"))
+    return _local(texts) if zone is None else _local(texts).cast(pa.timestamp("us", "UTC"))
 
 
 def _local(texts: Any) -> Any:

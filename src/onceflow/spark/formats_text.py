@@ -94,7 +94,8 @@ def number(text: str, name: str) -> float:
 
 
 def decimal(text: str, digits: int, scale: int) -> Decimal:
-    """Rounded half up to its scale."""
+    """Rounded half up to its scale; commas are marks between thousands."""
+    text = text.replace(",", "")
     if _DECIMAL.fullmatch(text) is None:
         raise Misfit
     found = Decimal(text)

@@ -314,7 +314,6 @@ KNOWN: Final = [
     # A number with a point or an exponent, a word of no number, a list or an object as a text.
     ("STRING", re.compile(rb"[0-9][.eE][0-9+-]|NaN|Inf|INF|[\[{][\s\S]*[\[{]|\[")),
     ("STRING", re.compile(rb"\\u[dD][89a-fA-F]")),
-    ("TINYINT", re.compile(rb"1(2[89]|[3-9][0-9])|2[0-4][0-9]|25[0-5]")),
     # A time without a date, and seconds since 1970 beyond what 64 bits can hold.
     ("TIMESTAMP", re.compile(rb"(^|[,\"T ])[0-9]{1,2}:[0-9]")),
     ("TIMESTAMP", re.compile(rb"[0-9]{13}")),

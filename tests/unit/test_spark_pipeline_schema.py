@@ -14,6 +14,7 @@ from onceflow.spark.formats_schema import (
     StructOf,
     arrow_schema,
     parse_schema,
+    spelled,
 )
 
 
@@ -81,3 +82,9 @@ def test_the_types_of_arrow() -> None:
             pa.field("d", pa.map_(pa.string(), pa.float64())),
         ]
     )
+
+
+def test_columns_are_spelled_as_they_were_read() -> None:
+    text = "`a b` DECIMAL(5,2), c ARRAY<STRUCT<`d.e`: INT, f: MAP<STRING, DATE>>>, `g``h` TIMESTAMP"
+    fields = parse_schema(text)
+    assert parse_schema(spelled(fields)) == fields

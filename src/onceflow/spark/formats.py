@@ -6,10 +6,12 @@ What cannot be read has a reason, in words, for which it becomes a dead letter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from onceflow.spark.formats_record import IS_NULL, NOT_JSON, NOT_UTF8, Marks, misfit
+from onceflow.spark.formats_schema import Plain, spelled
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import Format, SinkPlan, SourcePlan
@@ -23,6 +25,7 @@ PARSED: Final = f"{OWN}parsed"
 ERROR: Final = f"{OWN}error"
 _CORRUPT: Final = f"{OWN}corrupt"
 HEADERS: Final = "array<struct<key:string,value:binary>>"
+_BYTE: Final = Plain("tinyint")
 _FLAT: Final = r"\A[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
 _NULLS: Final[Mapping[str, str]] = {"nullValue": "\0null\0", "emptyValue": ""}
 """Spark takes a cell for null that is as `nullValue`, and makes that of one that is empty: as long
@@ -72,7 +75,7 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     if source.format is Format.TEXT:
         error = F.when(~F.is_valid_utf8(text), NOT_UTF8)
         return _with(frame, F.struct(text.alias("value")), error)
-    fields = f"{source.schema_text}, {_CORRUPT} STRING"
+    fields = f"{_read_as(source)}, {_CORRUPT} STRING"
     options = {
         **(_NULLS if source.format is Format.CSV else _DATES),
         **source.format_options,
@@ -82,6 +85,19 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     parse = F.from_json if source.format is Format.JSON else F.from_csv
     found = frame.withColumn(PARSED, parse(_once(text), fields, options))
     return found.withColumn(ERROR, _error(text, source, options))
+
+
+def _read_as(source: SourcePlan) -> str:
+    """The schema that Spark is given. It takes 128 for -128 where a TINYINT of JSON is wanted, so
+    that is read as a number with more room."""
+    if source.format is not Format.JSON or _BYTE not in {each.type for each in source.schema}:
+        return source.schema_text
+    return spelled(
+        tuple(
+            replace(each, type=Plain("smallint")) if each.type == _BYTE else each
+            for each in source.schema
+        )
+    )
 
 
 def _once(text: Column) -> Column:
@@ -114,6 +130,10 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
     else:
         error = error.when(~_is_one_line(text, source), misfit(name))
     error = error.when(is_wrong, told)
+    for field in source.schema:
+        if field.type == _BYTE:
+            number = parsed[field.name]
+            error = error.when(number.isNotNull() & number.try_cast("tinyint").isNull(), told)
     for field in source.schema:
         if not field.nullable:
             error = error.when(parsed[field.name].isNull(), f"{field.name} is null")
@@ -165,8 +185,13 @@ def parsed_columns(source: SourcePlan) -> list[Column]:
     """Those of the schema."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    names = [field.name for field in source.schema] or ["value"]
-    return [F.col(PARSED)[name].alias(name) for name in names]
+    parsed = F.col(PARSED)
+    return [
+        (parsed[each.name].try_cast("tinyint") if each.type == _BYTE else parsed[each.name]).alias(
+            each.name
+        )
+        for each in source.schema
+    ] or [parsed["value"].alias("value")]
 
 
 # --- the way out --------------------------------------------------------------------------------

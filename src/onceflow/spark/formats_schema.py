@@ -245,6 +245,28 @@ def _tokens(text: str) -> Iterator[tuple[str, int]]:
         yield "", end
 
 
+def spelled(fields: tuple[Field, ...]) -> str:
+    """The same columns as text; `NOT NULL` is left out."""
+    return ", ".join(f"{_quoted(each.name)} {_spelled(each.type)}" for each in fields)
+
+
+def _spelled(kind: DataType) -> str:
+    match kind:
+        case ListOf(element):
+            return f"ARRAY<{_spelled(element)}>"
+        case MapOf(key, value):
+            return f"MAP<{_spelled(key)}, {_spelled(value)}>"
+        case StructOf(fields):
+            inside = (f"{_quoted(each.name)}: {_spelled(each.type)}" for each in fields)
+            return f"STRUCT<{', '.join(inside)}>"
+        case Plain(name, numbers):
+            return name + (f"({', '.join(map(str, numbers))})" if numbers else "")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
 # --- the same for Arrow -------------------------------------------------------------------------
 
 

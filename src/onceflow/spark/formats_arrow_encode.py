@@ -224,7 +224,8 @@ def _floats(array: Any) -> Any:
     is_plain = pc.fill_null(is_plain, True)
     whole = pc.fill_null(pc.and_(is_plain, pc.equal(pc.floor(array), array)), False)
     if pc.any(whole).as_py():
-        texts = pc.if_else(whole, pc.binary_join_element_wise(texts, ".0", ""), texts)
+        found = pc.binary_join_element_wise(texts.filter(whole), ".0", "")
+        texts = pc.replace_with_mask(texts, whole, found)
     if pc.all(is_plain).as_py():
         return texts
     is_odd = pc.invert(is_plain)

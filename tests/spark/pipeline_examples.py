@@ -79,11 +79,6 @@ class _Book:
         return Due(self.rows, self.letters)
 
 
-def gist(error: str) -> str:
-    """Without what only the parser's own words are."""
-    return error.partition(": JSON parse error")[0]
-
-
 # --- order_totals -------------------------------------------------------------------------------
 
 
@@ -201,7 +196,7 @@ def _sensor_readings(inputs: Inputs, batches: Sequence[Ends]) -> Due:
         try:
             reading = json.loads(record.value or b"")
         except ValueError:
-            book.refuse("readings", record, "the value cannot be read")
+            book.refuse("readings", record, "the value is not JSON")
             continue
         celsius = (reading.get("fahrenheit", 9999) - 32.0) / 1.8
         if not -90.0 < celsius < 60.0:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.spark.kill_judge import ledger_entry, open_ends, topic_offsets
-from tests.spark.pipeline_examples import Due, Ends, Example, Letter, gist
+from tests.spark.pipeline_examples import Due, Ends, Example, Letter
 from tests.spark.pipeline_world import Read, read_all
 
 _SHOWN: Final = 3
@@ -126,7 +126,7 @@ def _letters(due: Due, refused: list[Read]) -> Iterable[str]:
         Letter(
             each.key,
             each.value,
-            gist(each.headers["error"].decode()),
+            each.headers["error"].decode(),
             each.headers["source.topic"].decode(),
             int(each.headers["source.partition"]),
             int(each.headers["source.offset"]),

@@ -261,23 +261,25 @@ def forgotten_batches_run(patch: pytest.MonkeyPatch) -> None:
     """What the ledger does not know was never committed, however long ago it was planned."""
 
     def ageless(entry: Entry | None, batch: Planned, _: int, forgets_after_ms: int) -> Verdict:
-        return decide(entry, batch, batch.planned_ms, forgets_after_ms)
+        unknown = batch._replace(known_ms=None)
+        return decide(entry, unknown, batch.planned_ms, forgets_after_ms)
 
     patch.setattr(batch_run, "decide", ageless)
 
 
 def batches_do_not_age(patch: pytest.MonkeyPatch) -> None:
     """How old a batch is, is asked before anything else, and not when it is decided."""
-    looked_at: dict[Planned, int] = {}
+    looked_at: dict[tuple[str, int], int] = {}
     honest = StreamRun._planned
 
     def planned(run: StreamRun, batch_id: int, logged: LoggedBatch) -> Planned:
         found = honest(run, batch_id, logged)
-        looked_at[found] = run._writer._clock.wall_ms()
+        looked_at[found.query_id, found.batch_id] = run._writer._clock.wall_ms()
         return found
 
     def stale(entry: Entry | None, batch: Planned, _: int, forgets_after_ms: int) -> Verdict:
-        return decide(entry, batch, looked_at[batch], forgets_after_ms)
+        looked_ms = looked_at[batch.query_id, batch.batch_id]
+        return decide(entry, batch._replace(known_ms=None), looked_ms, forgets_after_ms)
 
     patch.setattr(StreamRun, "_planned", planned)
     patch.setattr(batch_run, "decide", stale)

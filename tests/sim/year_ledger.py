@@ -34,6 +34,7 @@ from onceflow.spark import batch_run, batch_run_points, sink_run
 from onceflow.spark.batch_run import BatchWriter
 from onceflow.spark.claims import ClaimBook
 from onceflow.spark.identity import SinkIdentity
+from onceflow.spark.ledger_start import LedgerStart, read_since
 from onceflow.spark.sink_errors import LedgerConflict, SinkError
 from onceflow.spark.sink_run import StreamRun
 from onceflow.spark.sink_topics import Topics
@@ -95,7 +96,13 @@ class Checkpoint:
         return self.files.get(name)
 
     def create(self, name: str, text: str) -> None:
+        """As in HDFS: nothing is written over."""
+        if name in self.files:
+            raise SinkError(f"{name} is there already")
         self.files[name] = text
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
 
     def plan(self, batch_id: int, end: int, now_ms: int) -> None:
         """As Spark writes it before a batch is run; a batch that was planned stays as it was."""
@@ -105,12 +112,33 @@ class Checkpoint:
             self.files[f"offsets/{batch_id}"] = f"v1\n{when}\n{at}"
 
     def age_ms(self, now_ms: int) -> int:
-        """How long ago the batch was planned that is known to be done."""
-        text = self.files.get(f"offsets/{max(0, self.done)}", "")
+        """How old the ledger's entry may be, as far as it is known here: it is younger than the
+        plan of the batch that is known to be done, or of that for which the ledger was begun."""
+        since = read_since(self)
+        is_begun = since is not None and since.batch_id == self.done + 1
+        text = self.files.get(f"offsets/{max(0, self.done + is_begun)}", "")
         return now_ms - json.loads(text.split("\n")[1])["batchTimestampMs"] if text else 0
 
     def rows(self, batch_id: int) -> range:
         return range(self._ends[batch_id - 1], self._ends[batch_id])
+
+
+class Files(NamedTuple):
+    """A checkpoint as a driver sees it, who may be stopped or killed before any change."""
+
+    checkpoint: Checkpoint
+    step: Callable[[], None]
+
+    def read(self, name: str) -> str | None:
+        return self.checkpoint.read(name)
+
+    def create(self, name: str, text: str) -> None:
+        self.step()
+        self.checkpoint.create(name, text)
+
+    def delete(self, name: str) -> None:
+        self.step()
+        self.checkpoint.delete(name)
 
 
 class Output(Client):
@@ -165,7 +193,7 @@ class Run(StreamRun):
         self._world = world
         self._checkpoint = checkpoint
         self._query_id = checkpoint.query_id
-        self._files = checkpoint
+        self._files = Files(checkpoint, world.step)
         options: Any = SimpleNamespace(identity=identity, continue_from_group=False)
         self._options = options
         self._topics = Topics(settings, [OUT.topic], make=lambda name: None)
@@ -173,7 +201,7 @@ class Run(StreamRun):
             identity, settings, self._topics, ClaimBook(), forgets_after_ms=OFFSETS_KEPT_MS
         )
         self._is_settled = False
-        self._since = self._before = None
+        self._start = LedgerStart(self._files, self._planned_ms)
         at_work: Any = world.lock
         self._at_work = at_work
 
@@ -243,7 +271,7 @@ class Query:
         version = self._shape.version
         with (
             pytest.MonkeyPatch.context() as patch,
-            blocking_clients(self._world, "driver", self._step),
+            blocking_clients(self._world, "driver", self.step),
         ):
             patch.setattr(batch_run, "check_reports", lambda *_: 0)
             patch.setattr(sink_run, "_drain", lambda _: None)
@@ -291,7 +319,7 @@ class Query:
                 frame: Any = checkpoint.rows(batch_id)
                 run.write_batch(frame, batch_id)
                 # Spark may not get to note that.
-                self._step()
+                self.step()
                 checkpoint.done = max(checkpoint.done, batch_id)
         except Killed:
             self.machine.note("killed")
@@ -356,7 +384,7 @@ class Query:
             self._fatal_point = ""
             raise Killed
 
-    def _step(self) -> None:
+    def step(self) -> None:
         if self._steps_left > 0:
             self._steps_left -= 1
         elif self._steps_left == 0:

@@ -13,7 +13,7 @@ import pytest
 import onceflow
 from onceflow.client.admin import Admin
 from onceflow.spark import sink_job
-from onceflow.spark.identity import LEDGER_FILE
+from onceflow.spark.ledger_start import FILE as LEDGER_FILE
 from onceflow.spark.sink import write_stream
 from tests.interop.harness import eventually
 from tests.spark import sink_driver

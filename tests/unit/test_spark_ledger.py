@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceflow.client.model import TopicPartition
-from onceflow.spark.identity import (
-    FILE,
-    LEDGER_FILE,
-    SinkIdentity,
-    keep_identity,
-    keep_ledger_since,
-    ledger_since,
-)
+from onceflow.spark.identity import FILE, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.ledger import (
     VERDICTS,
     Entry,
@@ -26,10 +19,31 @@ from onceflow.spark.ledger import (
     Writer,
     decide,
     find,
+    last_batch,
     refusal,
+    seen_by,
 )
 from onceflow.spark.ledger_offsets import OffsetLogUnreadable, read_offset_log
-from onceflow.spark.sink_errors import IdentityChanged, LedgerConflict, LedgerMalformed
+from onceflow.spark.ledger_start import (
+    FILE as LEDGER_FILE,
+)
+from onceflow.spark.ledger_start import (
+    STEPS,
+    LedgerNote,
+    LedgerSince,
+    LedgerStart,
+    LedgerState,
+    Step,
+    keep_since,
+    next_step,
+    read_since,
+)
+from onceflow.spark.sink_errors import (
+    IdentityChanged,
+    LedgerConflict,
+    LedgerMalformed,
+    SinkError,
+)
 
 WEEK_MS = 7 * 24 * 3600 * 1000
 MINE, OTHER = "query-1", "query-2"
@@ -111,6 +125,7 @@ def test_an_entry_is_read_back(query_id: str, batch_id: int, digest: str, rows: 
 def test_an_entry_is_far_below_what_brokers_take() -> None:
     entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1, Writer(2**63 - 1, 2**15 - 1))
     assert len(entry.to_metadata()) < 400
+    assert len(entry._replace(is_begun=True, over=entry).to_metadata()) < 800
 
 
 @pytest.mark.parametrize(
@@ -187,8 +202,12 @@ class Memory:
         return self.files.get(name)
 
     def create(self, name: str, text: str) -> None:
-        assert name not in self.files
+        if name in self.files:
+            raise SinkError(f"{name} is there already")
         self.files[name] = text
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
 
 
 def test_an_identity_is_kept_and_its_change_refused() -> None:
@@ -214,15 +233,120 @@ def test_a_damaged_identity(text: str) -> None:
         keep_identity(files, SinkIdentity.of_query("totals", None, "ledger"))
 
 
+def test_two_drivers_write_one_identity() -> None:
+    mine, files = SinkIdentity.of_query("totals", None, "ledger"), Memory()
+
+    class Slow(Memory):
+        """Another driver is faster."""
+
+        def create(self, name: str, text: str) -> None:
+            self.files |= files.files
+            super().create(name, text)
+
+    keep_identity(files, mine)
+    slow = Slow()
+    keep_identity(slow, mine)
+    assert check_identity(slow, mine)
+    files.files[FILE] = SinkIdentity.of_query("other", None, "ledger").to_json()
+    with pytest.raises(IdentityChanged, match="belongs to 'other'"):
+        keep_identity(Slow(), mine)
+
+
+# --- how a ledger begins ------------------------------------------------------------------------
+
+COMMITTED = Entry(MINE, 4, "d4", 1, WRITER)
+BEGUN = Entry.begun(planned(), WRITER, None)
+
+
+@pytest.mark.parametrize(
+    ("entry", "since", "step"),
+    [
+        (None, None, Step.BEGIN),
+        (None, LedgerSince(0, 1), Step.BEGIN),
+        (None, LedgerSince(5, 1), Step.BEGIN),
+        (BEGUN, None, Step.NOTE),
+        (BEGUN, LedgerSince(0, 1), Step.NOTE),
+        (BEGUN, LedgerSince(5, 1), Step.WRITE),
+        (COMMITTED, None, Step.NOTE),
+        (COMMITTED, LedgerSince(0, 1), Step.WRITE),
+        (COMMITTED, LedgerSince(5, 1), Step.WRITE),
+        (COMMITTED, LedgerSince(6, 1), Step.NOTE),
+    ],
+)
+def test_what_comes_before_a_batch(
+    entry: Entry | None, since: LedgerSince | None, step: Step
+) -> None:
+    assert next_step(entry, since, 5) is step
+    assert len(STEPS) == len(LedgerState) * len(LedgerNote), "every row is there"
+
+
+def test_a_query_that_has_only_begun_means_nothing_to_others() -> None:
+    """Neither over an empty ledger, nor over a batch that was committed."""
+    assert Entry(MINE, 4, "", 0, WRITER, True, None) == BEGUN
+    assert seen_by(MINE, BEGUN) == BEGUN
+    assert seen_by(OTHER, BEGUN) is last_batch(BEGUN) is None
+    over = Entry.begun(planned()._replace(query_id=OTHER), WRITER, COMMITTED)
+    assert seen_by(OTHER, over) == over
+    assert seen_by(MINE, over) == seen_by("a third", over) == last_batch(over) == COMMITTED
+    again = Entry.begun(planned(), WRITER, over)
+    assert again.over == COMMITTED, "what only was begun is left out"
+    for entry in (BEGUN, over, again):
+        assert Entry.from_metadata(entry.to_metadata()) == entry
+    assert find(BEGUN, planned(), NOW_MS, WEEK_MS) is Finding.THE_ONE_BEFORE
+    assert find(seen_by(OTHER, over), planned(), NOW_MS, WEEK_MS) is Finding.OF_ANOTHER_QUERY
+
+
 def test_a_checkpoint_knows_from_when_on_it_has_a_ledger() -> None:
     files = Memory()
-    assert ledger_since(files) is None
-    keep_ledger_since(files, 7)
-    assert ledger_since(files) == 7
+    assert read_since(files) is None
+    since = LedgerSince(7, 1000)
+    assert keep_since(files, since) == read_since(files) == since
+    assert keep_since(files, LedgerSince(7, 1001)) == since, "another driver was faster"
     for text in ("", "[]", "{}", files.files[LEDGER_FILE].replace("7", '"x"')):
         files.files[LEDGER_FILE] = text
         with pytest.raises(IdentityChanged, match="cannot be read"):
-            ledger_since(files)
+            read_since(files)
+
+
+def test_a_note_that_cannot_be_written_is_an_error() -> None:
+    class Full(Memory):
+        def create(self, name: str, text: str) -> None:
+            raise SinkError("no space")
+
+    with pytest.raises(SinkError, match="no space"):
+        keep_since(Full(), LedgerSince(0, 0))
+
+
+def test_since_when_an_entry_is_known() -> None:
+    files, plans = Memory(), {number: 1000 + number for number in range(9)}
+    start = LedgerStart(files, plans.__getitem__)
+    assert start.known_ms(5) is None
+    start.note(BEGUN, 5)
+    assert read_since(files) == LedgerSince(5, 1005), "it is younger than the plan of its batch"
+    assert [start.known_ms(number) for number in (4, 5, 6, 8)] == [None, 1005, 1005, 1007]
+    start.note(BEGUN, 7)
+    assert read_since(files) == LedgerSince(7, 1007), "brokers had forgotten it"
+    start.note(BEGUN, 6)
+    assert read_since(files) == LedgerSince(7, 1007), "a driver that slept says nothing newer"
+    files.delete(LEDGER_FILE)
+    LedgerStart(files, plans.__getitem__).note(COMMITTED, 5)
+    assert read_since(files) == LedgerSince(5, 1004), "an earlier release wrote the batch before"
+
+
+def test_a_plan_is_looked_up_once() -> None:
+    looked_up: list[int] = []
+
+    def look_up(batch_id: int) -> int:
+        looked_up.append(batch_id)
+        return 1000 + batch_id
+
+    files = Memory()
+    keep_since(files, LedgerSince(0, 1000))
+    start = LedgerStart(files, look_up)
+    for batch_id in range(3, 20):
+        start.take_up(batch_id, 1000 + batch_id)
+        assert start.known_ms(batch_id) == 999 + batch_id
+    assert looked_up == [2]
 
 
 @pytest.mark.parametrize("name", ["a", "a.write", "a.ledger", "a-write"])

@@ -21,8 +21,8 @@ from onceflow.client.worker_left_open import (
     write_describe_producers,
 )
 from onceflow.errors import MessageMalformed
-from onceflow.spark.ledger import Writer
-from onceflow.spark.left_open import Known, was_committed
+from onceflow.spark.ledger import Entry, Writer
+from onceflow.spark.left_open import Known, known_by, was_committed
 from onceflow.wire.codec import decode, encode
 
 LEFT = LeftOpen(TopicPartition("out", 0), 7, 5, 100)
@@ -74,6 +74,24 @@ def test_how_it_ended(
     committed: bool | None,
 ) -> None:
     assert was_committed(LEFT, Known(last, is_ledger_whole, said)) is committed
+
+
+@pytest.mark.parametrize(
+    ("over", "begun", "committed"),
+    [
+        (None, Writer(7, 5), True),  # it has begun the ledger itself
+        (None, Writer(7, 6), False),  # nothing was committed before the ledger was begun
+        (Writer(7, 5), Writer(7, 6), True),
+        (Writer(7, 4), Writer(7, 6), False),
+        (Writer(7, 6), Writer(7, 7), None),
+    ],
+)
+def test_how_it_ended_when_a_ledger_was_begun_since(
+    over: Writer | None, begun: Writer, committed: bool | None
+) -> None:
+    batch = None if over is None else Entry("q", 3, "d", 1, over)
+    known = known_by(Entry("q", 4, "", 0, begun, True, batch), True, None)
+    assert was_committed(LEFT, known) is committed
 
 
 def producer(number: int, start: int) -> ProducerState:

@@ -30,7 +30,8 @@ from onceflow.spark import batch_run_points as points
 from onceflow.spark.batch_run_reports import check_reports
 from onceflow.spark.claims import ClaimBook
 from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger import Entry, Planned, Verdict, Writer, decide
+from onceflow.spark.ledger import Entry, Planned, Verdict, Writer, decide, last_batch, seen_by
+from onceflow.spark.ledger_start import LedgerStart, Step
 from onceflow.spark.left_open import LeftOpenGuard
 from onceflow.spark.sink_errors import (
     BatchFailed,
@@ -73,6 +74,8 @@ class BatchJob:
     """Lets the tasks write under the transaction."""
     is_wanted: Callable[[], bool]
     """False once the query is stopped."""
+    start: LedgerStart | None = None
+    """What the checkpoint says of the ledger; None for a frame that has no checkpoint."""
 
 
 class BatchWriter:
@@ -96,12 +99,11 @@ class BatchWriter:
         self._clock = clock or RealClock()
         self._finisher = Finisher(settings)
         self._guard = LeftOpenGuard(settings, identity)
-        self._entry: Entry | None = None
+        self._found: Entry | None = None
+        """What the ledger has, whichever query's it is."""
         self._is_settled = False
         self._own_entries: tuple[Entry | None, ...] = ()
         """The last one, and the one before, which is seen until the commit has its markers."""
-        self._last: Writer | None = None
-        """Who wrote what the ledger has, whichever query it was."""
         self._opened: OpenTransaction | None = None
         self._adopted_by: str | None = None
 
@@ -113,7 +115,7 @@ class BatchWriter:
 
     def glance(self) -> Entry | None:
         """What the ledger says before anybody is fenced; more may be on its way."""
-        return self._counted(self._read(require_stable=False))
+        return self._read(require_stable=False)
 
     def settle(self) -> None:
         """Ends whatever was open under this name, fences whoever else writes under it, and only
@@ -121,8 +123,8 @@ class BatchWriter:
         self._guard.remember()
         mine = self._finisher.init()
         places = self._topics.refresh().places()
-        last = _writer_of(self._read(require_stable=False))
-        self._guard.check(mine, places, last, is_last_sure=False)
+        found = self._read(require_stable=False)
+        self._guard.check(mine, places, found, is_last_sure=False)
         self._look()
 
     def adopt(self, query_id: str) -> None:
@@ -132,9 +134,8 @@ class BatchWriter:
             self._look()
 
     def _look(self) -> None:
-        found = self._read(require_stable=True)
-        self._last, self._entry = _writer_of(found), self._counted(found)
-        self._own_entries = (self._entry,)
+        self._found = self._read(require_stable=True)
+        self._own_entries = (self._found,)
         self._is_settled = True
 
     def _read(self, *, require_stable: bool) -> Entry | None:
@@ -144,32 +145,43 @@ class BatchWriter:
         )[place]
         return None if found is None else Entry.from_metadata(found.metadata)
 
-    def _counted(self, entry: Entry | None) -> Entry | None:
+    def _counted(self, query_id: str) -> Entry | None:
+        entry = seen_by(query_id, self._found)
         is_foreign = entry is not None and self._adopted_by not in (None, entry.query_id)
         return None if is_foreign else entry
 
-    def begin_ledger(self, planned: Planned) -> bool:
-        """Before the first batch of a query: the ledger has an entry from now on, so that an empty
-        one was deleted. False where it had one already; raises as `write` does."""
-        self._be_sure()
-        if self._entry is not None:
-            return False
-        try:
-            opened = self._opened = self._finisher.begin()  # offsets need no right to write
-            writer = Writer(opened.producer_id, opened.producer_epoch)
-            entry = Entry(planned.query_id, planned.batch_id - 1, "", 0, writer)
-            self._commit_ledger(entry)
-            self._commit()
-        except FatalProducerError as error:
-            raise self._fenced(error) from error
-        self._own_entries = None, entry
-        self._entry, self._last, self._is_settled = entry, writer, True
-        return True
+    def _begin_ledger(self, job: BatchJob) -> int:
+        """Whatever `LedgerStart` wants before the batch."""
+        start, planned = job.start, job.planned
+        if start is None:
+            return 0
+        if start.next_step(self._counted(planned.query_id), planned.batch_id) is Step.BEGIN:
+            self._commit_beginning(planned)
+        entry = self._counted(planned.query_id)
+        is_to_note = start.next_step(entry, planned.batch_id) is Step.NOTE
+        if entry is not None and is_to_note:
+            start.note(entry, planned.batch_id)
+        return 0
+
+    def _commit_beginning(self, planned: Planned) -> None:
+        opened = self._opened = self._finisher.begin()  # offsets need no right to write
+        self._book.open((opened.producer_id, opened.producer_epoch))
+        self._book.close()  # it has no tasks
+        writer = Writer(opened.producer_id, opened.producer_epoch)
+        entry = Entry.begun(planned, writer, self._found)
+        self._commit_ledger(entry)
+        self._commit()
+        self._is_committed(entry)
+
+    def _is_committed(self, entry: Entry) -> None:
+        self._own_entries = self._found, entry
+        self._found, self._is_settled = entry, True
 
     @property
     def committed_rows(self) -> int:
         """Of the batch that was committed last."""
-        return 0 if self._entry is None else self._entry.rows
+        batch = last_batch(self._found)
+        return 0 if batch is None else batch.rows
 
     def group_offsets(
         self, places: Iterable[TopicPartition], *, require_stable: bool
@@ -188,13 +200,20 @@ class BatchWriter:
         Raises `LedgerConflict`, `SinkFenced`, `BatchFailed`, `BatchTimedOut`, `CommitUnclear`, and
         `JobFailed` when it failed and the query is not wanted any more.
         """
+        if self._try(job, self._begin_ledger) is None:
+            return None
+        # Anew: in the older protocol each transaction begins with a look at who has the id.
+        return self._try(job, self._attempt)
+
+    def _try(self, job: BatchJob, work: Callable[[BatchJob], int]) -> int | None:
+        """One transaction, tried as often as it makes sense; None when the batch is committed."""
         timeouts = 0
         for left in reversed(range(TRIES)):
-            if self.verdict(job.planned) is Verdict.SKIP:
+            if self._verdict(job.planned, job.start) is Verdict.SKIP:
                 return None
             began = self._clock.monotonic()
             try:
-                return self._attempt(job)
+                return work(job)
             except (JobFailed, ReportsWrong, AbortableError) as error:
                 self._give_up(job, error)
                 is_late = (self._clock.monotonic() - began) * 1000 >= self._timeout_ms
@@ -204,7 +223,7 @@ class BatchWriter:
                 raise self._fenced(error) from error
         raise BatchFailed("the last try has failed without saying so")
 
-    def verdict(self, planned: Planned) -> Verdict:
+    def _verdict(self, planned: Planned, start: LedgerStart | None) -> Verdict:
         """Raises `LedgerConflict`, or `SinkFenced`."""
         try:
             self._be_sure()
@@ -212,7 +231,10 @@ class BatchWriter:
             raise self._fenced(error) from error
         # After the ledger was read: a driver that slept meanwhile must not take it for young.
         now_ms = self._clock.wall_ms()
-        return decide(self._entry, planned, now_ms, self._forgets_after_ms)
+        entry = self._counted(planned.query_id)
+        if start is not None:
+            planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
+        return decide(entry, planned, now_ms, self._forgets_after_ms)
 
     def _be_sure(self) -> None:
         """After a commit that was refused the ledger knows whether it was done all the same. In the
@@ -262,13 +284,12 @@ class BatchWriter:
         points.reached("before EndTxn")
         self._commit()
         points.reached("after EndTxn")
-        self._own_entries = self._entry, entry
-        self._entry, self._last, self._is_settled = entry, writer, True
+        self._is_committed(entry)
         return rows
 
     def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:
         """Before anybody writes to these places under the epoch that is open."""
-        self._guard.check(self._finisher.identity, places, self._last)
+        self._guard.check(self._finisher.identity, places, self._found)
 
     def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
         ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
@@ -356,7 +377,3 @@ class BatchWriter:
                 "committed is written by the other one, or at the next start"
             )
         return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
-
-
-def _writer_of(entry: Entry | None) -> Writer | None:
-    return None if entry is None else entry.writer

@@ -11,13 +11,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Final, Protocol
 
 from onceflow.client.model import TopicPartition
-from onceflow.spark.sink_errors import IdentityChanged
+from onceflow.spark.sink_errors import IdentityChanged, SinkError
 
 KIND: Final = "onceflow sink"
-LEDGER_KIND: Final = "onceflow sink's ledger"
 FORMAT: Final = 1
 FILE: Final = "onceflow-sink.json"
-LEDGER_FILE: Final = "onceflow-ledger.json"
 
 
 class Files(Protocol):
@@ -28,7 +26,11 @@ class Files(Protocol):
         ...
 
     def create(self, name: str, text: str) -> None:
-        """All of the file or nothing."""
+        """All of the file or nothing; where there is one, it may raise."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Returns when there is no such file."""
         ...
 
 
@@ -113,34 +115,13 @@ def check_identity(files: Files, identity: SinkIdentity) -> bool:
     return True
 
 
-def ledger_since(files: Files) -> int | None:
-    """The first batch of this checkpoint before which the ledger is known to have had an entry;
-    None when the checkpoint does not say. Raises `IdentityChanged` for what this release cannot
-    read."""
-    text = files.read(LEDGER_FILE)
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-        if found["kind"] != LEDGER_KIND or found["format"] != FORMAT:
-            raise ValueError("another kind or format")
-        return int(found["since"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise IdentityChanged(
-            f"the checkpoint's file {LEDGER_FILE} cannot be read ({error}): it was damaged, or "
-            "written by a newer release"
-        ) from error
-
-
-def keep_ledger_since(files: Files, batch_id: int) -> None:
-    """Writes down that the ledger has an entry before this batch is written: when it is empty, it
-    was deleted."""
-    text = json.dumps({"kind": LEDGER_KIND, "format": FORMAT, "since": batch_id})
-    files.create(LEDGER_FILE, text)
-
-
 def keep_identity(files: Files, identity: SinkIdentity) -> None:
     """Writes the identity into a checkpoint that has none; raises `IdentityChanged` when it has
     another one."""
-    if not check_identity(files, identity):
+    if check_identity(files, identity):
+        return
+    try:
         files.create(FILE, identity.to_json())
+    except SinkError:  # another driver on this checkpoint may have been faster
+        if not check_identity(files, identity):
+            raise

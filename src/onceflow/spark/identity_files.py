@@ -58,6 +58,10 @@ class CheckpointFiles:
                 "doing so, or the file system does not allow it"
             )
 
+    def delete(self, name: str) -> None:
+        place = self._path(name)
+        place.getFileSystem(self._conf).delete(place, False)
+
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")
 

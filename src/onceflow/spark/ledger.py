@@ -26,7 +26,7 @@ class Writer(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A batch that was committed."""
+    """A batch that was committed, or the mark that a query begins with the batch behind it."""
 
     query_id: str
     batch_id: int
@@ -34,9 +34,22 @@ class Entry(NamedTuple):
     """Of the source offsets at which the batch ends."""
     rows: int
     writer: Writer
+    is_begun: bool = False
+    """Nothing was committed: the query has only begun its ledger, to write the next batch."""
+    over: Entry | None = None
+    """The batch that the ledger had when it was begun, of whichever query. It still is the last
+    one that was committed under this name."""
+
+    @classmethod
+    def begun(cls, batch: Planned, writer: Writer, found: Entry | None) -> Entry:
+        """Before that batch is written; `found` is what the ledger has by then."""
+        return cls(batch.query_id, batch.batch_id - 1, "", 0, writer, True, last_batch(found))
 
     def to_metadata(self) -> str:
-        fields = {
+        return json.dumps(self._fields_of_json(), separators=(",", ":"))
+
+    def _fields_of_json(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
             "kind": KIND,
             "format": FORMAT,
             "query": self.query_id,
@@ -45,25 +58,42 @@ class Entry(NamedTuple):
             "rows": self.rows,
             "writer": self.writer,
         }
-        return json.dumps(fields, separators=(",", ":"))
+        if self.is_begun:
+            fields["over"] = None if self.over is None else self.over._fields_of_json()
+        return fields
 
     @classmethod
     def from_metadata(cls, text: str) -> Entry:
         """Raises `LedgerMalformed`."""
         try:
-            found: Any = json.loads(text)
-            if found["kind"] != KIND or found["format"] != FORMAT:
-                raise ValueError("another kind or format")
-            writer = Writer(*found["writer"])
-            entry = cls(found["query"], found["batch"], found["digest"], found["rows"], writer)
+            entry = cls._of_json(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerMalformed(
                 f"the ledger holds {text!r}, which this release cannot read ({error}): somebody "
                 "else commits offsets in the ledger's group; give the query another name"
             ) from error
-        if [type(field) for field in (*entry, *writer)] != [str, int, str, int, Writer, int, int]:
-            raise LedgerMalformed(f"the ledger holds {text!r}, with fields of a wrong type")
         return entry
+
+    @classmethod
+    def _of_json(cls, found: Any) -> Entry:
+        if found["kind"] != KIND or found["format"] != FORMAT:
+            raise ValueError("another kind or format")
+        writer = Writer(*found["writer"])
+        fields = found["query"], found["batch"], found["digest"], found["rows"]
+        if [type(field) for field in (*fields, *writer)] != [str, int, str, int, int, int]:
+            raise TypeError("fields of a wrong type")
+        over = found.get("over")
+        return cls(*fields, writer, "over" in found, None if over is None else cls._of_json(over))
+
+
+def last_batch(entry: Entry | None) -> Entry | None:
+    """The last one that was committed under a name, of whichever query."""
+    return entry.over if entry is not None and entry.is_begun else entry
+
+
+def seen_by(query_id: str, entry: Entry | None) -> Entry | None:
+    """What counts for a query: that another one has only begun means nothing to it."""
+    return entry if entry is not None and entry.query_id == query_id else last_batch(entry)
 
 
 class Planned(NamedTuple):

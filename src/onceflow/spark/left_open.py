@@ -31,7 +31,7 @@ from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from onceflow.spark.checks_cluster import blocking
 from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger import Writer
+from onceflow.spark.ledger import Entry, Writer, last_batch
 from onceflow.spark.sink_errors import BatchFailed, EndUnknown
 from onceflow.wire.error_code import ErrorCode
 
@@ -51,12 +51,23 @@ class Known(NamedTuple):
     """False while the ledger itself waits for a marker: then a later batch may be committed."""
     before: TransactionDescription | None
     """The transactional id before this driver took it over."""
+    begun: Writer | None = None
+    """Who has begun the ledger since, and has written nothing else."""
+
+
+def known_by(
+    entry: Entry | None, is_ledger_whole: bool, before: TransactionDescription | None
+) -> Known:
+    """`entry`: what the ledger has, whichever query's it is."""
+    batch = last_batch(entry)
+    begun = entry.writer if entry is not None and entry.is_begun else None
+    return Known(None if batch is None else batch.writer, is_ledger_whole, before, begun)
 
 
 def was_committed(left: LeftOpen, known: Known) -> bool | None:
     """How the batch ended that has left this open; None: nobody can tell."""
     writer, last = Writer(left.producer_id, left.producer_epoch), known.last
-    if last == writer:
+    if writer in (last, known.begun):
         return True
     if last is not None and last.producer_id == writer.producer_id and last > writer:
         return None  # batches were written over it, by somebody who has not asked
@@ -104,12 +115,12 @@ class LeftOpenGuard:
         self,
         mine: Identity,
         places: Sequence[TopicPartition],
-        last: Writer | None,
+        entry: Entry | None,
         *,
         is_last_sure: bool = True,
     ) -> None:
         """Returns when nothing of older epochs is open in these partitions, nor where offsets are
-        kept. `is_last_sure`: this driver has committed, or settled, what the ledger has.
+        kept. `is_last_sure`: this driver has committed, or settled, the entry that the ledger has.
 
         Raises `EndUnknown` when it is not known how a batch has ended that is open there.
         """
@@ -121,7 +132,7 @@ class LeftOpenGuard:
             left = self._find(mine, asked)
             ledger = self._kept_at.get(self._identity.ledger_group)
             is_whole = all(each.partition != ledger for each in left)
-            known = Known(last, is_last_sure or is_whole, self._before)
+            known = known_by(entry, is_last_sure or is_whole, self._before)
             ends = {each: was_committed(each, known) for each in left}
             unknown = [each for each, commit in ends.items() if commit is None]
             if unknown:

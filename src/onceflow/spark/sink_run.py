@@ -10,16 +10,11 @@ from onceflow.client.transfer import OpenTransaction
 from onceflow.spark.batch_run import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.checks_cluster import make_topic
 from onceflow.spark.claims import ClaimBook
-from onceflow.spark.identity import (
-    Files,
-    check_identity,
-    keep_identity,
-    keep_ledger_since,
-    ledger_since,
-)
+from onceflow.spark.identity import Files, check_identity, keep_identity
 from onceflow.spark.identity_files import CheckpointFiles
-from onceflow.spark.ledger import Finding, Planned, Verdict, refusal
+from onceflow.spark.ledger import Finding, Planned, refusal, seen_by
 from onceflow.spark.ledger_offsets import LoggedBatch, read_offset_log
+from onceflow.spark.ledger_start import LedgerStart
 from onceflow.spark.routing_frame import QUERY_ID
 from onceflow.spark.sink_continue import check_continues
 from onceflow.spark.sink_errors import SinkError, SinkRefused
@@ -107,10 +102,7 @@ class StreamRun:
             options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
         )
         self._is_settled = False
-        self._since: int | None = None
-        """The first batch before which the ledger had an entry, as far as the checkpoint knows."""
-        self._before: tuple[int, int] | None = None
-        """The batch that was written last by this run, and when it was planned."""
+        self._start = LedgerStart(self._files, self._planned_ms)
         self._at_work = threading.Lock()
         """Held while a batch is written."""
         threading.Thread(target=self._close_at_end, daemon=True).start()
@@ -136,14 +128,7 @@ class StreamRun:
             planned = self._planned(batch_id, logged)
             if not self._is_settled:
                 self._settle(planned, logged)
-            verdict = self._writer.verdict(planned)
-            if self._since is None:
-                self._begin_ledger(planned)
-            if verdict is Verdict.SKIP:
-                _drain(frame)
-            else:
-                self._write(frame, planned, logged)
-            self._before = batch_id, planned.planned_ms
+            self._write(frame, planned, logged)
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
@@ -157,6 +142,7 @@ class StreamRun:
             source_offsets={place: end for place, end in ends.items() if place in known},
             run=lambda transaction: self.run_tasks(frame, transaction),
             is_wanted=lambda: self.is_active,
+            start=self._start,
         )
         try:
             rows = self._writer.write(job)
@@ -170,7 +156,7 @@ class StreamRun:
     def _settle(self, planned: Planned, logged: LoggedBatch) -> None:
         """First everything for which nobody is disturbed, then Init, then the ledger."""
         check_identity(self._files, self._options.identity)
-        entry = self._writer.glance()
+        entry = seen_by(self._query_id, self._writer.glance())
         is_foreign = entry is not None and entry.query_id != self._query_id
         if is_foreign:
             if not self._options.continue_from_group:
@@ -184,14 +170,6 @@ class StreamRun:
             self._writer.adopt(self._query_id)
         self._is_settled = True
 
-    def _begin_ledger(self, planned: Planned) -> None:
-        """Before anything is written: a driver that dies behind its first commit must be able to
-        tell a ledger that was deleted meanwhile from one that never had anything."""
-        is_begun = self._writer.begin_ledger(planned)
-        # An entry of an earlier release may be old: from the next one on its age is known.
-        self._since = planned.batch_id if is_begun else planned.batch_id + 1
-        keep_ledger_since(self._files, self._since)
-
     def _logged(self, batch_id: int) -> LoggedBatch:
         text = self._files.read(f"offsets/{batch_id}")
         if text is None:
@@ -202,21 +180,11 @@ class StreamRun:
         return read_offset_log(text)
 
     def _planned(self, batch_id: int, logged: LoggedBatch) -> Planned:
-        known_ms = self._known_ms(batch_id, logged.planned_ms)
-        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms, known_ms)
+        self._start.take_up(batch_id, logged.planned_ms)
+        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms)
 
-    def _known_ms(self, batch_id: int, planned_ms: int) -> int | None:
-        """A batch is planned when the one before is in the ledger. Before that of which the
-        checkpoint knows first the ledger got an entry after it was planned."""
-        if self._since is None:
-            self._since = ledger_since(self._files)
-        if self._since is None or batch_id < self._since:
-            return None
-        if batch_id == self._since:
-            return planned_ms
-        if self._before is None or self._before[0] != batch_id - 1:
-            self._before = batch_id - 1, self._logged(batch_id - 1).planned_ms
-        return self._before[1]
+    def _planned_ms(self, batch_id: int) -> int:
+        return self._logged(batch_id).planned_ms
 
 
 def _drain(frame: DataFrame) -> None:

@@ -1,0 +1,309 @@
+"""How the ledger of a query begins: drivers that die at every step of it, also twice, first batches
+that fail, queries that rest until brokers forget, and ledgers that somebody deletes meanwhile.
+
+In the simulated world of `year_ledger`, one story each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+
+from onceflow.client.errors import AbortableError
+from onceflow.client.transfer import OpenTransaction
+from onceflow.runtime.sim_world import run_blocking
+from onceflow.spark import sink_run
+from onceflow.spark.ledger_start import FILE
+from onceflow.spark.sink_errors import BatchFailed, LedgerConflict, SinkError, SinkFenced
+from onceflow.spark.writing_report import Report
+from onceflow.wire.api import ApiKey
+from tests.sim.year_ledger import Checkpoint, Killed, Query, Run, Shape
+from tests.sim.year_machine import DAY_S, rare_sweeps
+
+T = TypeVar("T")
+ROWS = 2
+"""In each batch."""
+STRIDE = 3
+"""Where a start is gone through in some of its steps."""
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture(params=[2, 1], ids=["TV2", "TV1"])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+class Driver(Run):
+    """Its tasks fail if they are told to."""
+
+    has_bad_row = False
+
+    def run_tasks(self, frame: Any, transaction: OpenTransaction) -> list[Report]:
+        if self.has_bad_row:
+            raise SinkError("a row has a bad value")
+        return super().run_tasks(frame, transaction)
+
+
+class Story(Query):
+    """Drivers, batches and what befalls them, one after the other."""
+
+    def tell(self, story: Callable[[Story], T]) -> T:
+        self.wait(self.machine.start())
+        self.wait(self.output.make_topics())
+        with self._patched():
+            return story(self)
+
+    def driver(self, checkpoint: Checkpoint) -> Driver:
+        return Driver(self, checkpoint, self._settings(checkpoint))
+
+    def plan(self, checkpoint: Checkpoint, batch_id: int) -> None:
+        if f"offsets/{batch_id}" not in checkpoint.files:
+            self._available += ROWS
+            checkpoint.plan(batch_id, self._available, self._world.clock.wall_ms())
+
+    def write(self, run: Run, checkpoint: Checkpoint, batch_id: int) -> None:
+        self.plan(checkpoint, batch_id)
+        frame: Any = checkpoint.rows(batch_id)
+        run.write_batch(frame, batch_id)
+
+    def start(self, checkpoint: Checkpoint, *batches: int, has_bad_row: bool = False) -> None:
+        """One life of a driver."""
+        run = self.driver(checkpoint)
+        run.has_bad_row = has_bad_row
+        try:
+            for batch_id in batches:
+                self.write(run, checkpoint, batch_id)
+        finally:
+            run.close()
+
+    def start_and_die(self, checkpoint: Checkpoint, batch_id: int, steps: int) -> bool:
+        """Whether it died before the batch was done. Below 0: behind the commit."""
+        self._steps_left, self._then = steps, self._die
+        self._fatal_point = "after EndTxn" if steps < 0 else ""
+        try:
+            self.start(checkpoint, batch_id)
+        except Killed:
+            return True
+        finally:
+            self._steps_left, self._fatal_point = -1, ""
+        return False
+
+    def rest(self, days: float) -> None:
+        self._pass(days)
+
+    def begin_anew(self) -> None:
+        """Another checkpoint reads the same rows again."""
+        self._available = 0
+
+    def delete_ledger(self, checkpoint: Checkpoint) -> None:
+        group = {"groups_names": [f"{checkpoint.name}.ledger"]}
+        self.wait(self.output.caller.ask(ApiKey.DELETE_GROUPS, 2, group))
+
+    def rows(self) -> list[int]:
+        self._check()
+        found: list[int] = self.wait(self.output.rows())
+        return found
+
+
+def tell(version: int, story: Callable[[Story], T]) -> T:
+    with rare_sweeps():
+        told, _ = run_blocking(
+            1,
+            lambda world: Story(world, Shape(version)).tell(story),
+            max_virtual_seconds=400 * DAY_S,
+        )
+    return told
+
+
+def query(number: int = 1) -> Checkpoint:
+    return Checkpoint(f"query-{number}", "totals", 0)
+
+
+# --- a death at every step -----------------------------------------------------------------------
+
+
+def die_twice(version: int, first: int, second: int, *, delete: bool) -> tuple[bool, bool]:
+    """Whether the driver died that often."""
+
+    def story(told: Story) -> tuple[bool, bool]:
+        mine = query()
+        deaths = told.start_and_die(mine, 0, first), told.start_and_die(mine, 0, second)
+        done = told.rows()
+        if delete:
+            told.delete_ledger(mine)
+        try:
+            told.start(mine, 0)
+        except LedgerConflict:
+            assert delete
+            assert told.rows() == done
+        else:
+            assert told.rows() == [0, 1], (first, second)
+        return deaths
+
+    return tell(version, story)
+
+
+def steps_of(died: Callable[[int], bool], stride: int = STRIDE) -> int:
+    """Dies at the steps of a start until there are no more; how many there are."""
+    step = 0
+    while died(step):
+        step += stride
+    return step
+
+
+def test_a_driver_dies_at_each_step_and_its_ledger_is_deleted_behind_the_commit(
+    version: int,
+) -> None:
+    assert steps_of(lambda step: die_twice(version, step, -1, delete=True)[0], stride=1) > 10
+
+
+def test_a_driver_dies_at_some_step_and_again_behind_its_commit(version: int) -> None:
+    assert steps_of(lambda step: die_twice(version, step, -1, delete=False)[0]) > 10
+
+
+@pytest.mark.parametrize("first", [9, 13])
+def test_a_driver_dies_at_some_step_twice(version: int, first: int) -> None:
+    assert steps_of(lambda step: die_twice(version, first, step, delete=True)[1]) > 5
+
+
+def test_a_driver_dies_at_some_step_after_its_ledger_was_forgotten(version: int) -> None:
+    def died(step: int) -> bool:
+        def story(told: Story) -> bool:
+            mine = query()
+            told.start(mine, 0)
+            told.rest(9)
+            has_died = told.start_and_die(mine, 1, step)
+            told.start_and_die(mine, 1, -1)
+            told.delete_ledger(mine)
+            with pytest.raises(LedgerConflict, match="had an entry"):
+                told.start(mine, 1)
+            assert told.rows() == [0, 1, 2, 3], step
+            return has_died
+
+        return tell(version, story)
+
+    assert steps_of(died) > 10
+
+
+# --- first batches that fail ---------------------------------------------------------------------
+
+
+def test_a_first_batch_that_fails_does_not_use_up_the_name(version: int) -> None:
+    def story(told: Story) -> list[int]:
+        with pytest.raises(BatchFailed, match="bad value"):
+            told.start(query(1), 0, has_bad_row=True)
+        told.begin_anew()
+        told.start(query(2), 0)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1]
+
+
+def test_going_on_from_the_group_fails_at_once_and_the_old_checkpoint_goes_on(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_run, "check_continues", lambda *_, **__: None)
+
+    def story(told: Story) -> list[int]:
+        old, new = query(1), Checkpoint("query-2", "totals", ROWS)
+        told.start(old, 0)
+        run = told.driver(new)
+        options: Any = run._options
+        options.continue_from_group = True
+        run.has_bad_row = True
+        with pytest.raises(BatchFailed):
+            told.write(run, new, 0)
+        run.close()
+        with pytest.raises(LedgerConflict, match="another query"):
+            told.start(query(3), 0)  # that one does not go on from anywhere
+        told.start(old, 1)
+        with pytest.raises(LedgerConflict, match="another query"):
+            told.start(new, 0)
+        return told.rows()
+
+    assert tell(version, story) == list(range(8))
+
+
+def test_an_error_that_passes_while_the_ledger_is_begun(version: int) -> None:
+    def story(told: Story) -> list[int]:
+        mine = query()
+        run = told.driver(mine)
+        finisher: Any = run._writer._finisher
+        honest, failures = finisher.commit_offsets, [AbortableError("no answer in time")]
+
+        def commit_offsets(*given: Any) -> None:
+            if failures:
+                raise failures.pop()
+            honest(*given)
+
+        finisher.commit_offsets = commit_offsets
+        told.write(run, mine, 0)
+        run.close()
+        return told.rows()
+
+    assert tell(version, story) == [0, 1]
+
+
+# --- what the checkpoint says ---------------------------------------------------------------------
+
+
+def test_a_query_of_an_earlier_release_rests_and_goes_on(version: int) -> None:
+    """Its ledger has an entry, its checkpoint no note of it."""
+
+    def story(told: Story) -> list[int]:
+        mine = query()
+        told.start(mine, 0, 1)
+        mine.delete(FILE)
+        told.start(mine, 2)
+        told.rest(6)
+        told.plan(mine, 3)  # and the driver dies
+        told.rest(2)
+        told.start(mine, 3)
+        return told.rows()
+
+    assert tell(version, story) == list(range(8))
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_ledger_of_an_earlier_release_is_deleted_behind_a_commit(
+    version: int, batches: int
+) -> None:
+    def story(told: Story) -> list[int]:
+        mine = query()
+        told.start(mine, *range(batches))
+        mine.delete(FILE)
+        told.start_and_die(mine, batches, -1)
+        told.delete_ledger(mine)
+        with pytest.raises(LedgerConflict, match="had an entry"):
+            told.start(mine, batches)
+        return told.rows()
+
+    assert tell(version, story) == list(range((batches + 1) * ROWS))
+
+
+def test_two_drivers_begin_one_ledger(version: int) -> None:
+    """The second one comes while the first is about to write its note, which is faster then."""
+
+    def story(told: Story) -> list[int]:
+        mine = query()
+        first = told.driver(mine)
+        honest, seconds = mine.create, [told.driver(mine)]
+
+        def create(name: str, text: str) -> None:
+            if name == FILE and seconds:
+                second = seconds.pop()
+                told.write(second, mine, 0)
+                second.close()
+            honest(name, text)
+
+        mine.create = create  # type: ignore[method-assign]
+        with pytest.raises(SinkFenced):
+            told.write(first, mine, 0)
+        first.close()
+        told.start(mine, 0, 1)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1, 2, 3]

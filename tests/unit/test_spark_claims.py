@@ -6,10 +6,13 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from onceflow.client.settings import ClientSettings
 from onceflow.spark.batch_run_reports import check_reports
 from onceflow.spark.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
 from onceflow.spark.sink_errors import (
@@ -19,6 +22,7 @@ from onceflow.spark.sink_errors import (
     ReportsWrong,
     RowRefused,
 )
+from onceflow.spark.sink_topics import Topics
 from onceflow.spark.writing_report import ALL_ROWS, Report
 
 EPOCH, NEXT = (7, 1), (7, 2)
@@ -154,34 +158,73 @@ def test_a_request_with_the_token_and_nothing_else(service: ClaimService) -> Non
         assert service.answer(json.dumps({"token": service.token, **rest}).encode()) is None
 
 
-def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook) -> None:
-    """The claim was granted, and whoever asked was cut off before it heard of that."""
-    with (
-        ClaimService(book, "127.0.0.1", "127.0.0.1") as service,
-        socket.create_server(("127.0.0.1", 0)) as between,
-    ):
-        cuts = 2
+def reset(connection: socket.socket, _: bytes) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def say_nothing(connection: socket.socket, _: bytes) -> None:
+    """It is ended as connections are."""
+
+
+def say_half(connection: socket.socket, answer: bytes) -> None:
+    connection.sendall(answer[:5])
+
+
+Cut = Callable[[socket.socket, bytes], None]
+
+
+@contextmanager
+def cut_off(service: ClaimService, cut: Cut, times: int) -> Iterator[Door]:
+    """A way to the service on which answers are lost so often; what was asked has happened."""
+    with socket.create_server(("127.0.0.1", 0)) as between:
 
         def serve() -> None:
-            for number in range(cuts + 1):
+            for number in range(times + 1):
                 connection, _ = between.accept()
                 with connection, connection.makefile("rb") as asked:
-                    answer = service.answer(asked.readline())
-                    if number == cuts:
-                        connection.sendall(answer or b"")
-                        return
-                    # It is reset, and not ended.
-                    connection.setsockopt(
-                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-                    )
+                    answer = service.answer(asked.readline()) or b""
+                    if number == times:
+                        connection.sendall(answer)
+                    else:
+                        cut(connection, answer)
 
         serving = threading.Thread(target=serve, daemon=True)
         serving.start()
-        door = Door("127.0.0.1", between.getsockname()[1], service.token)
-        door.claim(EPOCH, FIRST, [0, 1])
+        yield Door("127.0.0.1", between.getsockname()[1], service.token)
         serving.join(10)
+
+
+@pytest.mark.parametrize("cut", [reset, say_nothing, say_half])
+def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook, cut: Cut) -> None:
+    """The claim was granted, and whoever asked was cut off before it heard of that."""
+    with (
+        ClaimService(book, "127.0.0.1", "127.0.0.1") as service,
+        cut_off(service, cut, 2) as door,
+    ):
+        door.claim(EPOCH, FIRST, [0, 1])
     assert book.owners == {0: FIRST, 1: FIRST}
     assert book.claim(EPOCH, RETRY, [0]) is not None
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_refusal_that_is_lost_is_one_when_it_is_asked_for_again(
+    book: ClaimBook, times: int
+) -> None:
+    """In the older protocol a topic that rows name first can join the next transaction only."""
+    topics = Topics(ClientSettings.of(), ["known"], make=lambda name: None)
+    sizes: Any = lambda names, may_be_gone=(): dict.fromkeys(names, 1)  # noqa: E731
+    topics._sizes = sizes  # type: ignore[method-assign]
+    topics.refresh()
+    topics.may_grow = False
+    with (
+        ClaimService(book, "127.0.0.1", "127.0.0.1", topics.meet) as service,
+        cut_off(service, reset, times) as door,
+        pytest.raises(AttemptRefused, match="'new' can join the next transaction only"),
+    ):
+        door.layout(["new"])
+    assert topics.meet(["known"]) == (("known", 1), ("new", 1)), "it is known by now"
+    topics.refresh()
+    assert topics.meet(["new"]) == (("known", 1), ("new", 1))
 
 
 def test_a_driver_that_is_gone(book: ClaimBook) -> None:

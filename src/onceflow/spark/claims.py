@@ -30,7 +30,8 @@ _DEADLINE_S: Final = 20.0
 _LAYOUT_DEADLINE_S: Final = 120.0
 """For an answer that the driver may have to wait for brokers for."""
 _REFUSED_S: Final = 2.0
-"""So long a driver is asked again that takes no connections: most likely it has ended."""
+"""So long a driver is asked again that takes no connections, or closes them at once: most likely it
+has ended."""
 _PAUSE_S: Final = 0.05
 Epoch: TypeAlias = tuple[int, int]
 """Producer id and epoch of a transaction."""
@@ -239,6 +240,10 @@ class ClaimService:
 # --- the task's side ----------------------------------------------------------------------------
 
 
+class _HungUp(OSError):
+    """The connection was closed without a word, as it is to strangers."""
+
+
 class Door(NamedTuple):
     """Where a task asks. Goes to tasks inside their function."""
 
@@ -265,14 +270,8 @@ class Door(NamedTuple):
         self._ask({"ask": "failed", "epoch": epoch, **told, "late": failure.is_late})
 
     def _ask(self, asked: dict[str, Any], deadline_s: float = _DEADLINE_S) -> dict[str, Any]:
-        found = self._answer(
-            json.dumps({**asked, "token": self.token}).encode() + b"\n", deadline_s
-        )
-        if not found.endswith(b"\n"):
-            raise ClaimsUnreachable(
-                f"the driver at {self.host}:{self.port} hung up: it is not the one that started "
-                "this task"
-            )
+        line = json.dumps({**asked, "token": self.token}).encode() + b"\n"
+        found = self._answer(line, deadline_s)
         answer: dict[str, Any] = json.loads(found)
         if "refused" in answer:
             late = LaterAttempt if answer.get("late") else AttemptRefused
@@ -287,8 +286,8 @@ class Door(NamedTuple):
             try:
                 return self._answer_at_once(line, deadline_s)
             except OSError as error:
-                is_refused = isinstance(error, ConnectionRefusedError)
-                patience_s = _REFUSED_S if is_refused else deadline_s
+                is_gone = isinstance(error, ConnectionRefusedError | _HungUp)
+                patience_s = _REFUSED_S if is_gone else deadline_s
                 if time.monotonic() - began >= patience_s:
                     raise ClaimsUnreachable(
                         f"the driver does not answer at {self.host}:{self.port} ({error}): it has "
@@ -297,9 +296,15 @@ class Door(NamedTuple):
             time.sleep(_PAUSE_S)
 
     def _answer_at_once(self, line: bytes, deadline_s: float) -> bytes:
+        """A whole line, or an `OSError`, however the connection ended."""
         with (
             socket.create_connection((self.host, self.port), timeout=deadline_s) as connection,
             connection.makefile("rb") as answers,
         ):
             connection.sendall(line)
-            return answers.readline(LARGEST_LINE)
+            found = answers.readline(LARGEST_LINE)
+        if not found:
+            raise _HungUp("it hung up: perhaps it is not the one that started this task")
+        if not found.endswith(b"\n"):
+            raise ConnectionResetError("it hung up in the midst of its answer")
+        return found

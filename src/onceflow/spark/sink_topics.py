@@ -41,6 +41,8 @@ class Topics:
         self._lock = threading.Lock()
         self._given = frozenset(given)
         self._layout = Layout(tuple((topic, 0) for topic in given))
+        self._joined: frozenset[str] = frozenset()
+        """The topics that a transaction begins with: those of the last refresh."""
         self.may_grow = True
         """Whether partitions may join a transaction that is open: not in the older protocol."""
         self.before_use: Callable[[Sequence[TopicPartition]], None] = _nothing
@@ -63,6 +65,7 @@ class Topics:
             sizes = self._sizes(names, may_be_gone=set(names) - self._given)
             kept = tuple((topic, sizes[topic]) for topic in names if topic in sizes)
             self._layout = Layout(kept)
+            self._joined = frozenset(sizes)
             return self._layout
 
     def meet(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
@@ -70,19 +73,22 @@ class Topics:
         with self._lock:
             known = self._layout.counts()
             new = [name for name in dict.fromkeys(names) if name not in known]
-            if not new:
-                return self._layout.topics
-            for name in new:
-                self._make(name)
-            sizes = self._sizes(new)
-            self.before_use(Layout(tuple(sizes.items())).places())
-            self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
-            if not self.may_grow:
+            if new:
+                self._add(new)
+            late = () if self.may_grow else sorted(set(names) - self._joined)
+            if late:  # whoever has met it, and however often it is asked for
                 raise AttemptRefused(
-                    f"{', '.join(map(repr, new))} can join the next transaction only: the broker "
+                    f"{', '.join(map(repr, late))} can join the next transaction only: the broker "
                     "has transaction.version 1"
                 )
             return self._layout.topics
+
+    def _add(self, new: Sequence[str]) -> None:
+        for name in new:
+            self._make(name)
+        sizes = self._sizes(new)
+        self.before_use(Layout(tuple(sizes.items())).places())
+        self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
 
     def existing(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
         """Those of the partitions that this cluster has."""

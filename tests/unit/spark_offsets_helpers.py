@@ -41,6 +41,13 @@ class PlayedCluster:
         self.looked += 1
         return set(self.last)
 
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        there = {place.topic for place in self.last}
+        return {name: each for name, each in self._ids_now().items() if name in {*topics} & there}
+
+    def _ids_now(self) -> Mapping[str, str]:
+        return self.ids
+
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         return {place: self._of(self.first, place) for place in partitions}
 

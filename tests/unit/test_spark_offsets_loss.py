@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from onceflow.client.errors import TopicNotFound
 from onceflow.client.fetch_errors import RangeUnavailable
 from onceflow.client.model import TopicPartition
 from onceflow.spark.offsets import Offsets, OffsetSpan
 from onceflow.spark.source_batch import batch_tasks
 from onceflow.spark.source_errors import DataLost, InvalidOptions
+from onceflow.spark.source_option_values import Selection
 from onceflow.spark.source_stream import ALL, Admission, StreamOffsets
 from tests.unit.spark_offsets_helpers import (
     A0,
@@ -164,7 +166,8 @@ def test_a_batch_that_was_planned_beyond_the_end_of_its_log() -> None:
     planned = stream(logs, **EARLY).latest({}, ALL)
     logs.last[A0] = 12
     reading = stream(logs, **EARLY)
-    with pytest.raises(DataLost, match="from offset 0 up to 20, and ends at 12"):
+    lost = r"from offset 0 up to 20, and ends at 12.* written there up to offset 20 is not read"
+    with pytest.raises(DataLost, match=lost):
         reading.tasks({}, planned)
     going_on = stream(logs, **EARLY, failOnDataLoss="false")
     assert going_on.tasks({}, planned) == [(OffsetSpan("a", 0, 0, 12),)]
@@ -213,6 +216,113 @@ def test_a_batch_of_a_topic_that_is_made_again_is_gone() -> None:
     assert going_on.tasks({}, planned) == []
     after = going_on.latest(planned, ALL)
     assert going_on.tasks(planned, after) == [(OffsetSpan("a", 0, 0, 30),)]
+
+
+class Snapshots(PlayedCluster):
+    """Ids are those of the last question for partitions, as they really are."""
+
+    real: dict[str, str]
+    stale: list[dict[str, str]]
+    """What the next questions are answered by brokers that have not heard of a change."""
+    is_gone: bool
+
+    def _ids_now(self) -> Mapping[str, str]:
+        return self.stale.pop(0) if self.stale else self.real
+
+    def partitions(
+        self, selection: Selection, known: Collection[TopicPartition] = ()
+    ) -> set[TopicPartition]:
+        self.ids = dict(self._ids_now())
+        found = super().partitions(selection, known)
+        if not self.is_gone:
+            return found
+        if not any(place.topic == "a" for place in known):
+            raise TopicNotFound("a")
+        return set()
+
+
+def snapshots(end: int = 10) -> Snapshots:
+    logs = Snapshots({A0: 0}, {A0: end})
+    logs.real, logs.stale, logs.is_gone = {"a": "one"}, [], False
+    return logs
+
+
+def test_a_broker_that_has_not_heard_of_a_change_is_not_believed() -> None:
+    logs = snapshots()
+    logs.real = {"a": "two"}
+    reading = stream(logs, **EARLY)
+    first = reading.latest({}, ALL)
+    logs.now, logs.last[A0], logs.stale = logs.now + 2.0, 12, [{"a": "one"}]
+    second = reading.latest(first, ALL)
+    assert second == {**entry({"0": 10}, {"0": 12}), "ids": {"a": "two"}}
+
+
+def test_a_change_is_waited_for_once() -> None:
+    """Also where there is not enough to be read yet, and the same is asked for again and again."""
+    logs = snapshots()
+    reading, enough = stream(logs, **EARLY, failOnDataLoss="false"), Admission(least=100)
+    first = reading.latest({}, enough)
+    logs.now, logs.real, logs.last[A0] = logs.now + 2.0, {"a": "two"}, 5
+    assert reading.latest(first, enough) == first
+    waited = logs.now
+    for _ in range(5):
+        assert reading.latest(first, enough) == first
+    assert logs.now - waited < 3
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_is_made_again_while_the_first_batch_is_planned(fail: str) -> None:
+    class Remade(Snapshots):
+        def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+            if self.real == {"a": "one"}:
+                self.real, self.last[A0] = {"a": "two"}, 4
+            return super().latest(partitions)
+
+    logs = snapshots()
+    logs.__class__ = Remade
+    reading = stream(logs, **EARLY, failOnDataLoss=fail)
+    first = reading.latest({}, ALL)
+    assert first == {**entry({"0": 0}, {"0": 4}), "ids": {"a": "two"}}
+    logs.now, logs.last[A0] = logs.now + 2.0, 6
+    second = reading.latest(first, ALL)
+    assert reading.tasks(first, second) == [(OffsetSpan("a", 0, 4, 6),)]
+
+
+def test_a_topic_that_is_made_again_and_deleted_again_is_no_error_where_loss_is_none() -> None:
+    class GoneAgain(Snapshots):
+        def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+            self.is_gone = True
+            return super().latest(partitions)
+
+    logs = snapshots()
+    reading = stream(logs, **EARLY, failOnDataLoss="false")
+    first = reading.latest({}, ALL)
+    logs.__class__ = GoneAgain
+    logs.now, logs.real, logs.last[A0] = logs.now + 2.0, {"a": "two"}, 5
+    second = reading.latest(first, ALL)
+    logs.now += 2.0
+    assert reading.tasks(first, reading.latest(second, ALL)) == []
+
+
+def test_only_topics_with_something_new_are_looked_at_again() -> None:
+    asked: list[set[str]] = []
+
+    class Counted(Snapshots):
+        def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+            asked.append(set(topics))
+            return super().topic_ids(topics)
+
+    logs = snapshots()
+    logs.__class__ = Counted
+    b0 = TopicPartition("b", 0)
+    logs.first[b0], logs.last[b0], logs.real = 0, 7, {"a": "one", "b": "other"}
+    reading = stream(logs, **EARLY)
+    first = reading.latest({}, ALL)
+    logs.last[b0] = 8
+    second = reading.latest(first, ALL)
+    assert reading.latest(second, ALL) == second
+    assert asked == [{"a", "b"}, {"b"}]
+    assert logs.looked == 1
 
 
 def test_a_checkpoint_without_ids_gets_them_with_its_next_batch() -> None:

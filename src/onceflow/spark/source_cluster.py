@@ -43,6 +43,7 @@ class Ends(Protocol):
     def partitions(
         self, selection: Selection, known: Collection[TopicPartition] = ()
     ) -> set[TopicPartition]: ...
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]: ...
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets: ...
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets: ...
     def log_ends(self, partitions: Collection[TopicPartition]) -> Offsets: ...
@@ -73,7 +74,7 @@ class SourceCluster:
         and `NoSuchPartition` for a partition that is named and not there, unless it is `known`
         from before: then it was deleted, and who asks knows what that means."""
         topics = self._run(lambda cluster: _selected(cluster, selection, frozenset(known)))
-        self.ids = {topic.name: str(topic.topic_id) for topic in topics if topic.topic_id}
+        self.ids = _ids(topics)
         there = _places(topics)
         if not isinstance(selection, Assign):
             return there
@@ -82,6 +83,11 @@ class SourceCluster:
                 f"partition {place} is assigned, and there is none; correct the option assign"
             )
         return there & selection.partitions
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Of those that are there."""
+        known = frozenset(TopicPartition(topic, 0) for topic in topics)
+        return _ids(self._run(lambda cluster: _named(cluster, sorted(topics), known)))
 
     def partition_count(self, topic: str) -> int:
         """Of a topic that need not be one that is read. Raises `TopicNotFound`."""
@@ -173,6 +179,10 @@ async def _named(
                 raise
             wanted.remove(error.topic)
     return []
+
+
+def _ids(topics: Iterable[Topic]) -> dict[str, str]:
+    return {topic.name: str(topic.topic_id) for topic in topics if topic.topic_id}
 
 
 def _places(topics: Iterable[Topic]) -> set[TopicPartition]:

@@ -67,7 +67,9 @@ class LossRule:
 
     def cut(self, wanted: Iterable[OffsetSpan], log_ends: Offsets) -> list[OffsetSpan]:
         """What is left of spans that were planned when logs were longer; some may be empty. Where
-        no end is given, all of them is."""
+        no end is given, all of them is. The next batch begins where these were to end all the same:
+        if the end was only old, or the batch had been written in full before, rows would be read
+        twice from an earlier one."""
         held, lost = [], []
         for span in wanted:
             end = log_ends.get(span.place, span.end)
@@ -75,7 +77,7 @@ class LossRule:
                 lost.append(
                     f"partition {span.place} was to be read from offset {span.start} up to "
                     f"{span.end}, and ends at {end}: its log was cut, or the topic was deleted and "
-                    "made again"
+                    f"made again. What is written there up to offset {span.end} is not read either"
                 )
             held.append(span._replace(end=max(min(span.end, end), span.start)))
         self.report(lost)

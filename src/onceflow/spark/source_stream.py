@@ -9,7 +9,7 @@ in silence: `failOnDataLoss` says whether that is an error or a warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -69,6 +69,10 @@ class StreamOffsets:
         """Where a new query begins."""
         self._ids: Mapping[str, str] = {}
         """Of topics, when what was read last was planned."""
+        self._confirmed: set[tuple[str, str]] = set()
+        """Topics that were made again for sure, and the ids they have since."""
+        self._read_before: Offsets = {}
+        """What the batch before has read."""
         self._assigned: set[TopicPartition] = set()
         self._assigned_at: float | None = None
         self._target: Offsets | None = None
@@ -97,7 +101,11 @@ class StreamOffsets:
         if found.end == known and not is_first and not self._must_not_wait:
             self._ends.wait(available, LONGEST_WAIT_S)
             known, available, found = self._plan_from(start, admission)
-        if found.end != known and not is_first and self._has_topic_changed(known):
+        for _ in range(self._options.end_retries):
+            moved = {place.topic for place, end in found.end.items() if known.get(place) != end}
+            if not self._have_changed(moved):
+                break
+            self._begin = None
             known, available, found = self._plan_from(start, admission)
         self._seen = BatchOffsets(found.end, available)
         is_new = found.end != known or is_first
@@ -186,7 +194,7 @@ class StreamOffsets:
         self, start: Mapping[str, Any], admission: Admission
     ) -> tuple[Offsets, Offsets, BatchOffsets]:
         """From where the next batch reads, and what `_plan` says of it."""
-        position = self._position(start)
+        position = self._read_before = self._position(start)
         self._ids = BatchOffsets.from_log(start).ids
         known = self._of_same_topics(position)
         try:
@@ -203,26 +211,42 @@ class StreamOffsets:
             self._target = None  # it was an end of the old logs
         return {place: position[place] for place in position if place.topic not in remade}
 
-    def _has_topic_changed(self, known: Offsets) -> bool:
-        """Looks once more, after ends were asked for: they could be those of another log."""
+    def _have_changed(self, topics: Collection[str]) -> bool:
+        """Looks at these topics once more, after ends were asked for: those could be of other logs
+        than were there before."""
         before = self._ends.ids
-        if self._assigned_at != self._clock.monotonic():
-            self._assigned_at = None
-            self._partitions(known)
-        return any(self._ends.ids.get(topic, was) != was for topic, was in before.items())
+        known = [topic for topic in topics if topic in before]
+        now = self._ends.topic_ids(known) if known else {}
+        if all(now.get(topic) == before[topic] for topic in known):
+            return False
+        self._assigned_at = None
+        return True
 
     def _made_again(self, ids: Mapping[str, str]) -> set[str]:
-        """The topics that have another id now."""
-        now = self._ends.ids
-        found = {topic for topic, was in ids.items() if now.get(topic, was) != was}
+        """The topics that have another id now. A broker may not have heard of a change: what one
+        says is held against what others say, or it itself a little later."""
+        found = self._with_other_ids(ids)
+        for _ in range(self._options.end_retries):
+            if {(topic, self._ends.ids[topic]) for topic in found} <= self._confirmed:
+                break
+            self._ends.sleep(self._options.end_retry_ms / 1000)
+            self._assigned_at = None
+            self._partitions(self._read_before)
+            found = self._with_other_ids(ids)
+        self._confirmed |= {(topic, self._ends.ids[topic]) for topic in found}
         self._loss.made_again(found)
         return found
+
+    def _with_other_ids(self, ids: Mapping[str, str]) -> set[str]:
+        now = self._ends.ids
+        return {topic for topic, was in ids.items() if now.get(topic, was) != was}
 
     def _partitions(self, known: Offsets) -> set[TopicPartition]:
         """What is there now, or was a moment ago."""
         now = self._clock.monotonic()
         if self._assigned_at is None or now - self._assigned_at >= _LOOK_AROUND_S:
-            self._assigned = self._ends.partitions(self._options.selection, known)
+            places = {*known, *self._read_before}
+            self._assigned = self._ends.partitions(self._options.selection, places)
             self._assigned_at = now
         return self._assigned
 
@@ -273,7 +297,7 @@ class StreamOffsets:
             early = [place for place in early if found[place] < known[place]]
             if not early:
                 return found
-        if self._has_topic_changed(known):
+        if self._have_changed({place.topic for place in early}):
             raise _TopicChanged
         self._loss.truncated({place: (known[place], found[place]) for place in early})
         return found

@@ -151,6 +151,17 @@ def test_dead_letters_by_chance(spark: SparkSession, broker: onceflow.Broker) ->
     assert {dict(each.headers())["error"] for each in letters} == {b"by chance"}
 
 
+@pytest.mark.parametrize("taken", ["dead_letter_error", "Dead_Letter_Error"])
+def test_dead_letters_leave_the_columns_of_a_frame_alone(spark: SparkSession, taken: str) -> None:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    rows = spark.range(2).selectExpr("cast('v' as binary) as value", f"id as {taken}")
+    judged = dead_letters(rows, F.when(F.col(taken) == 1, "bad"))
+    assert judged.columns == ["value", taken, "dead_letter"]
+    found = judged.select(taken, "dead_letter.error").collect()
+    assert sorted(map(tuple, found)) == [(0, None), (1, "bad")]
+
+
 def test_a_topic_that_rows_named_is_deleted(
     spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
 ) -> None:

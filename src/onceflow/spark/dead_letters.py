@@ -9,6 +9,7 @@ where it came from (`source.topic`, `source.partition`, `source.offset`).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -42,16 +43,27 @@ def dead_letters(frame: DataFrame, error: Column) -> DataFrame:
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+    judgement = _unused(_ERROR, frame.columns)
+
     def field(name: str) -> Column:
-        known = F.col(_ERROR) if name == "error" else None
+        known = F.col(judgement) if name == "error" else None
         if known is None and name in frame.columns:
             known = F.col(name)
         return (F.lit(None) if known is None else known).cast(_TYPES[name]).alias(name)
 
     letter = F.struct(*map(field, _TYPES))
     # A column of its own is computed once, whatever it is made of.
-    judged = frame.withColumn(_ERROR, error)
-    return judged.withColumn(DEAD_LETTER, F.when(F.col(_ERROR).isNotNull(), letter)).drop(_ERROR)
+    judged = frame.withColumn(judgement, error)
+    is_bad = F.col(judgement).isNotNull()
+    return judged.withColumn(DEAD_LETTER, F.when(is_bad, letter)).drop(judgement)
+
+
+def _unused(name: str, columns: Collection[str]) -> str:
+    """A name like this that no column has: Spark does not look at the case."""
+    taken = {each.lower() for each in columns}
+    while name in taken:
+        name += "_"
+    return name
 
 
 def with_dead_letters(

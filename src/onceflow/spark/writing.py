@@ -260,7 +260,9 @@ class _Rows:
         if target >= self._layout.total:
             raise RowRefused(
                 "a row belongs to a partition that its topic does not have. They are counted from "
-                "0: look at the column 'partition'"
+                "0: look at the column 'partition'. In narrow mode a dead letter keeps the number "
+                "of the partition that its record was read from: give the topic of dead letters as "
+                "many partitions as the source has"
             )
         if target not in self._claimed:
             self._claim_more(target)

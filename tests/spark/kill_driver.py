@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -34,13 +35,16 @@ MORE_TASKS: Final = "6"
 class Driver:
     """One such process, as the one that started it sees it."""
 
-    def __init__(self, scratch: Path, master: str = MASTER) -> None:
+    def __init__(
+        self, scratch: Path, master: str = MASTER, more: Mapping[str, str] | None = None
+    ) -> None:
+        """`more`: settings of Spark."""
         scratch.mkdir(parents=True)
         self.scratch = scratch
         self.name = scratch.name
         self._errors = (scratch / "errors").open("w")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, master, str(scratch)],
+            [sys.executable, "-m", __name__, master, str(scratch), json.dumps(dict(more or {}))],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -137,15 +141,17 @@ def ended_by(error: BaseException) -> list[str]:
 def settings(scratch: Path) -> dict[str, str]:
     return {
         "spark.default.parallelism": MORE_TASKS,
-        "spark.executorEnv.PYTHONPATH": str(ROOT),
+        # Executors take these sources, whatever is installed.
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.worker.cleanup.enabled": "false",
         "spark.jars.ivy": str(scratch / "ivy"),
     }
 
 
-def main(master: str, scratch: Path) -> None:
-    with spark_session(scratch, master=master, settings=settings(scratch)) as spark:
+def main(master: str, scratch: Path, more: Mapping[str, str]) -> None:
+    chosen = {**settings(scratch), **more}
+    with spark_session(scratch, master=master, settings=chosen) as spark:
         # Warms what every batch needs; a job, too, as the first one is slow.
         spark.range(1).collect()
         gateway: Any = spark.sparkContext._gateway
@@ -166,4 +172,4 @@ def main(master: str, scratch: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]))

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
@@ -46,8 +46,10 @@ _SETTLES_S: Final = 30.0
 class Drivers:
     """Makes them, the next one while one runs."""
 
-    def __init__(self, directory: Path, master: str) -> None:
+    def __init__(self, directory: Path, master: str, more: Mapping[str, str] | None = None) -> None:
+        """`more`: settings of Spark."""
         self.master = master
+        self._more = more
         self._directory = directory
         self._made: list[Driver] = []
         self._spare: Driver | None = None
@@ -67,7 +69,7 @@ class Drivers:
         return self.named(name).scratch / "local"
 
     def _make(self) -> Driver:
-        driver = Driver(self._directory / f"driver-{len(self._made)}", self.master)
+        driver = Driver(self._directory / f"driver-{len(self._made)}", self.master, self._more)
         self._made.append(driver)
         return driver
 
@@ -77,8 +79,10 @@ class Drivers:
 
 
 @contextmanager
-def making_drivers(directory: Path, master: str) -> Iterator[Drivers]:
-    drivers = Drivers(directory, master)
+def making_drivers(
+    directory: Path, master: str, more: Mapping[str, str] | None = None
+) -> Iterator[Drivers]:
+    drivers = Drivers(directory, master, more)
     try:
         yield drivers
     finally:

@@ -29,6 +29,18 @@ pytestmark = pytest.mark.interop
 
 ROWS_IN_BATCH = 100
 EXECUTORS = "local-cluster[2,1,1024]"
+COME_AND_GO = {
+    "spark.dynamicAllocation.enabled": "true",
+    "spark.dynamicAllocation.executorIdleTimeout": "1s",
+    "spark.dynamicAllocation.initialExecutors": "1",
+    "spark.dynamicAllocation.maxExecutors": "2",
+    "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
+    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+    "spark.dynamicAllocation.shuffleTracking.timeout": "1s",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.shuffle.partitions": "12",
+}
+"""Executors are there while there is work for them, and Spark joins what is small."""
 
 
 @pytest.fixture
@@ -52,6 +64,12 @@ def kill_an_executor(fate: FateServer, drivers: Drivers, tmp_path: Path) -> None
 @pytest.mark.long
 def test_executors_of_their_own(spark_is_there: None, fate: FateServer, tmp_path: Path) -> None:
     with making_drivers(tmp_path / "drivers", EXECUTORS) as drivers:
+        kill_an_executor(fate, drivers, tmp_path)
+
+
+@pytest.mark.long
+def test_executors_that_come_and_go(spark_is_there: None, fate: FateServer, tmp_path: Path) -> None:
+    with making_drivers(tmp_path / "drivers", EXECUTORS, COME_AND_GO) as drivers:
         kill_an_executor(fate, drivers, tmp_path)
 
 

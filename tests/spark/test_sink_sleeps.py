@@ -1,14 +1,14 @@
-"""A query that sleeps for a year: brokers forget its groups, its ledger and its transactional id
-meanwhile, and delete what it has read.
+"""A query that sleeps for a year: brokers forget its groups and its ledger meanwhile, and delete
+what it has read.
 
-Brokers forget at once here, and the year is taken off the times in the checkpoint.
+They forget at once here, and the year is taken off the times in the checkpoint. That they forget
+its transactional id, too, is tried in virtual time (`tests/sim/year_ledger`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,9 @@ import pytest
 
 import onceflow
 from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
 from onceflow.client.model import TopicPartition
-from onceflow.client.settings import ProducerSettings
-from onceflow.client.transactions import TransactionNotFound, describe_transaction
 from onceflow.spark import ledger_start
 from onceflow.spark.sink import write_stream
-from tests.interop.harness import eventually
 from tests.spark.sink_hooks import Once, at_points, die
 from tests.spark.sink_world import fresh, make_topic, values
 from tests.spark.source_world import SourceWorld
@@ -35,17 +31,6 @@ pytestmark = pytest.mark.interop
 YEAR_MS = 365 * 24 * 3600 * 1000
 ROWS = 10
 """That come each year."""
-
-
-@pytest.fixture
-def forgetful() -> Iterator[onceflow.Broker]:
-    """It forgets a transactional id soon, but not while a batch is under way."""
-    settings = {
-        "transactional.id.expiration.ms": 20_000,
-        "transaction.remove.expired.transaction.cleanup.interval.ms": 200,
-    }
-    with onceflow.Broker(settings, process=True) as broker:
-        yield broker
 
 
 class Years:
@@ -80,7 +65,6 @@ class Years:
     def pass_a_year(self, unread: int = 0) -> None:
         """`unread`: so many records are not deleted meanwhile."""
         asyncio.run(self._forget(self._sent - unread))
-        eventually(lambda: asyncio.run(self._is_id_known()), lambda known: not known, seconds=60)
         for path in (Path(self._checkpoint) / "offsets").glob("[0-9]*"):
             version, metadata, rest = path.read_text().split("\n", 2)
             _write(path, "\n".join((version, _earlier(metadata, "batchTimestampMs"), rest)))
@@ -92,15 +76,6 @@ class Years:
             await admin.delete_group(self._name)
             await admin.delete_group(f"{self._name}.ledger")
             await admin.delete_records({TopicPartition(self._input, 0): before})
-
-    async def _is_id_known(self) -> bool:
-        settings = ProducerSettings.of(bootstrap_servers=self._bootstrap)
-        async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
-            try:
-                await describe_transaction(cluster, self._name)
-            except TransactionNotFound:
-                return False
-            return True
 
     def check(self) -> None:
         found = values(self._bootstrap, self._output)
@@ -119,9 +94,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def test_a_query_has_a_batch_each_year(
-    spark: SparkSession, forgetful: onceflow.Broker, checkpoint: str
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str
 ) -> None:
-    query = Years(spark, forgetful.bootstrap, checkpoint)
+    query = Years(spark, broker.bootstrap, checkpoint)
     for year in range(2):
         if year:
             query.pass_a_year()
@@ -131,10 +106,10 @@ def test_a_query_has_a_batch_each_year(
 
 
 def test_a_query_sleeps_behind_a_commit_that_spark_did_not_hear_of(
-    spark: SparkSession, forgetful: onceflow.Broker, checkpoint: str, tmp_path: Path
+    spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
 ) -> None:
     """Nobody knows any more whether the batch is in the output: it is not written again."""
-    query = Years(spark, forgetful.bootstrap, checkpoint)
+    query = Years(spark, broker.bootstrap, checkpoint)
     query.more_rows()
     query.run()
     query.more_rows()

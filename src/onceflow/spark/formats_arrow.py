@@ -3,8 +3,10 @@ Arrow's own readers, odd ones one by one (`formats_record`); both give the same 
 
 Records that are read together stand in one buffer, a line for each. No record can change how
 another is read there, and the readers below say why; where one of them is not sure of a batch, or
-Arrow's reader refuses it, the batch is cut into small ones, and those that are still not clean are
-read record by record.
+Arrow's reader refuses it, the batch is cut into smaller ones, and what is left of those that are
+still not clean is read record by record.
+
+Nothing that stands in a record ends a query: one that cannot be read is a dead letter.
 """
 
 from __future__ import annotations
@@ -39,8 +41,12 @@ from onceflow.spark.pipeline_plan import Format
 
 CSV_OPTIONS: Final = ("sep", "quote", "escape")
 """The options of CSV that are understood here, by Spark's names."""
-_SMALL: Final = 256
-"""Records that are read one by one when one of them is odd."""
+_CUTS: Final = 16
+"""Into so many parts a batch is cut in which a record is odd."""
+_FEW: Final = 128
+_FEW_BYTES: Final = 1 << 16
+"""No more records than that, with no more bytes, are read one by one when one of them is odd: that
+costs no more than to find out which one it is."""
 
 
 class Parsed(NamedTuple):
@@ -91,17 +97,23 @@ class Parser:
         """`values` is an array of bytes."""
         if self.format is Format.RAW:
             return Parsed(pa.table({"value": values}), None, {})
+        bad: dict[int, str] = {}
+        tables = list(self._tables(values, 0, bad))
+        good = None if not bad else [row for row in range(len(values)) if row not in bad]
+        return Parsed(tables[0] if len(tables) == 1 else pa.concat_tables(tables), good, bad)
+
+    def _tables(self, values: Any, start: int, bad: dict[int, str]) -> Iterator[pa.Table]:
+        """The rows of all records; what is wrong with the one at `start` and those behind it is
+        put into `bad`."""
         table = self._together(values)
         if table is not None:
-            return Parsed(table, None, {})
-        tables: list[pa.Table] = []
-        bad: dict[int, str] = {}
-        for start in range(0, len(values), _SMALL):
-            some = values.slice(start, _SMALL)
-            table = self._together(some) if len(values) > _SMALL else None
-            tables.append(self._one_by_one(some, start, bad) if table is None else table)
-        good = None if not bad else [row for row in range(len(values)) if row not in bad]
-        return Parsed(pa.concat_tables(tables), good, bad)
+            yield table
+        elif len(values) == 1 or (len(values) <= _FEW and values.nbytes <= _FEW_BYTES):
+            yield self._one_by_one(values, start, bad)
+        else:
+            size = -(-len(values) // _CUTS)
+            for at in range(0, len(values), size):
+                yield from self._tables(values.slice(at, size), start + at, bad)
 
     def _together(self, values: Any) -> pa.Table | None:
         """None when one of them is not ordinary."""
@@ -111,7 +123,7 @@ class Parser:
             if values.null_count and self.format is not Format.TEXT:
                 return None
             return self._complete(self._read(values))
-        except (pa.ArrowInvalid, Odd):
+        except (pa.ArrowException, Odd):
             return None
 
     def _complete(self, table: pa.Table) -> pa.Table:
@@ -122,11 +134,27 @@ class Parser:
 
     def _one_by_one(self, values: Any, start: int, bad: dict[int, str]) -> pa.Table:
         rows: list[Row] = []
-        for number, value in enumerate(values.to_pylist(), start):
-            try:
-                rows.append(self._row(value))
-            except Refused as error:
-                bad[number] = str(error)
+        refused: dict[int, str] = {}
+        try:
+            for number, value in enumerate(values.to_pylist(), start):
+                try:
+                    rows.append(self._row(value))
+                except Refused as error:
+                    refused[number] = str(error)
+            table = self._table(rows)
+        except Exception as error:
+            # Nobody has foreseen this: it is the end of one record, and not of the query.
+            if len(values) == 1:
+                bad[start] = f"the value cannot be read: {type(error).__name__}: {error}"
+                return self._schema.empty_table()
+            alone = (
+                self._one_by_one(values.slice(at, 1), start + at, bad) for at in range(len(values))
+            )
+            return pa.concat_tables(alone)
+        bad |= refused
+        return table
+
+    def _table(self, rows: list[Row]) -> pa.Table:
         columns = zip(*rows, strict=True) if rows else ((),) * len(self._schema)
         arrays: list[Any] = [
             pa.array(column, field.type)

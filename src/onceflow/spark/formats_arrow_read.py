@@ -3,6 +3,11 @@
 Arrow's readers accept what Spark's do not (`0x10`, ` 5`, `nan`, numbers as dates, decimals with too
 many digits, several objects in one record). So texts are read as texts where that is so, looked at,
 and then cast; and what is not certain to be read as Spark reads it raises `Odd`.
+
+Arrow's reader of decimals must only see texts without an exponent, and up to 38 digits before and
+behind the point: it takes others modulo a power of two, and ends the process where an exponent is
+-100000000. Those are read into 256 bits, where there is room for all of them with any scale, and
+then cast to 128, which looks whether they fit.
 """
 
 from __future__ import annotations
@@ -15,7 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from onceflow.spark.formats_record import Marks
+from onceflow.spark.formats_record import (
+    DEEPEST,
+    Marks,
+    NotJson,
+    check_limits,
+    may_have_long_number,
+)
 from onceflow.spark.formats_schema import (
     DataType,
     Field,
@@ -25,13 +36,19 @@ from onceflow.spark.formats_schema import (
     arrow_schema,
     arrow_type,
 )
-from onceflow.spark.formats_text import INTEGERS
+from onceflow.spark.formats_text import INTEGERS, offset_of_hour
 
 _BLANK: Final = " \t\r\n"
 _BYTE_ORDER: Final = "\ufeff".encode()
 """Arrow leaves it out at the beginning of a file of CSV."""
 _SHORTEST_TIME: Final = len("2026-01-02T03:04:05")
 _IN_UTC: Final = ("UTC", "Etc/UTC", "Z")
+_UNZONED: Final = r"^.{19}(?:[.][0-9]{1,6})?$"
+_ZONED: Final = r"^.{19}(?:[.][0-9]{1,6})?(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9])$"
+_HOUR: Final = 3_600_000_000
+_MOST_DIGITS: Final = 38
+_ROOM: Final = 76
+"""Digits of a decimal of 256 bits: as many before the point as behind it."""
 
 
 class Odd(Exception):
@@ -49,6 +66,7 @@ class JsonReader:
         self._zone = zone
         self._schema = arrow_schema(fields)
         self._read_as = pa.schema([(each.name, _read_as(each.type)) for each in fields])
+        self._unsure = _UNSURE_DECIMAL if _has_decimal(fields) else _UNSURE
 
     def read(self, values: Any) -> pa.Table:
         """Raises `Odd`, or `ArrowInvalid`."""
@@ -57,7 +75,11 @@ class JsonReader:
             texts = pc.ascii_trim(texts, characters=_BLANK)
             if not _is_braced(texts):
                 raise Odd
-        lines = _lines(texts)
+        joined = _joined(texts)
+        if pc.match_substring_regex(joined, self._unsure)[0].as_py():
+            raise Odd
+        _check_limits(texts)
+        lines = joined[0].as_buffer()
         found = pyarrow.json.read_json(
             _file(lines),
             pyarrow.json.ReadOptions(block_size=lines.size + 1, use_threads=False),
@@ -104,7 +126,7 @@ class CsvReader:
         has_quotes = self._marks.quote.encode() in data
         if has_quotes and not pc.all(pc.match_substring_regex(values, self._line)).as_py():
             raise Odd
-        lines = _lines(values)
+        lines = _joined(values)[0].as_buffer()
         if has_quotes:
             # Arrow would take an empty cell for a quoted one behind which the file ends.
             lines = pa.py_buffer(lines.to_pybytes() + b"\n")
@@ -148,13 +170,10 @@ def one_chunk(column: Any) -> Any:
 # --- many records as one file -------------------------------------------------------------------
 
 
-def _lines(values: Any) -> Any:
-    """A buffer of all values, each with a line break behind it but the last."""
+def _joined(values: Any) -> Any:
+    """An array of one: all values, each with a line break behind it but the last."""
     ends = pa.array([0, len(values)], pa.int32())
-    joined: Any = pc.binary_join(
-        pa.ListArray.from_arrays(ends, values), pa.scalar(b"\n", values.type)
-    )
-    return joined[0].as_buffer()
+    return pc.binary_join(pa.ListArray.from_arrays(ends, values), pa.scalar(b"\n", values.type))
 
 
 def _file(lines: Any) -> Any:
@@ -182,6 +201,32 @@ def _is_braced(texts: Any) -> bool:
     return bool((data[ends[:-1]] == ord("{")).all() and (data[ends[1:] - 1] == ord("}")).all())
 
 
+_UNSURE: Final = r"Inf[\s,\]}]"
+"""What Arrow takes for JSON, and Spark does not."""
+_UNSURE_DECIMAL: Final = (
+    rf"{_UNSURE}|[0-9]{{39}}|\\u00[2-6]"
+    r'|[\s:,\["][-+]?[0-9.]+[eE][-+]?[0-9]+["\s,\]}]'
+)
+"""And what may be a decimal that Arrow must not see, also where a digit is written as `\\u0030`."""
+
+
+def _check_limits(texts: Any) -> None:
+    """Raises `Odd` where a value may break the limits of single records."""
+    ends = _ends(texts)
+    if np.diff(ends).max() <= DEEPEST:
+        return
+    data = np.frombuffer(texts.buffers()[2], np.uint8)[ends[0] : ends[-1]]
+    if may_have_long_number(data.tobytes().decode("latin-1")):
+        raise Odd
+    opening = np.flatnonzero(data | 0x20 == ord("{"))  # which makes that of a [
+    owners = np.searchsorted(ends - ends[0], opening, "right") - 1
+    for many in np.unique(owners[DEEPEST:][owners[DEEPEST:] == owners[:-DEEPEST]]):
+        try:
+            check_limits(texts[int(many)].as_py())
+        except NotJson:
+            raise Odd from None
+
+
 # --- texts into values --------------------------------------------------------------------------
 
 
@@ -194,8 +239,14 @@ def _read_as(kind: DataType) -> pa.DataType:
             return pa.struct([(each.name, _read_as(each.type)) for each in fields])
         case Plain("date" | "timestamp" | "timestamp_ntz"):
             return pa.string()
+        case Plain("decimal", (_, scale)):
+            return pa.decimal256(_ROOM, scale)
         case _:
             return arrow_type(kind)
+
+
+def _has_decimal(fields: tuple[Field, ...]) -> bool:
+    return any("decimal256" in str(_read_as(each.type)) for each in fields)
 
 
 def _converted(array: Any, kind: DataType, zone: str) -> Any:
@@ -219,8 +270,8 @@ def _converted(array: Any, kind: DataType, zone: str) -> Any:
             return _cast(array, kind, zone)
         case Plain("float" | "double"):
             return _positive_zero(_finite(array))
-        case Plain("decimal", numbers):
-            return _fitting(array, *numbers)
+        case Plain("decimal"):
+            return array.cast(arrow_type(kind))
         case _:
             return array
 
@@ -244,9 +295,11 @@ def _cast(texts: Any, kind: DataType, zone: str) -> Any:
         case Plain("float" | "double"):
             _of_bytes(texts, b"+", b"e")
             return _finite(texts.cast(arrow_type(kind)))
-        case Plain("decimal", numbers):
-            _of_bytes(texts, b"+", b"e")
-            return _fitting(texts.cast(arrow_type(kind)), *numbers)
+        case Plain("decimal", (_, scale)):
+            _of_bytes(texts, b"+", b"9")
+            if np.diff(_ends(texts)).max(initial=0) > _MOST_DIGITS:
+                raise Odd
+            return texts.cast(pa.decimal256(_ROOM, scale)).cast(arrow_type(kind))
     raise Odd
 
 
@@ -276,16 +329,6 @@ def _positive_zero(array: Any) -> Any:
     return array
 
 
-def _fitting(array: Any, digits: int, scale: int) -> Any:
-    """Arrow does not look whether a decimal has too many digits."""
-    limit = 10 ** (digits - scale)
-    ends: Any = pc.min_max(array).as_py()
-    for each in ends.values():
-        if each is not None and not -limit < each < limit:
-            raise Odd
-    return array
-
-
 def _words(texts: Any) -> Any:
     is_true: Any = pc.equal(texts, pa.scalar("true"))
     is_false: Any = pc.equal(texts, pa.scalar("false"))
@@ -295,7 +338,7 @@ def _words(texts: Any) -> Any:
 
 
 def _times(texts: Any, zone: str | None) -> Any:
-    """All with Z, or all without a zone; a time has seconds. A zone of None: none may be there."""
+    """A time has seconds; a zone of None: none may be there."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), pa.timestamp("us", zone and "UTC"))
     _of_bytes(texts, b" ", b"Z")
@@ -307,15 +350,37 @@ def _times(texts: Any, zone: str | None) -> Any:
     shortest = sizes[is_there].min()
     if shortest < _SHORTEST_TIME:
         raise Odd
-    has_zone = np.frombuffer(texts.buffers()[2], np.uint8)[ends[1:][is_there] - 1] == ord("Z")
-    if zone is not None and has_zone.all() and shortest > _SHORTEST_TIME:
+    last = np.frombuffer(texts.buffers()[2], np.uint8)[ends[1:][is_there] - 1]
+    if zone is not None and shortest > _SHORTEST_TIME and (last == ord("Z")).all():
         return texts.cast(pa.timestamp("us", "UTC"))
-    if has_zone.any() or (zone is not None and zone not in _IN_UTC):
-        raise Odd
-    return _local(texts) if zone is None else _local(texts).cast(pa.timestamp("us", "UTC"))
+    return _local(texts) if zone is None else _of_both_kinds(texts, zone)
+
+
+def _of_both_kinds(texts: Any, zone: str) -> Any:
+    """Times that name their zone, and such that do not."""
+    is_zoned: Any = pc.match_substring_regex(texts, _ZONED)
+    nothing = pa.scalar(None, pa.string())
+    zoned: Any = pc.if_else(is_zoned, texts, nothing)
+    local: Any = pc.if_else(is_zoned, nothing, texts)
+    return pc.coalesce(zoned.cast(pa.timestamp("us", "UTC")), _in_zone(_local(local), zone))
 
 
 def _local(texts: Any) -> Any:
-    if not pc.all(pc.match_substring_regex(texts, "^.{19}(?:[.][0-9]{1,6})?$")).as_py():
-        raise Odd  # with a zone
+    if not pc.all(pc.match_substring_regex(texts, _UNZONED), min_count=0).as_py():
+        raise Odd
     return texts.cast(pa.timestamp("us"))
+
+
+def _in_zone(times: Any, zone: str) -> Any:
+    """Times of a zone as those of UTC. Not by Arrow: Python knows how zones go on after 2037, and
+    single records are read with it."""
+    moments = pa.timestamp("us", "UTC")
+    if zone in _IN_UTC or times.null_count == len(times):
+        return times.cast(moments)
+    local = times.cast(pa.int64()).fill_null(0).to_numpy()
+    hours, places = np.unique(local // _HOUR, return_inverse=True)
+    offsets = [offset_of_hour(zone, hour) for hour in hours.tolist()]
+    if None in offsets:
+        raise Odd
+    moved = local - np.array(offsets, np.int64)[places]
+    return pa.array(moved, mask=times.is_null().to_numpy(zero_copy_only=False)).cast(moments)

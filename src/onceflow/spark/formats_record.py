@@ -7,10 +7,12 @@ This is slow and exact; `formats_arrow` reads ordinary records many at a time.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import accumulate, islice
+from typing import Any, Final, TypeAlias
 
 from onceflow.spark.formats_schema import DataType, Field, ListOf, Plain, StructOf
 from onceflow.spark.formats_text import (
@@ -101,7 +103,7 @@ class CsvRecord:
 
     def row(self, value: bytes | None) -> Row:
         """Raises `Refused`."""
-        cells = list(self._cells(text_of(value)))
+        cells = list(islice(self._cells(text_of(value)), len(self._fields) + 1))
         if len(cells) != len(self._fields):
             raise Refused(misfit("CSV"))
         try:
@@ -135,7 +137,7 @@ class CsvRecord:
         if escape not in inside:
             return inside
         either = re.escape(escape) + f"([{re.escape(escape)}{re.escape(quote)}])"
-        return re.sub(either, lambda found: found[1], inside)
+        return re.sub(either, r"\1", inside)
 
 
 def _cell_reader(kind: DataType, zone: str) -> Callable[[str], Any]:
@@ -146,47 +148,60 @@ def _cell_reader(kind: DataType, zone: str) -> Callable[[str], Any]:
 
 # --- JSON ---------------------------------------------------------------------------------------
 
-_BLANK: Final = re.compile(r"[ \t\r\n]*")
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_STRINGS: Final = {
-    quote: re.compile(
-        rf"{quote}([^{quote}\\\x00-\x1f]*+(?:\\[\s\S][^{quote}\\\x00-\x1f]*+)*+){quote}"
-    )
-    for quote in "\"'"
-}
-_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\s\S]))")
-_ESCAPES: Final[Mapping[str, str]] = {
-    **{each: each for each in "\"'\\/"},
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
-_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+DEEPEST: Final = 500
+"""Lists and objects inside of each other: each takes a part of the stack of whoever reads them."""
+LONGEST_NUMBER: Final = 1000
+"""As in the parser that Spark uses."""
 _NO_NUMBERS: Final[Mapping[str, float]] = {
     "NaN": float("nan"),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF"), float("inf")),
     **dict.fromkeys(("-Infinity", "-INF"), -float("inf")),
 }
-_WORD: Final = re.compile(r"true|false|null|NaN|[+-]?Infinity|[+-]INF")
-_DEEPEST: Final = 1000
-_LONGEST_NUMBER: Final = 1000
-"""Both as in the parser that Spark uses."""
-_CLOSING: Final = {"{": "}", "[": "]"}
+_STRING: Final = re.compile(r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"')
+_LONG_NUMBER: Final = re.compile(rf"(?<![-+.0-9eE])[-+.0-9eE]{{{LONGEST_NUMBER + 1}}}")
+_STRIDE: Final = 37
+"""Prime, so that what repeats itself (`0,0,0`) does not look the same everywhere."""
+_OF_LONG_NUMBER: Final = re.compile(rf"[-+.0-9eE]{{{LONGEST_NUMBER // _STRIDE}}}")
+_BRACKET: Final = re.compile(r"[\[{\]}]")
+_STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
+_OTHER: Final = re.compile(
+    _STRING.pattern + r"|'[^'\\]*+(?:\\[\s\S][^'\\]*+)*+'|\"|'|\+INF\b|-INF\b|\+Infinity\b"
+)
+"""What the parser of Spark takes besides standard JSON stands in one of these. (Each begins with a
+character, so that all between them is passed over quickly.)"""
+_SIGNS: Final = re.compile(r"[-+.\w]")
+_INSIDE: Final = re.compile(r'\\[\s\S]|"')
 
 
 class NotJson(Exception):
     """The text breaks a rule of JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A number, or a word without quotes."""
+class Whole(str):
+    """A number without point and exponent, as it is written."""
 
-    text: str
-    is_integer: bool = False
-    is_number: bool = False
+    __slots__ = ()
+
+
+class Fraction(str):
+    """Any other number, as it is written."""
+
+    __slots__ = ()
+
+
+class NoNumber(str):
+    """`NaN` or an infinity, without quotes."""
+
+    __slots__ = ()
+
+
+class Members(list[tuple[str, Any]]):
+    """An object, with names that are there twice."""
+
+
+_SCANNER: Final = json.JSONDecoder(
+    object_pairs_hook=Members, parse_int=Whole, parse_float=Fraction, parse_constant=NoNumber
+)
 
 
 class JsonRecord:
@@ -195,196 +210,183 @@ class JsonRecord:
 
     def __init__(self, fields: tuple[Field, ...], zone: str) -> None:
         self._fields = fields
-        self._zone = zone
+        self._read = _struct_reader(fields, zone)
 
     def row(self, value: bytes | None) -> Row:
         """Raises `Refused`."""
         text = text_of(value)
         try:
-            at = _blank(text, 0)
-            if _blank(text, skip(text, at)) != len(text) or text[at] != "{":
-                raise NotJson
-            found = self._object(text, at, self._fields)
+            found = self._read(object_of(text))
         except NotJson:
             raise Refused(NOT_JSON) from None
         except Misfit:
             raise Refused(misfit("JSON")) from None
-        return complete(self._fields, tuple(found[each.name] for each in self._fields))
-
-    def _object(self, text: str, at: int, fields: tuple[Field, ...]) -> dict[str, Any]:
-        types = {each.name: each.type for each in fields}
-        found: dict[str, Any] = dict.fromkeys(types)
-        for name, begins in _members(text, at):
-            if name in types:
-                found[name] = self._value(text, begins, types[name])
-        return found
-
-    def _value(self, text: str, at: int, kind: DataType) -> Any:
-        if text.startswith("null", at):
-            return None
-        match kind:
-            case StructOf(fields) if text[at] == "{":
-                return self._object(text, at, fields)
-            case ListOf(element) if text[at] == "[":
-                return [self._value(text, each, element) for each in _elements(text, at)]
-            case Plain() if text[at] not in "{[":
-                return self._scalar(scalar(text, at)[0], kind)
-        raise Misfit
-
-    def _scalar(self, token: str | Word, kind: Plain) -> Any:
-        if isinstance(token, str):
-            return self._of_text(_PAIR.sub(_joined, token), kind)
-        return _of_word(token, kind)
-
-    def _of_text(self, text: str, kind: Plain) -> Any:
-        match kind:
-            case Plain("string"):
-                if not _is_text(text):
-                    raise Misfit
-                return text
-            case Plain("decimal", (digits, scale)):
-                return decimal(text, digits, scale)
-            case Plain("date"):
-                return days(text)
-            case Plain("timestamp"):
-                return microseconds(text, self._zone)
-            case Plain("timestamp_ntz"):
-                return microseconds(text, None)
-            case Plain("float" | "double") if text in _NO_NUMBERS:
-                return _NO_NUMBERS[text]
-        raise Misfit
+        return complete(self._fields, tuple(found.values()))
 
 
-def _of_word(token: Word, kind: Plain) -> Any:
-    text = token.text
+def object_of(text: str) -> Members:
+    """The one object of a value; raises `NotJson`."""
+    try:
+        return _standard(text)
+    except NotJson:
+        if "'" not in text and "INF" not in text and "+I" not in text:
+            raise
+    return _standard(_OTHER.sub(_as_standard, text))
+
+
+def _standard(text: str) -> Members:
+    check_limits(text)
+    try:
+        found = _SCANNER.decode(text)
+    except (ValueError, RecursionError):
+        raise NotJson from None
+    if not isinstance(found, Members):
+        raise NotJson
+    return found
+
+
+def check_limits(text: str) -> None:
+    """Raises `NotJson` where JSON is nested too deep, or has a number that is too long; also in
+    fields that nobody wants, since Spark looks there too."""
+    if len(text) <= DEEPEST:
+        return
+    bare = _STRING.sub("", text)
+    if may_have_long_number(bare) and _LONG_NUMBER.search(bare) is not None:
+        raise NotJson
+    if bare.count("[") + bare.count("{") > DEEPEST:
+        depths = accumulate(map(_STEPS.__getitem__, _BRACKET.findall(bare)))
+        if max(depths) > DEEPEST:
+            raise NotJson
+
+
+def may_have_long_number(text: str) -> bool:
+    """Where every 37th character is looked at, a number that is too long is there many times in a
+    row, and hardly anything else is."""
+    return _OF_LONG_NUMBER.search(text[::_STRIDE]) is not None
+
+
+def _as_standard(found: re.Match[str]) -> str:
+    """Single quotes and `+INF` as standard JSON has them. A quote that is not closed must not get
+    its end from what is written anew."""
+    text = found[0]
+    if text in ("'", '"'):
+        raise NotJson
+    if text[0] in "+-":
+        if _SIGNS.match(found.string, found.start() - 1):
+            raise NotJson
+        return "-Infinity" if text[0] == "-" else "Infinity"
+    return f'"{_INSIDE.sub(_escaped, text[1:-1])}"'
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return {"\\'": "'", '"': '\\"'}.get(found[0], found[0])
+
+
+# --- its values ---------------------------------------------------------------------------------
+
+Reader: TypeAlias = Callable[[Any], Any]
+"""Of what the scanner has found, but for null. Raises `Misfit`."""
+
+
+def _struct_reader(fields: tuple[Field, ...], zone: str) -> Reader:
+    readers = {each.name: _value_reader(each.type, zone) for each in fields}
+
+    def read(found: Any) -> dict[str, Any]:
+        if not isinstance(found, Members):
+            raise Misfit
+        values: dict[str, Any] = dict.fromkeys(readers)
+        for name, value in found:
+            if name in readers:
+                values[name] = None if value is None else readers[name](value)
+        return values
+
+    return read
+
+
+def _list_reader(element: DataType, zone: str) -> Reader:
+    read = _value_reader(element, zone)
+
+    def read_all(found: Any) -> list[Any]:
+        if type(found) is not list:  # an object is one, too
+            raise Misfit
+        return [None if each is None else read(each) for each in found]
+
+    return read_all
+
+
+def _value_reader(kind: DataType, zone: str) -> Reader:
     match kind:
-        case Plain("boolean") if text in ("true", "false"):
-            return text == "true"
-        case Plain("string") if text in ("true", "false"):
-            return text
-        case Plain("string") if token.is_integer:
-            return str(int(text))
-        case Plain("float" | "double" as name):
-            if token.is_number:
-                return number(str(int(text)) if token.is_integer else text, name)
-            if text in _NO_NUMBERS:
-                return _NO_NUMBERS[text]
-        case Plain("decimal", (digits, scale)) if token.is_number:
-            return decimal(text, digits, scale)
-        case Plain("timestamp") if token.is_integer:
-            return in_range(int(text) * 1_000_000, 64)
-        case Plain(name) if name in INTEGERS and token.is_integer:
-            return in_range(int(text), INTEGERS[name])
+        case StructOf(fields):
+            return _struct_reader(fields, zone)
+        case ListOf(element):
+            return _list_reader(element, zone)
+        case Plain():
+            return _plain_reader(kind, zone)
     raise Misfit
 
 
-def _is_text(text: str) -> bool:
-    return not any("\ud800" <= each <= "\udfff" for each in text) if not text.isascii() else True
+def _plain_reader(kind: Plain, zone: str) -> Reader:
+    match kind:
+        case Plain("boolean"):
+            return _boolean
+        case Plain("string"):
+            return _string
+        case Plain("float" | "double" as name):
+            return lambda found: _floating(found, name)
+        case Plain("decimal", (digits, scale)):
+            return lambda found: decimal(_scalar(found, Whole, Fraction, str), digits, scale)
+        case Plain("date"):
+            return lambda found: days(_scalar(found, str))
+        case Plain("timestamp"):
+            return lambda found: _time(found, zone)
+        case Plain("timestamp_ntz"):
+            return lambda found: microseconds(_scalar(found, str), None)
+        case Plain(name) if name in INTEGERS:
+            bits = INTEGERS[name]
+            return lambda found: in_range(int(_scalar(found, Whole)), bits)
+    raise Misfit
 
 
-def _joined(found: re.Match[str]) -> str:
-    return found[0].encode("utf-16", "surrogatepass").decode("utf-16")
+def _scalar(found: Any, *kinds: type[str]) -> str:
+    """The text, if it is of one of these kinds."""
+    if type(found) not in kinds:
+        raise Misfit
+    text: str = found
+    return text
 
 
-# --- its syntax ---------------------------------------------------------------------------------
+def _boolean(found: Any) -> bool:
+    if not isinstance(found, bool):
+        raise Misfit
+    return found
 
 
-def _blank(text: str, at: int) -> int:
-    """Where the blanks end that begin here."""
-    found = _BLANK.match(text, at)
-    return at if found is None else found.end()
+def _string(found: Any) -> str:
+    if isinstance(found, bool):
+        return "true" if found else "false"
+    text = _scalar(found, str, Whole)
+    if type(found) is Whole:
+        return str(int(text))
+    if not text.isascii() and _HALF.search(text) is not None:
+        raise Misfit
+    return text
 
 
-def scalar(text: str, at: int) -> tuple[str | Word, int]:
-    """A text, with halves of pairs as they are written, or a word, and where it ends; raises
-    `NotJson`."""
-    mark = text[at : at + 1]
-    if mark in _STRINGS:
-        found = _STRINGS[mark].match(text, at)
-        if found is None:
-            raise NotJson
-        return _ESCAPED.sub(_unescaped, found[1]), found.end()
-    found = _WORD.match(text, at)
-    if found is not None:
-        return Word(found[0]), found.end()
-    found = _NUMBER.match(text, at)
-    if found is None or found.end() - at > _LONGEST_NUMBER:
-        raise NotJson
-    return Word(found[0], found[1] is None and found[2] is None, is_number=True), found.end()
+def _floating(found: Any, name: str) -> float:
+    if type(found) is Whole:
+        return number(found, name) + 0.0  # an integer has no sign where it is 0
+    if type(found) is Fraction:
+        return number(found, name)
+    text = _scalar(found, str, NoNumber)
+    if text not in _NO_NUMBERS:
+        raise Misfit
+    return _NO_NUMBERS[text]
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    if found[1] is not None:
-        return chr(int(found[1], 16))
-    if found[2] not in _ESCAPES:
-        raise NotJson
-    return _ESCAPES[found[2]]
+def _time(found: Any, zone: str) -> int:
+    if type(found) is Whole:
+        return in_range(int(found) * 1_000_000, 64)
+    return microseconds(_scalar(found, str), zone)
 
 
-def _name(text: str, at: int) -> tuple[str, int]:
-    """The name of a member, and where its value begins."""
-    if text[at : at + 1] not in ('"', "'"):
-        raise NotJson
-    name, at = scalar(text, at)
-    at = _blank(text, at)
-    if text[at : at + 1] != ":" or not isinstance(name, str):
-        raise NotJson
-    return name, _blank(text, at + 1)
-
-
-def skip(text: str, at: int) -> int:
-    """Where the value ends that begins here; raises `NotJson`. It needs no stack of its own: a
-    value may be nested as deep as it likes."""
-    open_marks: list[str] = []
-    while True:
-        mark = text[at : at + 1]
-        if mark in _CLOSING:
-            open_marks.append(_CLOSING[mark])
-            if len(open_marks) > _DEEPEST:
-                raise NotJson
-            at = _blank(text, at + 1)
-            if text[at : at + 1] != open_marks[-1]:
-                at = _name(text, at)[1] if mark == "{" else at
-                continue
-        else:
-            at = scalar(text, at)[1]
-        at, is_done = _closed(text, at, open_marks)
-        if is_done:
-            return at
-
-
-def _closed(text: str, at: int, open_marks: list[str]) -> tuple[int, bool]:
-    """Behind a value, or before the mark that closes an empty one: where the next one begins, or
-    the end of them all."""
-    while open_marks:
-        at = _blank(text, at)
-        mark = text[at : at + 1]
-        if mark == ",":
-            at = _blank(text, at + 1)
-            return (_name(text, at)[1] if open_marks[-1] == "}" else at), False
-        if mark != open_marks[-1]:
-            raise NotJson
-        open_marks.pop()
-        at += 1
-    return at, True
-
-
-def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
-    """Names of an object that begins here, and where their values do."""
-    at = _blank(text, at + 1)
-    while text[at] != "}":
-        name, at = _name(text, at)
-        yield _PAIR.sub(_joined, name), at
-        at = _next(text, at)
-
-
-def _elements(text: str, at: int) -> Iterator[int]:
-    at = _blank(text, at + 1)
-    while text[at] != "]":
-        yield at
-        at = _next(text, at)
-
-
-def _next(text: str, at: int) -> int:
-    at = _blank(text, skip(text, at))
-    return _blank(text, at + 1) if text[at] == "," else at
+_HALF: Final = re.compile("[\ud800-\udfff]")

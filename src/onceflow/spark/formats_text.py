@@ -7,17 +7,20 @@ A date is given as days, a time as microseconds since 1970: both are what Arrow 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import ROUND_HALF_UP, Context, Decimal
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from onceflow.spark.formats_schema import Plain
 
 INTEGERS: Final[Mapping[str, int]] = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_INTEGER: Final = re.compile(r"[+-]?\d{1,40}")
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_MOST_DIGITS: Final = 20
+"""Of an integer, but for zeros before it."""
 _NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _FLOAT: Final = re.compile(_NUMBER + "[dDfF]?")
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?")
@@ -40,6 +43,7 @@ _OFFSET: Final = re.compile(
     r"([+-])([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?|([0-9]{2})([0-9]{2})?)?"
 )
 _OFFSET_OF: Final = re.compile(r"(?:UTC|GMT|UT)(?=[+-]|\Z)")
+_LONGEST_ZONE: Final = 64
 _MOST_OFFSET: Final = timedelta(hours=18)
 _BLANK: Final = "".join(map(chr, range(33))) + "\x7f"
 """What Spark cuts off on both sides of dates, times and floating numbers."""
@@ -58,6 +62,12 @@ def integer(text: str, bits: int) -> int:
     """Raises `Misfit`, as all of these do."""
     if _INTEGER.fullmatch(text) is None:
         raise Misfit
+    if len(text) > _MOST_DIGITS:
+        zeros, text = text[:-_MOST_DIGITS].lstrip("+"), text[-_MOST_DIGITS:]
+        if zeros.startswith("-"):
+            zeros, text = zeros[1:], f"-{text}"
+        if any(map(unicodedata.decimal, zeros)):
+            raise Misfit
     return in_range(int(text), bits)
 
 
@@ -106,7 +116,7 @@ def decimal(text: str, digits: int, scale: int) -> Decimal:
     rounded = found.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
     if rounded and rounded.adjusted() >= digits - scale:
         raise Misfit
-    return rounded + 0 if rounded else Decimal(0).scaleb(-scale)
+    return rounded or Decimal(0).scaleb(-scale)
 
 
 def boolean(text: str) -> bool:
@@ -151,6 +161,8 @@ def microseconds(text: str, zone: str | None) -> int:
         if found[8]:
             raise Misfit
         return (local - _START - before) // _MICROSECOND
+    if len(named) > _LONGEST_ZONE:
+        raise Misfit  # and nobody keeps it in mind
     where = zone_of(named or zone)
     # Not by subtraction of aware times: that would leave offsets out where both have one zone.
     offset = local.replace(tzinfo=where).utcoffset() or timedelta()
@@ -180,10 +192,30 @@ def zone_of(text: str) -> tzinfo:
 
 
 def _region(text: str) -> tzinfo:
+    if text not in _regions():
+        raise Misfit
+    return ZoneInfo(text)
+
+
+@cache
+def _regions() -> frozenset[str]:
+    """Names of zones, spelled as they are; not the files beside them that mean something else on
+    each machine, or nothing."""
+    return frozenset(available_timezones()) - {"localtime", "posixrules", "Factory"}
+
+
+@lru_cache(maxsize=1 << 14)
+def offset_of_hour(zone: str, hour: int) -> int | None:
+    """By how many microseconds a zone is ahead of UTC all through an hour of its clocks, which is
+    counted since 1970 there; None when that changes, or is not known."""
+    where = zone_of(zone)
     try:
-        return ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
-        raise Misfit from None
+        first = _START + timedelta(hours=hour)
+        last = first + timedelta(hours=1) - _MICROSECOND
+    except OverflowError:
+        return None
+    offset, other = (each.replace(tzinfo=where).utcoffset() for each in (first, last))
+    return None if offset is None or offset != other else offset // _MICROSECOND
 
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {

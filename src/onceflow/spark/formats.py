@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.formats_record import IS_NULL, NOT_JSON, NOT_UTF8, Marks, misfit
+from onceflow.spark.formats_record import DEEPEST, IS_NULL, NOT_JSON, NOT_UTF8, Marks, misfit
 from onceflow.spark.formats_schema import Plain, spelled
+from onceflow.spark.formats_text import HUGE_DECIMAL
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import Format, SinkPlan, SourcePlan
+from onceflow.spark.pipeline_rules import null_where_it_raises
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,8 +32,13 @@ _FLAT: Final = r"\A[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
 _NULLS: Final[Mapping[str, str]] = {"nullValue": "\0null\0", "emptyValue": ""}
 """Spark takes a cell for null that is as `nullValue`, and makes that of one that is empty: as long
 as it is a text that no cell has, `""` is an empty text, as Spark's own writer means it."""
-_DATES: Final[Mapping[str, str]] = {"enableDateTimeParsingFallback": "false"}
-"""Else a date that is none would be tried as a number of days: "20260102" is in the year 57440."""
+_DEPTH: Final = "maxNestingDepth"
+_JSON: Final[Mapping[str, str]] = {
+    # Else a date that is none would be tried as a number of days: "20260102" is in the year 57440.
+    "enableDateTimeParsingFallback": "false",
+    _DEPTH: str(DEEPEST),
+}
+_OF_ROWS: Final = ("mode", "columnnameofcorruptrecord", _DEPTH.lower())
 _CELLS_AS_USUAL: Final = frozenset(
     [
         "sep",
@@ -76,14 +83,21 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
         error = F.when(~F.is_valid_utf8(text), NOT_UTF8)
         return _with(frame, F.struct(text.alias("value")), error)
     fields = f"{_read_as(source)}, {_CORRUPT} STRING"
+    chosen = {name.lower() for name in source.format_options}
+    usual = _NULLS if source.format is Format.CSV else _JSON
     options = {
-        **(_NULLS if source.format is Format.CSV else _DATES),
+        **{name: each for name, each in usual.items() if name.lower() not in chosen},
         **source.format_options,
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": _CORRUPT,
     }
     parse = F.from_json if source.format is Format.JSON else F.from_csv
-    found = frame.withColumn(PARSED, parse(_once(text), fields, options))
+    # Not all that Spark's readers raise makes a bad record: 20,480 separators in CSV end the query.
+    given = _once(text)
+    if "decimal" in spelled(source.schema):
+        given = F.when(~text.rlike(HUGE_DECIMAL), given)
+    parsed = null_where_it_raises(parse(given, fields, options))
+    found = frame.withColumn(PARSED, parsed)
     return found.withColumn(ERROR, _error(text, source, options))
 
 
@@ -126,7 +140,7 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
         told = F.when(nothing.isNull() | nothing[_CORRUPT].isNotNull(), NOT_JSON).otherwise(told)
     error = F.when(text.isNull(), IS_NULL).when(~F.is_valid_utf8(text), NOT_UTF8)
     if source.format is Format.JSON:
-        error = error.when(~_is_one_object(text, source.format_options), NOT_JSON)
+        error = error.when(~_is_one_object(text, options), NOT_JSON)
     else:
         error = error.when(~_is_one_line(text, source), misfit(name))
     error = error.when(is_wrong, told)
@@ -149,7 +163,10 @@ def _is_one_object(text: Column, options: Mapping[str, str]) -> Column:
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    chosen = {name: each for name, each in options.items() if name.lower() != "mode"}
+    chosen = {name: each for name, each in options.items() if name.lower() not in _OF_ROWS}
+    depth = {name.lower(): each for name, each in options.items()}[_DEPTH.lower()]
+    if depth.isdecimal():
+        chosen[_DEPTH] = str(int(depth) + 1)
     mark = F.xxhash64(text).cast("string")
     pair = F.from_json(
         F.concat(F.lit("["), text, F.lit(',"'), mark, F.lit('"]')), "ARRAY<STRING>", chosen

@@ -21,9 +21,14 @@ INTEGERS: Final[Mapping[str, int]] = {"tinyint": 8, "smallint": 16, "int": 32, "
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _MOST_DIGITS: Final = 20
 """Of an integer, but for zeros before it."""
-_NUMBER: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_NUMBER: Final = r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _FLOAT: Final = re.compile(_NUMBER + "[dDfF]?")
-_DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,9})?")
+_DECIMAL: Final = re.compile(r"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?0*\d{1,4})?")
+HUGE_DECIMAL: Final = (
+    r"(?<![0-9])[0-9]{1001}|(?<![\w.+-])[-+]?[0-9.]++[eE][-+]?0*+[0-9]{5,}(?![\w.-])"
+)
+"""Java needs minutes for such a number, and so it is none, wherever it is read."""
+_HUGE: Final = re.compile(HUGE_DECIMAL)
 _NO_NUMBERS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("NaN", "+NaN", "-NaN"), float("nan")),
     **dict.fromkeys(("Infinity", "+Infinity"), float("inf")),
@@ -106,7 +111,7 @@ def number(text: str, name: str) -> float:
 def decimal(text: str, digits: int, scale: int) -> Decimal:
     """Rounded half up to its scale; commas are marks between thousands."""
     text = text.replace(",", "")
-    if _DECIMAL.fullmatch(text) is None:
+    if _DECIMAL.fullmatch(text) is None or _HUGE.search(text) is not None:
         raise Misfit
     found = Decimal(text)
     if found and found.adjusted() >= digits - scale:

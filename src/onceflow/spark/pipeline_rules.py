@@ -23,7 +23,7 @@ _NEVER_RAISE: Final = frozenset(
         *("Alias", "AttributeReference", "Literal", "CaseWhen", "Coalesce", "If"),
         *("And", "Or", "Not", "IsNull", "IsNotNull", "IsNaN", "In", "InSet", "Between"),
         *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual"),
-        *("GreaterThan", "GreaterThanOrEqual", "Contains", "StartsWith", "EndsWith", "Like"),
+        *("GreaterThan", "GreaterThanOrEqual", "Contains", "StartsWith", "EndsWith"),
         *("Length", "Lower", "Upper"),
     }
 )
@@ -39,7 +39,7 @@ def is_met(frame: DataFrame, condition: str) -> Column:
     met = F.expr(condition)
     if _may_raise(frame.select(met)):
         with suppress(AnalysisException):  # where there can be no lambda
-            quiet = _null_where_it_raises(F.exists(F.array(F.lit(0)), lambda _: F.expr(condition)))
+            quiet = null_where_it_raises(F.exists(F.array(F.lit(0)), lambda _: F.expr(condition)))
             frame.select(quiet)
             met = quiet
     return F.coalesce(met, F.lit(False))
@@ -53,9 +53,15 @@ def _may_raise(checked: Any) -> bool:
 def _may_raise_inside(expression: Any) -> bool:
     name = expression.getClass().getSimpleName()
     children = list(_each(expression.children()))
-    if name == "Cast" and children[0].getClass().getSimpleName() == "Literal":
+    if name == "Cast" and _is_literal(children[0]):
         return False  # it would have raised when the query was started
+    if name == "Like" and _is_literal(children[1]):
+        return _may_raise_inside(children[0])  # a pattern that a row has may end with an escape
     return name not in _NEVER_RAISE or any(map(_may_raise_inside, children))
+
+
+def _is_literal(expression: Any) -> bool:
+    return bool(expression.getClass().getSimpleName() == "Literal")
 
 
 def _each(sequence: Any) -> Any:
@@ -64,7 +70,8 @@ def _each(sequence: Any) -> Any:
         yield found.next()
 
 
-def _null_where_it_raises(column: Any) -> Column:
+def null_where_it_raises(column: Any) -> Column:
+    """The column must be there once, or be a lambda: see above."""
     from pyspark.sql.classic.column import Column as ClassicColumn
     from pyspark.sql.utils import get_active_spark_context
 

@@ -91,6 +91,19 @@ class Story(Query):
             self._steps_left, self._fatal_point = -1, ""
         return False
 
+    def go_on_from_group(
+        self, checkpoint: Checkpoint, batch_id: int, *, has_bad_row: bool = False
+    ) -> None:
+        """One life of a driver that takes over the ledger of others."""
+        run = self.driver(checkpoint)
+        options: Any = run._options
+        options.continue_from_group = True
+        run.has_bad_row = has_bad_row
+        try:
+            self.write(run, checkpoint, batch_id)
+        finally:
+            run.close()
+
     def rest(self, days: float) -> None:
         self._pass(days)
 
@@ -210,13 +223,8 @@ def test_going_on_from_the_group_fails_at_once_and_the_old_checkpoint_goes_on(
     def story(told: Story) -> list[int]:
         old, new = query(1), Checkpoint("query-2", "totals", ROWS)
         told.start(old, 0)
-        run = told.driver(new)
-        options: Any = run._options
-        options.continue_from_group = True
-        run.has_bad_row = True
         with pytest.raises(BatchFailed):
-            told.write(run, new, 0)
-        run.close()
+            told.go_on_from_group(new, 0, has_bad_row=True)
         with pytest.raises(LedgerConflict, match="another query"):
             told.start(query(3), 0)  # that one does not go on from anywhere
         told.start(old, 1)
@@ -225,6 +233,60 @@ def test_going_on_from_the_group_fails_at_once_and_the_old_checkpoint_goes_on(
         return told.rows()
 
     assert tell(version, story) == list(range(8))
+
+
+def test_first_batches_of_two_checkpoints_fail_and_the_first_one_goes_on(version: int) -> None:
+    def story(told: Story) -> list[int]:
+        mine = query(1)
+        with pytest.raises(BatchFailed):
+            told.start(mine, 0, has_bad_row=True)
+        told.begin_anew()
+        with pytest.raises(BatchFailed):
+            told.start(query(2), 0, has_bad_row=True)
+        told.start(mine, 0)  # nothing was ever committed under this name
+        return told.rows()
+
+    assert tell(version, story) == [0, 1]
+
+
+def test_two_go_on_from_the_group_and_fail_and_the_first_one_tries_again(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sink_run, "check_continues", lambda *_, **__: None)
+
+    def story(told: Story) -> list[int]:
+        told.start(query(1), 0)
+        first, second = (Checkpoint(f"query-{number}", "totals", ROWS) for number in (2, 3))
+        for each in (first, second):
+            told._available = ROWS
+            with pytest.raises(BatchFailed):
+                told.go_on_from_group(each, 0, has_bad_row=True)
+        told.go_on_from_group(first, 0)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1, 2, 3]
+
+
+def test_the_old_checkpoint_commits_over_one_that_went_on_and_failed(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch has no rows, and so moves no offsets of the group."""
+    monkeypatch.setattr(sink_run, "check_continues", lambda *_, **__: None)
+
+    def story(told: Story) -> list[int]:
+        old, new = query(1), Checkpoint("query-2", "totals", ROWS)
+        told.start(old, 0)
+        with pytest.raises(BatchFailed):
+            told.go_on_from_group(new, 0, has_bad_row=True)
+        old.plan(1, ROWS, told._world.clock.wall_ms())
+        run = told.driver(old)
+        run.run_tasks = lambda *_: []  # type: ignore[method-assign]
+        told.write(run, old, 1)
+        run.close()
+        told.go_on_from_group(new, 0)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1, 2, 3]
 
 
 def test_an_error_that_passes_while_the_ledger_is_begun(version: int) -> None:

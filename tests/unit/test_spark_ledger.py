@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from onceflow.client.model import TopicPartition
 from onceflow.spark.identity import FILE, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.ledger import (
+    MOST_BEGUN,
     VERDICTS,
     Entry,
     Finding,
     Planned,
     Verdict,
     Writer,
+    begun_entries,
     decide,
     find,
     last_batch,
@@ -125,7 +127,12 @@ def test_an_entry_is_read_back(query_id: str, batch_id: int, digest: str, rows: 
 def test_an_entry_is_far_below_what_brokers_take() -> None:
     entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1, Writer(2**63 - 1, 2**15 - 1))
     assert len(entry.to_metadata()) < 400
-    assert len(entry._replace(is_begun=True, over=entry).to_metadata()) < 800
+    for number in range(2 * MOST_BEGUN):
+        batch = Planned(f"{number:036}", 2**63 - 1, "f" * 64, 0)
+        entry = Entry.begun(batch, Writer(2**63 - 1, 2**15 - 1), entry)
+    assert len(begun_entries(entry)) == MOST_BEGUN, "the oldest are left out"
+    assert last_batch(entry) is not None
+    assert len(entry.to_metadata()) < 2500
 
 
 @pytest.mark.parametrize(
@@ -289,8 +296,11 @@ def test_a_query_that_has_only_begun_means_nothing_to_others() -> None:
     assert seen_by(OTHER, over) == over
     assert seen_by(MINE, over) == seen_by("a third", over) == last_batch(over) == COMMITTED
     again = Entry.begun(planned(), WRITER, over)
-    assert again.over == COMMITTED, "what only was begun is left out"
-    for entry in (BEGUN, over, again):
+    assert seen_by(OTHER, again) == over, "it still counts for whoever has begun it"
+    assert seen_by("a third", again) == last_batch(again) == COMMITTED
+    anew = Entry.begun(planned()._replace(query_id=OTHER), WRITER, again)
+    assert begun_entries(anew) == [anew, anew.over], "each query has one"
+    for entry in (BEGUN, over, again, anew):
         assert Entry.from_metadata(entry.to_metadata()) == entry
     assert find(BEGUN, planned(), NOW_MS, WEEK_MS) is Finding.THE_ONE_BEFORE
     assert find(seen_by(OTHER, over), planned(), NOW_MS, WEEK_MS) is Finding.OF_ANOTHER_QUERY

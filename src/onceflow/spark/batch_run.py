@@ -147,8 +147,10 @@ class BatchWriter:
 
     def _counted(self, query_id: str) -> Entry | None:
         entry = seen_by(query_id, self._found)
-        is_foreign = entry is not None and self._adopted_by not in (None, entry.query_id)
-        return None if is_foreign else entry
+        return None if self._is_taken_over(entry) else entry
+
+    def _is_taken_over(self, entry: Entry | None) -> bool:
+        return entry is not None and self._adopted_by not in (None, entry.query_id)
 
     def _begin_ledger(self, job: BatchJob) -> int:
         """Whatever `LedgerStart` wants before the batch."""
@@ -232,7 +234,9 @@ class BatchWriter:
         # After the ledger was read: a driver that slept meanwhile must not take it for young.
         now_ms = self._clock.wall_ms()
         entry = self._counted(planned.query_id)
-        if start is not None:
+        # A ledger that was taken over is not empty: another query's batch is over what this one
+        # had begun, and the group's offsets have told that nothing of this one was committed.
+        if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._found)):
             planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
         return decide(entry, planned, now_ms, self._forgets_after_ms)
 

@@ -8,7 +8,7 @@ own. After Init has settled whatever was open, it tells for sure whether a batch
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,8 @@ from onceflow.spark.sink_errors import LedgerConflict, LedgerMalformed
 
 KIND: Final = "onceflow ledger"
 FORMAT: Final = 1
+MOST_BEGUN: Final = 8
+"""So many queries that have begun a ledger are kept in it; brokers take 4096 characters."""
 
 
 class Writer(NamedTuple):
@@ -37,13 +39,18 @@ class Entry(NamedTuple):
     is_begun: bool = False
     """Nothing was committed: the query has only begun its ledger, to write the next batch."""
     over: Entry | None = None
-    """The batch that the ledger had when it was begun, of whichever query. It still is the last
-    one that was committed under this name."""
+    """What the ledger had when it was begun: others that had only begun it, the newest first, and
+    behind them the batch that still is the last one that was committed under this name."""
 
     @classmethod
     def begun(cls, batch: Planned, writer: Writer, found: Entry | None) -> Entry:
         """Before that batch is written; `found` is what the ledger has by then."""
-        return cls(batch.query_id, batch.batch_id - 1, "", 0, writer, True, last_batch(found))
+        over = last_batch(found)
+        # A query whose entry were left out would take its ledger for deleted.
+        others = [each for each in begun_entries(found) if each.query_id != batch.query_id]
+        for other in reversed(others[: MOST_BEGUN - 1]):
+            over = other._replace(over=over)
+        return cls(batch.query_id, batch.batch_id - 1, "", 0, writer, True, over)
 
     def to_metadata(self) -> str:
         return json.dumps(self._fields_of_json(), separators=(",", ":"))
@@ -86,14 +93,26 @@ class Entry(NamedTuple):
         return cls(*fields, writer, "over" in found, None if over is None else cls._of_json(over))
 
 
+def _chain(entry: Entry | None) -> Iterator[Entry]:
+    while entry is not None:
+        yield entry
+        entry = entry.over
+
+
+def begun_entries(entry: Entry | None) -> list[Entry]:
+    """Of all queries that have begun the ledger since its last batch, the newest first."""
+    return [each for each in _chain(entry) if each.is_begun]
+
+
 def last_batch(entry: Entry | None) -> Entry | None:
     """The last one that was committed under a name, of whichever query."""
-    return entry.over if entry is not None and entry.is_begun else entry
+    return next((each for each in _chain(entry) if not each.is_begun), None)
 
 
 def seen_by(query_id: str, entry: Entry | None) -> Entry | None:
     """What counts for a query: that another one has only begun means nothing to it."""
-    return entry if entry is not None and entry.query_id == query_id else last_batch(entry)
+    own = (each for each in begun_entries(entry) if each.query_id == query_id)
+    return next(own, last_batch(entry))
 
 
 class Planned(NamedTuple):

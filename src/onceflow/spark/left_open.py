@@ -31,7 +31,7 @@ from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from onceflow.spark.checks_cluster import blocking
 from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger import Entry, Writer, last_batch
+from onceflow.spark.ledger import Entry, Writer, begun_entries, last_batch
 from onceflow.spark.sink_errors import BatchFailed, EndUnknown
 from onceflow.wire.error_code import ErrorCode
 
@@ -51,8 +51,8 @@ class Known(NamedTuple):
     """False while the ledger itself waits for a marker: then a later batch may be committed."""
     before: TransactionDescription | None
     """The transactional id before this driver took it over."""
-    begun: Writer | None = None
-    """Who has begun the ledger since, and has written nothing else."""
+    begun: tuple[Writer, ...] = ()
+    """Who have begun the ledger since, and have written nothing else."""
 
 
 def known_by(
@@ -60,14 +60,14 @@ def known_by(
 ) -> Known:
     """`entry`: what the ledger has, whichever query's it is."""
     batch = last_batch(entry)
-    begun = entry.writer if entry is not None and entry.is_begun else None
+    begun = tuple(each.writer for each in begun_entries(entry))
     return Known(None if batch is None else batch.writer, is_ledger_whole, before, begun)
 
 
 def was_committed(left: LeftOpen, known: Known) -> bool | None:
     """How the batch ended that has left this open; None: nobody can tell."""
     writer, last = Writer(left.producer_id, left.producer_epoch), known.last
-    if writer in (last, known.begun):
+    if writer in (last, *known.begun):
         return True
     if last is not None and last.producer_id == writer.producer_id and last > writer:
         return None  # batches were written over it, by somebody who has not asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,8 @@ class PlayedCluster:
     comes: dict[TopicPartition, int] = field(default_factory=dict)
     """What is there after the next wait."""
     ids: dict[str, str] = field(default_factory=dict)
+    others: list[dict[str, str]] = field(default_factory=list)
+    """What the brokers say of ids that are not the one that is asked."""
     after_times: Callable[[], None] = lambda: None
     """Happens right after somebody was told offsets of times."""
 
@@ -44,6 +46,9 @@ class PlayedCluster:
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
         there = {place.topic for place in self.last}
         return {name: each for name, each in self._ids_now().items() if name in {*topics} & there}
+
+    def ids_of_brokers(self, topics: Collection[str]) -> Sequence[Mapping[str, str]]:
+        return [self.topic_ids(topics), *self.others] if self.others else []
 
     def _ids_now(self) -> Mapping[str, str]:
         return self.ids

@@ -6,16 +6,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from onceflow.client.errors import TopicNotFound
+from onceflow.client.errors import ConnectionLost, NoSuchPartition, TopicNotFound
 from onceflow.client.fetch_errors import RangeUnavailable
-from onceflow.client.model import TopicPartition
+from onceflow.client.model import Topic, TopicPartition
 from onceflow.spark.offsets import Offsets, OffsetSpan
+from onceflow.spark.options import SourceOptions
 from onceflow.spark.source_batch import batch_tasks
-from onceflow.spark.source_errors import DataLost, InvalidOptions
-from onceflow.spark.source_option_values import Selection
+from onceflow.spark.source_cluster import SourceCluster
+from onceflow.spark.source_errors import DataLost, InvalidOptions, TopicsUnsettled
+from onceflow.spark.source_option_values import Assign, Selection, Subscribe
 from onceflow.spark.source_stream import ALL, Admission, StreamOffsets
 from tests.unit.spark_offsets_helpers import (
     A0,
@@ -24,6 +27,7 @@ from tests.unit.spark_offsets_helpers import (
     PlayedCluster,
     cluster,
     entry,
+    logged,
     options,
     stream,
 )
@@ -255,6 +259,110 @@ def test_a_broker_that_has_not_heard_of_a_change_is_not_believed() -> None:
     logs.now, logs.last[A0], logs.stale = logs.now + 2.0, 12, [{"a": "one"}]
     second = reading.latest(first, ALL)
     assert second == {**entry({"0": 10}, {"0": 12}), "ids": {"a": "two"}}
+
+
+@pytest.mark.parametrize("is_run_again", [False, True])
+def test_a_broker_that_is_cut_off_is_not_believed_against_another(is_run_again: bool) -> None:
+    """For as long as that lasts; and the id that it says is not kept."""
+    logs = cluster((0, 10))
+    logs.ids = {"a": "two"}
+    first = logged(stream(logs, **EARLY).latest({}, ALL))
+    logs.ids, logs.others = {"a": "one"}, [{"a": "two"}]
+    reading = stream(logs, **EARLY)
+    if is_run_again:
+        assert reading.tasks({}, first) == [(OffsetSpan("a", 0, 0, 10),)]
+    assert reading.latest(first, ALL) == first
+    logs.now, logs.last[A0] = logs.now + 2.0, 12
+    second = reading.latest(first, ALL)
+    assert second == {**entry({"0": 10}, {"0": 12}), "ids": {"a": "two"}}
+    logs.ids, logs.others = {"a": "three"}, [{"a": "three"}, {}]
+    with pytest.raises(DataLost, match="made again"):
+        stream(logs, **EARLY).latest(second, ALL)
+
+
+class Brokers:
+    """Each says what it knows; the last one cannot be reached."""
+
+    def __init__(self, *ids: int) -> None:
+        self._ids = ids
+        self.node_ids = [*range(len(ids) + (len(ids) > 1))]
+
+    async def metadata_of(self, node_id: int, names: Collection[str]) -> list[Topic]:
+        if node_id == len(self._ids):
+            raise ConnectionLost("it is gone", outcome="not applied")
+        return [Topic(name, UUID(int=self._ids[node_id]), False, ()) for name in names]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(("ids", "said"), [((1,), []), ((1, 2), [1, 2])])
+def test_all_brokers_that_can_be_reached_are_asked(ids: tuple[int, ...], said: list[int]) -> None:
+    asking = SourceCluster(options().settings)
+    brokers: Any = Brokers(*ids)
+    asking._cluster = brokers
+    assert asking.ids_of_brokers({"a"}) == [{"a": str(UUID(int=each))} for each in said]
+    asking.close()
+
+
+def test_brokers_that_never_agree_end_a_query_with_a_text() -> None:
+    logs = snapshots(100)
+    first = stream(logs, **EARLY).latest({}, ALL)
+    logs.last[A0] = 5
+    logs.__class__ = Disagreeing
+    reading = stream(logs, **EARLY, failOnDataLoss="false")
+    with pytest.raises(TopicsUnsettled, match=r"the id of topic a changed .* 4 times"):
+        reading.latest(first, ALL)
+
+
+class Disagreeing(Snapshots):
+    """Whoever is asked for ids alone says another one."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        return {"a": "two"}
+
+
+def test_what_a_run_takes_that_ends_is_looked_up_again_in_a_topic_that_was_made_again() -> None:
+    class Remade(Snapshots):
+        def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+            self.real, self.last[A0] = {"a": "two"}, 5
+            return super().topic_ids(topics)
+
+    logs = snapshots(100)
+    logs.__class__ = Remade
+    reading = stream(logs, **EARLY)
+    reading.take_available()
+    assert reading.latest({}, ALL) == {**entry({"0": 0}, {"0": 5}), "ids": {"a": "two"}}
+
+
+class Strict(PlayedCluster):
+    """Names what is selected and neither there nor known, as a real one does."""
+
+    def partitions(
+        self, selection: Selection, known: Collection[TopicPartition] = ()
+    ) -> set[TopicPartition]:
+        if isinstance(selection, Assign):
+            for place in selection.partitions - {*self.last} - {*known}:
+                raise NoSuchPartition(f"partition {place} is assigned, and there is none")
+        if isinstance(selection, Subscribe):
+            for topic in {*selection.topics} - {place.topic for place in (*self.last, *known)}:
+                raise TopicNotFound(topic)
+        return set(self.last)
+
+
+@pytest.mark.parametrize("chosen", [{"assign": '{"a":[0],"b":[0]}'}, {"subscribe": "a,b"}])
+def test_a_batch_of_an_earlier_run_when_one_topic_is_gone_and_one_made_again(
+    chosen: dict[str, str],
+) -> None:
+    places = A0, TopicPartition("b", 0)
+    logs = Strict(dict.fromkeys(places, 0), dict.fromkeys(places, 10), ids={"a": "1", "b": "2"})
+    made = SourceOptions.of(
+        {"bootstrap.servers": "x:1", "failOnDataLoss": "false", **EARLY, **chosen}
+    )
+    planned = logged(StreamOffsets(made, logs, logs).latest({}, ALL))
+    del logs.first[A0], logs.last[A0]
+    logs.last[places[1]], logs.ids = 5, {"b": "3"}
+    assert StreamOffsets(made, logs, logs).tasks({}, planned) == []
 
 
 def test_a_change_is_waited_for_once() -> None:

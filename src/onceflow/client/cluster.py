@@ -271,20 +271,8 @@ class Cluster:
         return answer.topics
 
     async def _ask_metadata(self, names: tuple[str, ...] | None) -> _Answer:
-        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
-
         connection = await self.any_broker()
-        wanted = None
-        if names is not None:
-            wanted = tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names)
-        answer = await connection.request(
-            ApiKey.METADATA,
-            MetadataRequest(
-                topics=wanted,
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=False,
-            ),
-        )
+        answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
         self._addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         self._controller = answer.controller_id
         now = asyncio.get_running_loop().time()
@@ -301,6 +289,13 @@ class Cluster:
                 continue
             self.forget(found.name)
         return result
+
+    async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[Topic]:
+        """What this one broker says, without the topics that it does not know. Nothing of it is
+        kept: it may be cut off from the others."""
+        connection = await self.broker(node_id)
+        answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
+        return [_topic(found) for found in answer.topics if not found.error_code.value]
 
     async def topic(self, name: str) -> Topic:
         """A topic, as it was when it was last asked for, which is not too long ago; raises
@@ -377,6 +372,19 @@ def _leader(topic: Topic, number: int) -> int | None:
     if 0 <= number < len(partitions) and partitions[number].partition == number:  # as always
         return partitions[number].leader
     return next((each.leader for each in partitions if each.partition == number), None)
+
+
+def _metadata_request(names: Iterable[str] | None) -> Any:
+    from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+    wanted = None
+    if names is not None:
+        wanted = tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names)
+    return MetadataRequest(
+        topics=wanted,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
 
 
 def _topic(found: Any) -> Topic:

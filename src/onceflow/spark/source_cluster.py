@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
@@ -44,6 +44,7 @@ class Ends(Protocol):
         self, selection: Selection, known: Collection[TopicPartition] = ()
     ) -> set[TopicPartition]: ...
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]: ...
+    def ids_of_brokers(self, topics: Collection[str]) -> Sequence[Mapping[str, str]]: ...
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets: ...
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets: ...
     def log_ends(self, partitions: Collection[TopicPartition]) -> Offsets: ...
@@ -88,6 +89,11 @@ class SourceCluster:
         """Of those that are there."""
         known = frozenset(TopicPartition(topic, 0) for topic in topics)
         return _ids(self._run(lambda cluster: _named(cluster, sorted(topics), known)))
+
+    def ids_of_brokers(self, topics: Collection[str]) -> Sequence[Mapping[str, str]]:
+        """What each broker that can be reached says of the ids of topics. One that is cut off from
+        the controller says for a while what was so before."""
+        return self._run(lambda cluster: _ids_of_brokers(cluster, sorted(topics)))
 
     def partition_count(self, topic: str) -> int:
         """Of a topic that need not be one that is read. Raises `TopicNotFound`."""
@@ -179,6 +185,18 @@ async def _named(
                 raise
             wanted.remove(error.topic)
     return []
+
+
+async def _ids_of_brokers(cluster: Cluster, names: Sequence[str]) -> list[dict[str, str]]:
+    nodes = cluster.node_ids
+    if len(nodes) < 2:  # it has been asked
+        return []
+    asked = (cluster.metadata_of(node_id, names) for node_id in nodes)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, ClientError):
+            raise answer
+    return [_ids(answer) for answer in answers if not isinstance(answer, BaseException)]
 
 
 def _ids(topics: Iterable[Topic]) -> dict[str, str]:

@@ -37,3 +37,7 @@ class PartitionsDiffer(SourceError):
 
 class OffsetsUnreadable(SourceError):
     """A checkpoint holds offsets that are not those of this source."""
+
+
+class TopicsUnsettled(SourceError):
+    """Topics do not stay the same for as long as it takes to plan a batch."""

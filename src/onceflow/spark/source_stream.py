@@ -32,7 +32,7 @@ from onceflow.spark.offsets import (
 )
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.source_cluster import Ends
-from onceflow.spark.source_errors import OffsetsUnreadable
+from onceflow.spark.source_errors import OffsetsUnreadable, TopicsUnsettled
 from onceflow.spark.source_loss import LossRule
 from onceflow.spark.source_positions import resolve_start
 
@@ -71,6 +71,8 @@ class StreamOffsets:
         """Of topics, when what was read last was planned."""
         self._confirmed: set[tuple[str, str]] = set()
         """Topics that were made again for sure, and the ids they have since."""
+        self._doubted: Mapping[str, str] = {}
+        """Topics of which some brokers say another id, and the ids that they had and keep."""
         self._read_before: Offsets = {}
         """What the batch before has read."""
         self._assigned: set[TopicPartition] = set()
@@ -105,7 +107,7 @@ class StreamOffsets:
             moved = {place.topic for place, end in found.end.items() if known.get(place) != end}
             if not self._have_changed(moved):
                 break
-            self._begin = None
+            self._forget_edges()
             known, available, found = self._plan_from(start, admission)
         self._seen = BatchOffsets(found.end, available)
         is_new = found.end != known or is_first
@@ -146,6 +148,7 @@ class StreamOffsets:
     def _still_there(
         self, wanted: list[OffsetSpan], begin: Offsets, ids: Mapping[str, str]
     ) -> list[OffsetSpan]:
+        self._read_before = begin  # what is gone of it is lost, and not named by mistake
         there = self._partitions(begin)
         self._loss.gone({span.place: span.start for span in wanted if span.place not in there})
         remade = self._made_again(ids)
@@ -194,14 +197,29 @@ class StreamOffsets:
         self, start: Mapping[str, Any], admission: Admission
     ) -> tuple[Offsets, Offsets, BatchOffsets]:
         """From where the next batch reads, and what `_plan` says of it."""
-        position = self._read_before = self._position(start)
         self._ids = BatchOffsets.from_log(start).ids
-        known = self._of_same_topics(position)
-        try:
-            return known, *self._plan(known, admission)
-        except _TopicChanged:
+        tries = max(1, self._options.end_retries) + 1
+        changed: _TopicChanged | None = None
+        for attempt in range(tries):
+            if attempt:
+                self._ends.sleep(self._options.end_retry_ms / 1000)
+            position = self._read_before = self._position(start)
             known = self._of_same_topics(position)
-            return known, *self._plan(known, admission)
+            try:
+                return known, *self._plan(known, admission)
+            except _TopicChanged as error:
+                self._forget_edges()
+                changed = error
+        raise TopicsUnsettled(
+            f"{changed} while a batch was planned, {tries} times: it is deleted and made "
+            "again all the time, or brokers disagree about its id. Start the query again when they "
+            "agree; fetchOffset.numRetries and fetchOffset.retryIntervalMs "
+            "say for how long it waits for that"
+        ) from changed
+
+    def _forget_edges(self) -> None:
+        """Where the query begins and ends was looked up in logs that are gone."""
+        self._begin = self._target = None
 
     def _of_same_topics(self, position: Offsets) -> Offsets:
         """Without the topics that were deleted and made again: those are new."""
@@ -223,19 +241,30 @@ class StreamOffsets:
         return True
 
     def _made_again(self, ids: Mapping[str, str]) -> set[str]:
-        """The topics that have another id now. A broker may not have heard of a change: what one
-        says is held against what others say, or it itself a little later."""
+        """The topics that have another id now. A broker may not have heard of a change, or only of
+        the one before: what it says is held against what it says a little later, and then against
+        what the others say. As long as one of them says the old id, nothing was made again."""
         found = self._with_other_ids(ids)
         for _ in range(self._options.end_retries):
-            if {(topic, self._ends.ids[topic]) for topic in found} <= self._confirmed:
+            if self._are_confirmed(found):
                 break
             self._ends.sleep(self._options.end_retry_ms / 1000)
             self._assigned_at = None
             self._partitions(self._read_before)
             found = self._with_other_ids(ids)
+        said = [] if self._are_confirmed(found) else self._ends.ids_of_brokers(found)
+        self._doubted = {
+            topic: ids[topic]
+            for topic in found
+            if any(each.get(topic) == ids[topic] for each in said)
+        }
+        found -= self._doubted.keys()
         self._confirmed |= {(topic, self._ends.ids[topic]) for topic in found}
         self._loss.made_again(found)
         return found
+
+    def _are_confirmed(self, topics: Collection[str]) -> bool:
+        return {(topic, self._ends.ids[topic]) for topic in topics} <= self._confirmed
 
     def _with_other_ids(self, ids: Mapping[str, str]) -> set[str]:
         now = self._ends.ids
@@ -298,7 +327,8 @@ class StreamOffsets:
             if not early:
                 return found
         if self._have_changed({place.topic for place in early}):
-            raise _TopicChanged
+            names = ", ".join(sorted({place.topic for place in early}))
+            raise _TopicChanged(f"the id of topic {names} changed")
         self._loss.truncated({place: (known[place], found[place]) for place in early})
         return found
 
@@ -322,7 +352,8 @@ class StreamOffsets:
             return BatchOffsets(known, known)
         end = available if admission.most is None else limited(admission.most, begin, available)
         topics = {place.topic for place in end}
-        ids = {topic: each for topic, each in self._ends.ids.items() if topic in topics}
+        now = {**self._ends.ids, **self._doubted}
+        ids = {topic: each for topic, each in now.items() if topic in topics}
         return BatchOffsets(begin, end, ids)
 
     def _must_wait_for_more(self, new: int, admission: Admission) -> bool:

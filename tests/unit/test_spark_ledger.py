@@ -47,7 +47,8 @@ from onceflow.spark.sink_errors import (
     SinkError,
 )
 
-WEEK_MS = 7 * 24 * 3600 * 1000
+HOUR_MS = 3600 * 1000
+WEEK_MS = 7 * 24 * HOUR_MS
 MINE, OTHER = "query-1", "query-2"
 WRITER = Writer(7000, 3)
 
@@ -92,6 +93,21 @@ def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Fin
         return
     with pytest.raises(LedgerConflict, match=finding.value):
         decide(entry, batch, NOW_MS, WEEK_MS)
+
+
+@pytest.mark.parametrize(
+    ("batch", "finding"),
+    [
+        (planned(known_for_ms=3 * HOUR_MS), Finding.NOTHING),  # they may keep it for an hour
+        (planned(known_for_ms=-HOUR_MS), Finding.NOTHING),  # its clock went back
+        (planned(age_ms=24 * HOUR_MS - 1), Finding.NOTHING),
+        (planned(age_ms=24 * HOUR_MS), Finding.FORGOTTEN),
+    ],
+)
+def test_brokers_that_do_not_say_how_long_they_keep_offsets(
+    batch: Planned, finding: Finding
+) -> None:
+    assert find(None, batch, NOW_MS, 0) is finding
 
 
 def test_a_batch_ages_while_its_driver_sleeps_and_one_without_a_time_is_old() -> None:

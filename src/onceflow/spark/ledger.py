@@ -19,6 +19,10 @@ FORMAT: Final = 1
 MOST_BEGUN: Final = 8
 """So many queries that have begun a ledger are kept in it; brokers take 4096 characters."""
 
+_SHORT_MS: Final = 24 * 3600 * 1000
+"""For how long offsets are taken to be kept when brokers do not say: what they kept them for in
+the oldest releases."""
+
 
 class Writer(NamedTuple):
     """The epoch of a producer, in which one batch was written."""
@@ -192,11 +196,13 @@ _ADVICE: Final[Mapping[Finding, str]] = {
 
 def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Finding:
     """`entry` was read before `now_ms`; `forgets_after_ms`: how long brokers keep the offsets of a
-    group."""
+    group, 0 where they do not say."""
     if entry is None:
-        if batch.known_ms is not None and now_ms - batch.known_ms < forgets_after_ms:
-            return Finding.DELETED  # brokers would not have forgotten it yet
-        is_young = now_ms - batch.planned_ms < forgets_after_ms
+        # Only a time that was told shows that brokers would not have forgotten it yet.
+        is_told, known_ms = forgets_after_ms > 0, batch.known_ms
+        if is_told and known_ms is not None and now_ms - known_ms < forgets_after_ms:
+            return Finding.DELETED
+        is_young = now_ms - batch.planned_ms < (forgets_after_ms or _SHORT_MS)
         return Finding.NOTHING if is_young else Finding.FORGOTTEN
     if entry.query_id != batch.query_id:
         return Finding.OF_ANOTHER_QUERY

@@ -7,6 +7,7 @@ In the simulated world of `year_ledger`, one story each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -15,11 +16,10 @@ from onceflow.client.errors import AbortableError
 from onceflow.client.transfer import OpenTransaction
 from onceflow.runtime.sim_world import run_blocking
 from onceflow.spark import sink_run
-from onceflow.spark.ledger_start import FILE
 from onceflow.spark.sink_errors import BatchFailed, LedgerConflict, SinkError, SinkFenced
 from onceflow.spark.writing_report import Report
 from onceflow.wire.api import ApiKey
-from tests.sim.year_ledger import Checkpoint, Killed, Query, Run, Shape
+from tests.sim.year_ledger import NOTES, Checkpoint, Killed, Query, Run, Shape
 from tests.sim.year_machine import DAY_S, rare_sweeps
 
 T = TypeVar("T")
@@ -318,7 +318,7 @@ def test_a_query_of_an_earlier_release_rests_and_goes_on(version: int) -> None:
     def story(told: Story) -> list[int]:
         mine = query()
         told.start(mine, 0, 1)
-        mine.delete(FILE)
+        mine.forget_notes()
         told.start(mine, 2)
         told.rest(6)
         told.plan(mine, 3)  # and the driver dies
@@ -336,7 +336,7 @@ def test_the_ledger_of_an_earlier_release_is_deleted_behind_a_commit(
     def story(told: Story) -> list[int]:
         mine = query()
         told.start(mine, *range(batches))
-        mine.delete(FILE)
+        mine.forget_notes()
         told.start_and_die(mine, batches, -1)
         told.delete_ledger(mine)
         with pytest.raises(LedgerConflict, match="had an entry"):
@@ -355,7 +355,7 @@ def test_two_drivers_begin_one_ledger(version: int) -> None:
         honest, seconds = mine.create, [told.driver(mine)]
 
         def create(name: str, text: str) -> None:
-            if name == FILE and seconds:
+            if name.startswith(NOTES) and seconds:
                 second = seconds.pop()
                 told.write(second, mine, 0)
                 second.close()
@@ -366,6 +366,72 @@ def test_two_drivers_begin_one_ledger(version: int) -> None:
             told.write(first, mine, 0)
         first.close()
         told.start(mine, 0, 1)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1, 2, 3]
+
+
+def test_a_ledger_of_an_earlier_release_is_forgotten_begun_anew_and_deleted(version: int) -> None:
+    """The note of the entry that was forgotten does not speak for the one that came after it."""
+
+    def story(told: Story) -> list[int]:
+        mine = query()
+        told.start(mine, 0, 1)
+        mine.forget_notes()
+        told.rest(6)
+        with pytest.raises(BatchFailed):
+            told.start(mine, 2, has_bad_row=True)
+        told.rest(2)
+        assert told.start_and_die(mine, 2, -1)
+        told.delete_ledger(mine)
+        with pytest.raises(LedgerConflict, match="had an entry"):
+            told.start(mine, 2)
+        return told.rows()
+
+    assert tell(version, story) == list(range(6))
+
+
+@pytest.mark.parametrize("change", ["create", "delete"])
+def test_a_driver_that_slept_does_not_take_away_the_note_of_the_next(
+    version: int, change: str
+) -> None:
+    """It wakes up when that one has committed, changes one file more, and is killed; then somebody
+    deletes the ledger."""
+
+    def story(told: Story) -> list[int]:
+        mine = query()
+        told.start(mine, 0)
+        told.rest(9)  # the ledger is forgotten: batch 1 begins it anew
+        first = told.driver(mine)
+        files: Any = mine
+        honest = {each: getattr(mine, each) for each in ("create", "delete")}
+        has_slept: list[bool] = []
+
+        def changed(which: str, *given: str) -> None:
+            if has_slept:
+                raise Killed
+            if which == change and given[0].startswith(NOTES):
+                files.create, files.delete = honest["create"], honest["delete"]
+                second = told.driver(mine)
+                told.write(second, mine, 1)
+                second.close()
+                patch()
+                has_slept.append(True)
+            honest[which](*given)
+
+        def patch() -> None:
+            for each in honest:
+                setattr(files, each, partial(changed, each))
+
+        patch()
+        with pytest.raises((Killed, SinkFenced)):
+            told.write(first, mine, 1)
+        first.close()
+        assert has_slept
+        files.create, files.delete = honest["create"], honest["delete"]
+        told.delete_ledger(mine)
+        with pytest.raises(LedgerConflict, match="had an entry"):
+            told.start(mine, 1)
         return told.rows()
 
     assert tell(version, story) == [0, 1, 2, 3]

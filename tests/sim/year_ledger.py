@@ -51,6 +51,8 @@ from tests.sim.year_model import OFFSETS_KEPT_MS, Model
 T = TypeVar("T")
 OUT: Final = Place("out", 0)
 LEDGER_TOPIC: Final = "ledger"
+NOTES: Final = "onceflow-ledger"
+"""How the files begin that say what a ledger has."""
 SLEEP_DAYS: Final = (0.01, 1.0, 6.0, 7.2, 9.0, 16.0, 30.0)
 IDLE_DAYS: Final = 9.0
 YOUNG_DAYS: Final = 0.25
@@ -95,6 +97,9 @@ class Checkpoint:
     def read(self, name: str) -> str | None:
         return self.files.get(name)
 
+    def names(self, prefix: str) -> list[str]:
+        return [name for name in self.files if name.startswith(prefix)]
+
     def create(self, name: str, text: str) -> None:
         """As in HDFS: nothing is written over."""
         if name in self.files:
@@ -103,6 +108,11 @@ class Checkpoint:
 
     def delete(self, name: str) -> None:
         self.files.pop(name, None)
+
+    def forget_notes(self) -> None:
+        """As an earlier release leaves it."""
+        for name in self.names(NOTES):
+            self.delete(name)
 
     def plan(self, batch_id: int, end: int, now_ms: int) -> None:
         """As Spark writes it before a batch is run; a batch that was planned stays as it was."""
@@ -114,7 +124,7 @@ class Checkpoint:
     def age_ms(self, now_ms: int) -> int:
         """How old the ledger's entry may be, as far as it is known here: it is younger than the
         plan of the batch that is known to be done, or of that for which the ledger was begun."""
-        since = read_since(self)
+        since = read_since(self, self.done + 1)
         is_begun = since is not None and since.batch_id == self.done + 1
         text = self.files.get(f"offsets/{max(0, self.done + is_begun)}", "")
         return now_ms - json.loads(text.split("\n")[1])["batchTimestampMs"] if text else 0
@@ -131,6 +141,9 @@ class Files(NamedTuple):
 
     def read(self, name: str) -> str | None:
         return self.checkpoint.read(name)
+
+    def names(self, prefix: str) -> list[str]:
+        return self.checkpoint.names(prefix)
 
     def create(self, name: str, text: str) -> None:
         self.step()

@@ -17,7 +17,6 @@ import pytest
 import onceflow
 from onceflow.client.admin import Admin
 from onceflow.client.model import TopicPartition
-from onceflow.spark import ledger_start
 from onceflow.spark.sink import write_stream
 from tests.spark.sink_hooks import Once, at_points, die
 from tests.spark.sink_world import fresh, make_topic, values
@@ -68,8 +67,8 @@ class Years:
         for path in (Path(self._checkpoint) / "offsets").glob("[0-9]*"):
             version, metadata, rest = path.read_text().split("\n", 2)
             _write(path, "\n".join((version, _earlier(metadata, "batchTimestampMs"), rest)))
-        note = Path(self._checkpoint) / ledger_start.FILE
-        _write(note, _earlier(note.read_text(), "entry_ms"))
+        for note in Path(self._checkpoint).glob("onceflow-ledger*.json"):
+            _write(note, _earlier(note.read_text(), "entry_ms"))
 
     async def _forget(self, before: int) -> None:
         async with Admin(self._bootstrap) as admin:

@@ -27,9 +27,6 @@ from onceflow.spark.ledger import (
 )
 from onceflow.spark.ledger_offsets import OffsetLogUnreadable, read_offset_log
 from onceflow.spark.ledger_start import (
-    FILE as LEDGER_FILE,
-)
-from onceflow.spark.ledger_start import (
     STEPS,
     LedgerNote,
     LedgerSince,
@@ -224,6 +221,9 @@ class Memory:
     def read(self, name: str) -> str | None:
         return self.files.get(name)
 
+    def names(self, prefix: str) -> list[str]:
+        return [name for name in self.files if name.startswith(prefix)]
+
     def create(self, name: str, text: str) -> None:
         if name in self.files:
             raise SinkError(f"{name} is there already")
@@ -279,6 +279,7 @@ def test_two_drivers_write_one_identity() -> None:
 
 COMMITTED = Entry(MINE, 4, "d4", 1, WRITER)
 BEGUN = Entry.begun(planned(), WRITER, None)
+PLANNED_MS = 1000
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,8 @@ BEGUN = Entry.begun(planned(), WRITER, None)
         (None, LedgerSince(5, 1), Step.BEGIN),
         (BEGUN, None, Step.NOTE),
         (BEGUN, LedgerSince(0, 1), Step.NOTE),
-        (BEGUN, LedgerSince(5, 1), Step.WRITE),
+        (BEGUN, LedgerSince(5, PLANNED_MS), Step.WRITE),
+        (BEGUN, LedgerSince(5, PLANNED_MS - 1), Step.NOTE),  # of an entry that is gone
         (COMMITTED, None, Step.NOTE),
         (COMMITTED, LedgerSince(0, 1), Step.WRITE),
         (COMMITTED, LedgerSince(5, 1), Step.WRITE),
@@ -299,7 +301,7 @@ BEGUN = Entry.begun(planned(), WRITER, None)
 def test_what_comes_before_a_batch(
     entry: Entry | None, since: LedgerSince | None, step: Step
 ) -> None:
-    assert next_step(entry, since, 5) is step
+    assert next_step(entry, since, 5, PLANNED_MS) is step
     assert len(STEPS) == len(LedgerState) * len(LedgerNote), "every row is there"
 
 
@@ -324,14 +326,35 @@ def test_a_query_that_has_only_begun_means_nothing_to_others() -> None:
 
 def test_a_checkpoint_knows_from_when_on_it_has_a_ledger() -> None:
     files = Memory()
-    assert read_since(files) is None
-    since = LedgerSince(7, 1000)
-    assert keep_since(files, since) == read_since(files) == since
-    assert keep_since(files, LedgerSince(7, 1001)) == since, "another driver was faster"
-    for text in ("", "[]", "{}", files.files[LEDGER_FILE].replace("7", '"x"')):
-        files.files[LEDGER_FILE] = text
-        with pytest.raises(IdentityChanged, match="cannot be read"):
-            read_since(files)
+    assert read_since(files, 9) is None
+    for since in (LedgerSince(7, 1000), LedgerSince(10, 90), LedgerSince(7, 999)):
+        keep_since(files, since)
+        keep_since(files, since)  # another driver was faster
+    assert [read_since(files, number) for number in (6, 7, 9)] == [
+        None,
+        *[LedgerSince(7, 1000)] * 2,
+    ]
+    assert read_since(files, 10) == LedgerSince(10, 90)
+    files.files["onceflow-ledger-11-95.json.old"] = "somebody has put it aside"
+    assert read_since(files, 11) == LedgerSince(10, 90)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind":"onceflow sink\'s ledger","format":1}'])
+def test_a_damaged_note(text: str) -> None:
+    files = Memory()
+    files.create(LedgerSince(7, 1000).file, text)
+    with pytest.raises(IdentityChanged, match=r"7-1000\.json cannot be read .* delete it"):
+        read_since(files, 7)
+
+
+def test_a_note_that_another_driver_has_just_replaced() -> None:
+    class Busy(Memory):
+        def names(self, prefix: str) -> list[str]:
+            return [*super().names(prefix), LedgerSince(3, 1).file]
+
+    files = Busy()
+    keep_since(files, LedgerSince(2, 1))
+    assert read_since(files, 7) == LedgerSince(2, 1)
 
 
 def test_a_note_that_cannot_be_written_is_an_error() -> None:
@@ -348,15 +371,17 @@ def test_since_when_an_entry_is_known() -> None:
     start = LedgerStart(files, plans.__getitem__)
     assert start.known_ms(5) is None
     start.note(BEGUN, 5)
-    assert read_since(files) == LedgerSince(5, 1005), "it is younger than the plan of its batch"
+    assert read_since(files, 5) == LedgerSince(5, 1005), "it is younger than the plan of its batch"
     assert [start.known_ms(number) for number in (4, 5, 6, 8)] == [None, 1005, 1005, 1007]
     start.note(BEGUN, 7)
-    assert read_since(files) == LedgerSince(7, 1007), "brokers had forgotten it"
+    assert [*files.files] == [LedgerSince(7, 1007).file], "brokers had forgotten it"
     start.note(BEGUN, 6)
-    assert read_since(files) == LedgerSince(7, 1007), "a driver that slept says nothing newer"
-    files.delete(LEDGER_FILE)
+    assert read_since(files, 7) == LedgerSince(7, 1007), "a driver that slept says nothing newer"
+    files.files.clear()
     LedgerStart(files, plans.__getitem__).note(COMMITTED, 5)
-    assert read_since(files) == LedgerSince(5, 1004), "an earlier release wrote the batch before"
+    assert read_since(files, 5) == LedgerSince(5, 1004), "an earlier release wrote the batch before"
+    LedgerStart(files, plans.__getitem__).note(BEGUN, 5)
+    assert [*files.files] == [LedgerSince(5, 1005).file], "and was forgotten, then begun anew"
 
 
 def test_a_plan_is_looked_up_once() -> None:

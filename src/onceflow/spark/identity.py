@@ -7,6 +7,7 @@ Spark did not hear of would be written twice.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from typing import Final, Protocol
 
@@ -23,6 +24,10 @@ class Files(Protocol):
 
     def read(self, name: str) -> str | None:
         """None when there is no such file."""
+        ...
+
+    def names(self, prefix: str) -> Collection[str]:
+        """Of all files that begin so."""
         ...
 
     def create(self, name: str, text: str) -> None:

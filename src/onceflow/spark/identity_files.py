@@ -31,8 +31,10 @@ class CheckpointFiles:
     def read(self, name: str) -> str | None:
         if self._local is not None:
             # The driver's Python and its JVM have the same disks, and this is ten times faster.
-            path = self._local / name
-            return path.read_text(encoding="utf-8") if path.exists() else None
+            try:
+                return (self._local / name).read_text(encoding="utf-8")
+            except FileNotFoundError:
+                return None
         place = self._path(name)
         system = place.getFileSystem(self._conf)
         if not system.exists(place):
@@ -42,6 +44,14 @@ class CheckpointFiles:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
             stream.close()
+
+    def names(self, prefix: str) -> list[str]:
+        if self._local is not None:
+            return sorted(path.name for path in self._local.glob(f"{prefix}*"))
+        place = self._jvm.org.apache.hadoop.fs.Path(self._root)
+        found = place.getFileSystem(self._conf).listStatus(place)
+        names = (str(each.getPath().getName()) for each in found)
+        return sorted(name for name in names if name.startswith(prefix))
 
     def create(self, name: str, text: str) -> None:
         place, aside = self._path(name), self._path(f".{name}.{uuid4().hex}")

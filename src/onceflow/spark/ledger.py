@@ -183,9 +183,9 @@ _ADVICE: Final[Mapping[Finding, str]] = {
     ),
     Finding.DELETED: (
         "Its topic or its group was deleted, or this is another cluster. Look whether the last "
-        "rows of the output are those of this batch. If they are not, delete onceflow-ledger.json "
-        "in the checkpoint and start the query again; if they are, start a new checkpoint at the "
-        "source offsets behind them, under another name"
+        "rows of the output are those of this batch. If they are not, delete all files "
+        "onceflow-ledger*.json in the checkpoint and start the query again; if they are, start a "
+        "new checkpoint at the source offsets behind them, under another name"
     ),
     Finding.FORGOTTEN: (
         "Look whether the last rows of the output are those of this batch. If they are not, start "

@@ -1,9 +1,12 @@
 """Before a batch is written its ledger has an entry, and the checkpoint says so: then an empty one
 was deleted, or forgotten by age, and is not taken for one that never had anything.
 
-A ledger is begun with an entry that is no batch, in a transaction of its own; only then the file in
-the checkpoint is written, and only then the batch. A driver may die at any point in between, also
+A ledger is begun with an entry that is no batch, in a transaction of its own; only then a note is
+written into the checkpoint, and only then the batch. A driver may die at any point in between, also
 twice: what it leaves behind is a row of `STEPS`, which says how the next one goes on.
+
+Each note is a file of its own, named by what it says. A driver that slept can neither write over
+nor delete that of its successor, whatever it was about to do.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from onceflow.spark.sink_errors import IdentityChanged, SinkError
 
 KIND: Final = "onceflow sink's ledger"
 FORMAT: Final = 1
-FILE: Final = "onceflow-ledger.json"
+_PREFIX: Final = "onceflow-ledger"
+_SUFFIX: Final = ".json"
 
 
 class LedgerState(Enum):
@@ -34,8 +38,8 @@ class LedgerNote(Enum):
     """What the checkpoint says of the ledger."""
 
     NONE = "nothing"
-    EARLIER = "it has had an entry since before an earlier batch was written"
-    THIS = "it has an entry since before this batch is written"
+    EARLIER = "it had an entry before an earlier batch was written, or one that is older than this"
+    THIS = "it has this entry since before this batch is written"
 
 
 class Step(Enum):
@@ -66,15 +70,25 @@ class LedgerSince(NamedTuple):
     batch_id: int
     entry_ms: int
 
+    @property
+    def file(self) -> str:
+        return f"{_PREFIX}-{self.batch_id}-{self.entry_ms}{_SUFFIX}"
 
-def next_step(entry: Entry | None, since: LedgerSince | None, batch_id: int) -> Step:
-    """For a batch that the ledger allows to be written. `entry` is what it has of this query."""
+
+def next_step(
+    entry: Entry | None, since: LedgerSince | None, batch_id: int, planned_ms: int
+) -> Step:
+    """For a batch that the ledger allows to be written. `entry` is what it has of this query;
+    `planned_ms`: when the batch was planned."""
     state = LedgerState.EMPTY
     if entry is not None:
         state = LedgerState.BEGUN if entry.is_begun else LedgerState.COMMITTED
     note = LedgerNote.NONE
     if since is not None and since.batch_id <= batch_id:
-        note = LedgerNote.THIS if since.batch_id == batch_id else LedgerNote.EARLIER
+        # What begins the ledger is younger than the plan: an older note is of an entry before.
+        oldest_ms = planned_ms if state is LedgerState.BEGUN else 0
+        is_this = since.batch_id == batch_id and since.entry_ms >= oldest_ms
+        note = LedgerNote.THIS if is_this else LedgerNote.EARLIER
     return STEPS[state, note]
 
 
@@ -97,7 +111,7 @@ class LedgerStart:
         """The ledger had an entry of that time or later before this batch was written; None where
         the checkpoint does not say so. A batch is planned when the one before is in the ledger."""
         if self._since is None:
-            self._since = read_since(self._files)
+            self._since = read_since(self._files, batch_id)
         if self._since is None or batch_id < self._since.batch_id:
             return None
         if batch_id == self._since.batch_id:
@@ -105,19 +119,19 @@ class LedgerStart:
         return self._planned_ms(batch_id - 1)
 
     def next_step(self, entry: Entry | None, batch_id: int) -> Step:
-        return next_step(entry, self._since, batch_id)
+        return next_step(entry, self._since, batch_id, self._planned_ms(batch_id))
 
     def note(self, entry: Entry, batch_id: int) -> None:
         """Writes down that the ledger has this entry before the batch is written."""
         # An entry is younger than the plan of the batch that it begins, or is.
         planned = batch_id if entry.is_begun else batch_id - 1
         since = LedgerSince(batch_id, self._planned_ms(planned))
-        found = read_since(self._files)
-        if found is not None and found.batch_id < batch_id:
-            # Whoever dies here leaves no note, and an entry: the next driver writes it.
-            self._files.delete(FILE)
-            found = None
-        self._since = found or keep_since(self._files, since)
+        keep_since(self._files, since)
+        # Not before the new one is there: whoever dies in between leaves one note too many.
+        notes = _read_notes(self._files)
+        for name in [name for name, each in notes.items() if each < since]:
+            self._files.delete(name)
+        self._since = _newest(notes, batch_id)
 
     def _planned_ms(self, batch_id: int) -> int:
         if batch_id not in self._plans:
@@ -125,12 +139,24 @@ class LedgerStart:
         return self._plans[batch_id]
 
 
-def read_since(files: Files) -> LedgerSince | None:
-    """None when the checkpoint does not say; raises `IdentityChanged` for what this release cannot
-    read."""
-    text = files.read(FILE)
-    if text is None:
-        return None
+def read_since(files: Files, batch_id: int) -> LedgerSince | None:
+    """The newest note for this batch or one before. None when the checkpoint does not say; raises
+    `IdentityChanged` for what this release cannot read."""
+    return _newest(_read_notes(files), batch_id)
+
+
+def _newest(notes: Mapping[str, LedgerSince], batch_id: int) -> LedgerSince | None:
+    return max((each for each in notes.values() if each.batch_id <= batch_id), default=None)
+
+
+def _read_notes(files: Files) -> dict[str, LedgerSince]:
+    """By the names of their files."""
+    texts = {name: files.read(name) for name in files.names(_PREFIX) if name.endswith(_SUFFIX)}
+    # One that has just gone is that of another driver, who has a newer one.
+    return {name: _parsed(name, text) for name, text in texts.items() if text is not None}
+
+
+def _parsed(name: str, text: str) -> LedgerSince:
     try:
         found = json.loads(text)
         if found["kind"] != KIND or found["format"] != FORMAT:
@@ -138,19 +164,18 @@ def read_since(files: Files) -> LedgerSince | None:
         return LedgerSince(int(found["since"]), int(found["entry_ms"]))
     except (ValueError, KeyError, TypeError) as error:
         raise IdentityChanged(
-            f"the checkpoint's file {FILE} cannot be read ({error}): it was damaged, or written by "
-            "a newer release"
+            f"the checkpoint's file {name} cannot be read ({error}): it was damaged, or written by "
+            "a newer release. If it was damaged, delete it and start the query again: it only "
+            "serves to notice that somebody has deleted the ledger, so look first whether the "
+            "ledger's topic and group are still there"
         ) from error
 
 
-def keep_since(files: Files, since: LedgerSince) -> LedgerSince:
-    """What the checkpoint says now: another driver may have been faster, who knows the same."""
+def keep_since(files: Files, since: LedgerSince) -> None:
+    """Another driver may have been faster, who says the same."""
     fields = {"kind": KIND, "format": FORMAT, "since": since.batch_id, "entry_ms": since.entry_ms}
     try:
-        files.create(FILE, json.dumps(fields))
+        files.create(since.file, json.dumps(fields))
     except SinkError:
-        found = read_since(files)
-        if found is None:
+        if files.read(since.file) is None:
             raise
-        return found
-    return since

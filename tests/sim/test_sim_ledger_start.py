@@ -13,10 +13,21 @@ from typing import Any, TypeVar
 import pytest
 
 from onceflow.client.errors import AbortableError
+from onceflow.client.model import TopicPartition
 from onceflow.client.transfer import OpenTransaction
+from onceflow.client.txn_requests import Identity
+from onceflow.client.worker_left_open import LeftOpen
 from onceflow.runtime.sim_world import run_blocking
 from onceflow.spark import sink_run
-from onceflow.spark.sink_errors import BatchFailed, LedgerConflict, SinkError, SinkFenced
+from onceflow.spark.ledger import Writer
+from onceflow.spark.left_open import LeftOpenGuard
+from onceflow.spark.sink_errors import (
+    BatchFailed,
+    EndUnknown,
+    LedgerConflict,
+    SinkError,
+    SinkFenced,
+)
 from onceflow.spark.writing_report import Report
 from onceflow.wire.api import ApiKey
 from tests.sim.year_ledger import NOTES, Checkpoint, Killed, Query, Run, Shape
@@ -435,3 +446,64 @@ def test_a_driver_that_slept_does_not_take_away_the_note_of_the_next(
         return told.rows()
 
     assert tell(version, story) == [0, 1, 2, 3]
+
+
+# --- markers that are missing ---------------------------------------------------------------------
+
+
+class MissingMarker:
+    """Of one batch in the output, as a broker leaves it that has ended a transaction without it."""
+
+    def __init__(self, writer: Writer, patch: pytest.MonkeyPatch) -> None:
+        self._left = LeftOpen(TopicPartition("out", 0), *writer, 0)
+        self.ends: list[bool] = []
+        """Whether it was a commit or an abort that was written for it."""
+        patch.setattr(LeftOpenGuard, "_find", lambda _, mine, __: self._found(mine))
+        patch.setattr(LeftOpenGuard, "_end", lambda _, __, *, commit: self.ends.append(commit))
+
+    def _found(self, mine: Identity) -> tuple[LeftOpen, ...]:
+        is_older = self._left.producer_epoch < mine.producer_epoch
+        is_open = self._left.producer_id == mine.producer_id and is_older and not self.ends
+        return (self._left,) if is_open else ()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["coordinator knows", "nobody knows"])
+def test_an_empty_ledger_does_not_abort_a_batch_that_was_committed(
+    version: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def story(told: Story) -> list[bool]:
+        mine = query()
+        run = told.driver(mine)
+        told.write(run, mine, 0)
+        found = run._writer._found
+        run.close()
+        assert found is not None
+        missing = MissingMarker(found.writer, monkeypatch)
+        told.delete_ledger(mine)
+        if not is_known:
+            monkeypatch.setattr(LeftOpenGuard, "remember", lambda _: None)
+        with pytest.raises(LedgerConflict if is_known else EndUnknown):
+            told.start(mine, 1)
+        return missing.ends
+
+    assert tell(version, story) == ([True] if is_known else [])
+
+
+def test_a_first_batch_that_failed_is_aborted_where_its_marker_is_missing(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def story(told: Story) -> tuple[list[bool], list[int]]:
+        mine = query()
+        run = told.driver(mine)
+        run.has_bad_row = True
+        with pytest.raises(BatchFailed):
+            told.write(run, mine, 0)
+        opened = run._writer._opened
+        run.close()
+        assert opened is not None
+        writer = Writer(opened.producer_id, opened.producer_epoch)
+        missing = MissingMarker(writer, monkeypatch)
+        told.start(mine, 0)
+        return missing.ends, told.rows()
+
+    assert tell(version, story) == ([False], [0, 1])

@@ -49,7 +49,10 @@ def before(state: str, epoch: int, producer_id: int = 7) -> TransactionDescripti
         (Writer(7, 5), False, None, True),
         (Writer(7, 4), True, None, False),
         (Writer(6, 9), True, None, False),
-        (None, True, None, False),
+        # Without a batch it proves nothing: only the coordinator can know.
+        (None, True, None, None),
+        (None, True, before("CompleteCommit", 6), True),
+        (None, True, before("CompleteAbort", 6), False),
         # Somebody has written over it without asking.
         (Writer(7, 6), True, None, None),
         (Writer(7, 6), False, before("CompleteCommit", 6), None),
@@ -80,7 +83,9 @@ def test_how_it_ended(
     ("over", "begun", "committed"),
     [
         (None, Writer(7, 5), True),  # it has begun the ledger itself
-        (None, Writer(7, 6), False),  # nothing was committed before the ledger was begun
+        (None, Writer(7, 6), None),  # over a ledger that was empty, for whatever reason
+        (None, Writer(7, 4), False),  # a first batch that failed
+        (None, Writer(6, 9), None),
         (Writer(7, 5), Writer(7, 6), True),
         (Writer(7, 4), Writer(7, 6), False),
         (Writer(7, 6), Writer(7, 7), None),
@@ -92,6 +97,24 @@ def test_how_it_ended_when_a_ledger_was_begun_since(
     batch = None if over is None else Entry("q", 3, "d", 1, over)
     known = known_by(Entry("q", 4, "", 0, begun, True, batch), True, None)
     assert was_committed(LEFT, known) is committed
+
+
+def test_a_first_batch_failed_before_another_query_began_the_ledger() -> None:
+    first = Entry("q", -1, "", 0, Writer(7, 4), True)
+    known = known_by(Entry("r", -1, "", 0, Writer(7, 6), True, first), True, None)
+    assert was_committed(LEFT, known) is False
+    assert was_committed(LEFT._replace(producer_epoch=4), known) is True
+    assert was_committed(LEFT._replace(producer_epoch=3), known) is None
+    torn = known._replace(is_ledger_whole=False)
+    assert was_committed(LEFT, torn) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "committed"),
+    [(Writer(7, 4), False), (Writer(7, 5), None), (Writer(7, 6), None), (Writer(6, 4), None)],
+)
+def test_a_driver_knows_what_it_has_not_committed(own: Writer, committed: bool | None) -> None:
+    assert was_committed(LEFT, known_by(None, True, None, own)) is committed
 
 
 def producer(number: int, start: int) -> ProducerState:

@@ -104,6 +104,8 @@ class BatchWriter:
         self._is_settled = False
         self._own_entries: tuple[Entry | None, ...] = ()
         """The last one, and the one before, which is seen until the commit has its markers."""
+        self._own_last: Writer | None = None
+        """The epoch of this driver's last commit, else the one before its first."""
         self._opened: OpenTransaction | None = None
         self._adopted_by: str | None = None
 
@@ -124,8 +126,9 @@ class BatchWriter:
         mine = self._finisher.init()
         places = self._topics.refresh().places()
         found = self._read(require_stable=False)
-        self._guard.check(mine, places, found, is_last_sure=False)
+        self._guard.check(mine, places, found, own=None)
         self._look()
+        self._own_last = Writer(mine.producer_id, mine.producer_epoch - 1)
 
     def adopt(self, query_id: str) -> None:
         """Takes over a ledger that other queries have left: what they committed does not count."""
@@ -177,7 +180,7 @@ class BatchWriter:
 
     def _is_committed(self, entry: Entry) -> None:
         self._own_entries = self._found, entry
-        self._found, self._is_settled = entry, True
+        self._found, self._is_settled, self._own_last = entry, True, entry.writer
 
     @property
     def committed_rows(self) -> int:
@@ -293,7 +296,7 @@ class BatchWriter:
 
     def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:
         """Before anybody writes to these places under the epoch that is open."""
-        self._guard.check(self._finisher.identity, places, self._found)
+        self._guard.check(self._finisher.identity, places, self._found, own=self._own_last)
 
     def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
         ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}

@@ -53,15 +53,22 @@ class Known(NamedTuple):
     """The transactional id before this driver took it over."""
     begun: tuple[Writer, ...] = ()
     """Who have begun the ledger since, and have written nothing else."""
+    own: Writer | None = None
+    """The epoch with which this driver has committed last, else the one before its first: of those
+    behind it none was committed. None before the ledger is settled."""
 
 
 def known_by(
-    entry: Entry | None, is_ledger_whole: bool, before: TransactionDescription | None
+    entry: Entry | None,
+    is_ledger_whole: bool,
+    before: TransactionDescription | None,
+    own: Writer | None = None,
 ) -> Known:
     """`entry`: what the ledger has, whichever query's it is."""
     batch = last_batch(entry)
     begun = tuple(each.writer for each in begun_entries(entry))
-    return Known(None if batch is None else batch.writer, is_ledger_whole, before, begun)
+    last = None if batch is None else batch.writer
+    return Known(last, is_ledger_whole, before, begun, own)
 
 
 def was_committed(left: LeftOpen, known: Known) -> bool | None:
@@ -71,9 +78,17 @@ def was_committed(left: LeftOpen, known: Known) -> bool | None:
         return True
     if last is not None and last.producer_id == writer.producer_id and last > writer:
         return None  # batches were written over it, by somebody who has not asked
-    if known.is_ledger_whole:
+    if known.is_ledger_whole and (last is not None or _would_be_known(writer, known)):
         return False
+    # A ledger without a batch proves nothing: it may have been deleted, or forgotten by age.
     return _said_before(writer, known.before)
+
+
+def _would_be_known(writer: Writer, known: Known) -> bool:
+    """Whether the ledger had an entry before this epoch, whose place a batch would have taken; or
+    this driver would have committed it itself."""
+    witnesses = (*known.begun, *([] if known.own is None else [known.own]))
+    return any(each.producer_id == writer.producer_id and each < writer for each in witnesses)
 
 
 def _said_before(writer: Writer, before: TransactionDescription | None) -> bool | None:
@@ -117,10 +132,10 @@ class LeftOpenGuard:
         places: Sequence[TopicPartition],
         entry: Entry | None,
         *,
-        is_last_sure: bool = True,
+        own: Writer | None,
     ) -> None:
         """Returns when nothing of older epochs is open in these partitions, nor where offsets are
-        kept. `is_last_sure`: this driver has committed, or settled, the entry that the ledger has.
+        kept. `own`: see `Known`; where there is one, the entry that the ledger has is settled.
 
         Raises `EndUnknown` when it is not known how a batch has ended that is open there.
         """
@@ -132,7 +147,7 @@ class LeftOpenGuard:
             left = self._find(mine, asked)
             ledger = self._kept_at.get(self._identity.ledger_group)
             is_whole = all(each.partition != ledger for each in left)
-            known = known_by(entry, is_last_sure or is_whole, self._before)
+            known = known_by(entry, own is not None or is_whole, self._before, own)
             ends = {each: was_committed(each, known) for each in left}
             unknown = [each for each, commit in ends.items() if commit is None]
             if unknown:

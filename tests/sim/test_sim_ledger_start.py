@@ -507,3 +507,37 @@ def test_a_first_batch_that_failed_is_aborted_where_its_marker_is_missing(
         return missing.ends, told.rows()
 
     assert tell(version, story) == ([False], [0, 1])
+
+
+# --- topics that rows name ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 9])
+@pytest.mark.parametrize("has_bad_row", [False, True])
+def test_rows_name_topics_one_after_the_other(version: int, count: int, has_bad_row: bool) -> None:
+    """In the older protocol each of them ends a try, and no try is used up by it; others are."""
+
+    def story(told: Story) -> tuple[list[int], int]:
+        mine, tries = query(), []
+        names = [f"named-{number}" for number in range(count)]
+        told.wait(told.output.make_topics(*names))
+        run = told.driver(mine)
+        honest = run.run_tasks
+
+        def run_tasks(frame: Any, transaction: OpenTransaction) -> list[Report]:
+            tries.append(transaction)
+            for name in names:
+                run._topics.meet([name])
+            return honest(frame, transaction)
+
+        run.run_tasks = run_tasks  # type: ignore[method-assign]
+        run.has_bad_row = has_bad_row
+        try:
+            told.write(run, mine, 0)
+        except BatchFailed:
+            assert has_bad_row
+        run.close()
+        return told.rows(), len(tries)
+
+    more = count if version == 1 else 0
+    assert tell(version, story) == (([], 3 + more) if has_bad_row else ([0, 1], 1 + more))

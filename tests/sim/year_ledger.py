@@ -157,8 +157,8 @@ class Files(NamedTuple):
 class Output(Client):
     """Writes as the tasks of a batch do, and reads as a consumer does."""
 
-    async def make_topics(self) -> None:
-        for name in (OUT.topic, LEDGER_TOPIC):
+    async def make_topics(self, *names: str) -> None:
+        for name in names or (OUT.topic, LEDGER_TOPIC):
             row = {
                 "name": name,
                 "num_partitions": 1,

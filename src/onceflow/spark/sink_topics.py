@@ -57,6 +57,10 @@ class Topics:
         """As it was when it was last refreshed, and what was met since."""
         return self._layout
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self._layout.topics)
+
     def refresh(self) -> Layout:
         """The topics as they are now; for a new epoch. One that rows have named and that is gone
         is forgotten: perhaps no row names it any more."""

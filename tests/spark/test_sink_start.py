@@ -13,6 +13,7 @@ import pytest
 from onceflow.client.admin import Admin
 from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.spark import checks
+from onceflow.spark.identity_files import CheckpointFiles
 from onceflow.spark.sink import write, write_stream
 from onceflow.spark.sink_errors import SinkRefused
 from tests.interop.harness import eventually
@@ -185,3 +186,17 @@ def test_the_older_protocol(
     run(frame, checkpoint, {"bootstrap": bootstrap, "name": fresh("query")})
     for remainder, topic in enumerate(topics):
         assert values(bootstrap, topic) == sorted(map(str, range(remainder, 30, 2)))
+
+
+@pytest.mark.parametrize("scheme", ["file:", ""], ids=["local", "through Hadoop"])
+def test_the_files_of_a_checkpoint(spark: SparkSession, tmp_path: Path, scheme: str) -> None:
+    files = CheckpointFiles(spark, f"{scheme}{tmp_path}")
+    assert files.names("a") == []
+    assert files.read("a-1") is None
+    for name in ("a-2", "a-1", "b"):
+        files.create(name, name)
+    assert files.names("a") == ["a-1", "a-2"]
+    assert files.read("a-1") == "a-1"
+    files.delete("a-1")
+    files.delete("a-1")
+    assert files.names("a") == ["a-2"]

@@ -29,7 +29,7 @@ from tests.sim.broker_workload import (
 )
 
 SEEDS = 6
-BOUNDARIES = 30
+BOUNDARIES = 12
 
 
 @pytest.fixture(autouse=True)

@@ -50,6 +50,7 @@ def test_mixed_load_is_flat_and_each_record_is_there_once(
     assert not too_little(outcome.counts)
 
 
+@pytest.mark.long
 def test_every_planted_leak_is_found(tmp_path: Path) -> None:
     """All at once: a soak takes its time."""
     outcome = soak(tmp_path, 40.0, MINUTE, leaks=list(LEAKS))

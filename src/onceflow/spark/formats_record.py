@@ -152,6 +152,8 @@ DEEPEST: Final = 500
 """Lists and objects inside of each other: each takes a part of the stack of whoever reads them."""
 LONGEST_NUMBER: Final = 1000
 """As in the parser that Spark uses."""
+SAFE_SIZE: Final = min(LONGEST_NUMBER, 2 * DEEPEST)
+"""What is no longer than this keeps both limits: whatever is opened is closed, too."""
 _NO_NUMBERS: Final[Mapping[str, float]] = {
     "NaN": float("nan"),
     **dict.fromkeys(("Infinity", "+Infinity", "+INF"), float("inf")),
@@ -159,9 +161,9 @@ _NO_NUMBERS: Final[Mapping[str, float]] = {
 }
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"')
 _LONG_NUMBER: Final = re.compile(rf"(?<![-+.0-9eE])[-+.0-9eE]{{{LONGEST_NUMBER + 1}}}")
-_STRIDE: Final = 37
+_STRIDE: Final = 97
 """Prime, so that what repeats itself (`0,0,0`) does not look the same everywhere."""
-_OF_LONG_NUMBER: Final = re.compile(rf"[-+.0-9eE]{{{LONGEST_NUMBER // _STRIDE}}}")
+_OF_LONG_NUMBER: Final = re.compile(rb"[-+.0-9eE]{%d}" % (LONGEST_NUMBER // _STRIDE))
 _BRACKET: Final = re.compile(r"[\[{\]}]")
 _STEPS: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 _OTHER: Final = re.compile(
@@ -248,10 +250,11 @@ def _standard(text: str) -> Members:
 def check_limits(text: str) -> None:
     """Raises `NotJson` where JSON is nested too deep, or has a number that is too long; also in
     fields that nobody wants, since Spark looks there too."""
-    if len(text) <= DEEPEST:
+    if len(text) <= SAFE_SIZE:
         return
     bare = _STRING.sub("", text)
-    if may_have_long_number(bare) and _LONG_NUMBER.search(bare) is not None:
+    is_suspect = may_have_long_number(bare.encode(errors="replace"))
+    if is_suspect and _LONG_NUMBER.search(bare) is not None:
         raise NotJson
     if bare.count("[") + bare.count("{") > DEEPEST:
         depths = accumulate(map(_STEPS.__getitem__, _BRACKET.findall(bare)))
@@ -259,10 +262,10 @@ def check_limits(text: str) -> None:
             raise NotJson
 
 
-def may_have_long_number(text: str) -> bool:
-    """Where every 37th character is looked at, a number that is too long is there many times in a
+def may_have_long_number(data: Any) -> bool:
+    """Where every 97th byte is looked at, a number that is too long is there many times in a
     row, and hardly anything else is."""
-    return _OF_LONG_NUMBER.search(text[::_STRIDE]) is not None
+    return _OF_LONG_NUMBER.search(bytes(data[::_STRIDE])) is not None
 
 
 def _as_standard(found: re.Match[str]) -> str:

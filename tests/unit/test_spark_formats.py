@@ -67,6 +67,14 @@ def test_broken_records_that_meet_stay_what_they_are() -> None:
     ]
 
 
+def test_what_spark_takes_for_the_end_of_its_input_is_no_character() -> None:
+    """Not even in quotes: one rule for both engines."""
+    values = (b"1,a", "2,b\uffff".encode(), '3,"\uffff"'.encode(), b"4,d")
+    for some in (values, *((each,) for each in values)):
+        expected = [MISFIT if b"\xef" in each else (each[0] - 48, each[2:].decode()) for each in some]
+        assert parse(Format.CSV, "n INT, s STRING", *some) == expected
+
+
 def test_line_breaks_are_characters() -> None:
     assert parse(Format.CSV, "s STRING, t STRING", b'a\nb,"c\nd"', b"x,y\r\n", b'x,"y"\n') == [
         ("a\nb", "c\nd"),

@@ -4,6 +4,7 @@ rows, whatever stands in a number; and no record ends a query, or makes those be
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -230,6 +231,12 @@ def test_a_decimal_is_what_is_written_or_a_dead_letter(
         ("[1, Inf]", False),
         ('"Inf, and so on"', True),
         ("Infinity", True),
+        ("-Infinity", True),
+        ("-NaN", False),
+        ("[-NaN]", False),
+        ("NaN", True),
+        ("[" + "0.12345678," * 2000 + "1]", True),
+        ("[" + "0.12345678," * 2000 + "9" * (LONGEST_NUMBER + 1) + "]", False),
         ("9" * LONGEST_NUMBER, True),
         ("9" * (LONGEST_NUMBER + 1), False),
         (nested(DEEPEST - 1), True),
@@ -247,6 +254,21 @@ def test_fields_that_nobody_wants_have_limits_on_both_ways(unknown: str, is_take
         check_ways(parser, [value, b'{"a":2}'])
         found = parser.parse(binary(value))
         assert found.bad == ({} if is_taken else {0: NOT_JSON})
+
+
+def test_lists_of_numbers_are_read_many_at_a_time() -> None:
+    value = b'{"a":1,"v":[' + b"-0.12345678," * 500 + b"0]}"
+    assert parser_of(Format.JSON, "a INT")._together(binary(value, value)) is not None
+
+
+def test_a_text_that_is_not_closed_takes_no_longer_than_others() -> None:
+    """Each of its quotes could be the beginning of a text that goes to the end: of four times as
+    many, it would take sixteen times as long."""
+    parser = parser_of(Format.JSON, "a INT")
+    value = b'{"a":1,"z":"' + b'\\"' * 500_000
+    started = time.process_time()
+    assert parser.parse(binary(value + b"}", value + b"\\")).bad == {0: NOT_JSON, 1: NOT_JSON}
+    assert time.process_time() - started < 30  # instead of hours
 
 
 def test_zeros_before_an_integer_do_not_count() -> None:

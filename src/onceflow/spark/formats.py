@@ -10,7 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.formats_record import DEEPEST, IS_NULL, NOT_JSON, NOT_UTF8, Marks, misfit
+from onceflow.spark.formats_record import (
+    DEEPEST,
+    END_OF_INPUT,
+    IS_NULL,
+    NOT_JSON,
+    NOT_UTF8,
+    Marks,
+    misfit,
+)
 from onceflow.spark.formats_schema import Plain, spelled
 from onceflow.spark.formats_text import HUGE_DECIMAL
 from onceflow.spark.pipeline_errors import PipelineFailed
@@ -94,6 +102,8 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     parse = F.from_json if source.format is Format.JSON else F.from_csv
     # Not all that Spark's readers raise makes a bad record: 20,480 separators in CSV end the query.
     given = _once(text)
+    if source.format is Format.CSV:
+        given = F.when(~F.contains(text, F.lit(END_OF_INPUT)), given)
     if "decimal" in spelled(source.schema):
         given = F.when(~text.rlike(HUGE_DECIMAL), given)
     parsed = null_where_it_raises(parse(given, fields, options))

@@ -22,6 +22,8 @@ import pyarrow.json
 
 from onceflow.spark.formats_record import (
     DEEPEST,
+    END_OF_INPUT,
+    LONGEST_NUMBER,
     SAFE_SIZE,
     Marks,
     NotJson,
@@ -42,6 +44,7 @@ from onceflow.spark.formats_text import INTEGERS, offset_of_hour
 _BLANK: Final = " \t\r\n"
 _BYTE_ORDER: Final = "\ufeff".encode()
 """Arrow leaves it out at the beginning of a file of CSV."""
+_ODD_IN_CSV: Final = (b"\n", b"\r", b"\0", END_OF_INPUT.encode())
 _SHORTEST_TIME: Final = len("2026-01-02T03:04:05")
 _IN_UTC: Final = ("UTC", "Etc/UTC", "Z")
 _UNZONED: Final = r"^.{19}(?:[.][0-9]{1,6})?$"
@@ -119,7 +122,7 @@ class CsvReader:
     def read(self, values: Any) -> pa.Table:
         """Raises `Odd`, or `ArrowInvalid`."""
         data = _bytes(values)
-        if b"\n" in data or b"\r" in data or b"\0" in data or data.startswith(_BYTE_ORDER):
+        if any(each in data for each in _ODD_IN_CSV) or data.startswith(_BYTE_ORDER):
             raise Odd
         if not np.diff(_ends(values)).all():
             raise Odd  # an empty line would be a row of nulls
@@ -203,13 +206,17 @@ def _is_braced(texts: Any) -> bool:
     return bool((data[ends[:-1]] == ord("{")).all() and (data[ends[1:] - 1] == ord("}")).all())
 
 
-_UNSURE: Final = r"Inf[\s,\]}]"
+_UNSURE: Final = r"(?:Inf|-NaN)[\s,\]}]"
 """What Arrow takes for JSON, and Spark does not."""
 _UNSURE_DECIMAL: Final = (
     rf"{_UNSURE}|[0-9]{{39}}|\\u00[2-6]"
     r'|[\s:,\["][-+]?[0-9.]+[eE][-+]?[0-9]+["\s,\]}]'
 )
 """And what may be a decimal that Arrow must not see, also where a digit is written as `\\u0030`."""
+
+
+_OF_NUMBERS: Final = np.isin(np.arange(256), list(b"-+.0123456789eE"))
+"""Of each byte, whether numbers are made of it."""
 
 
 def _check_limits(texts: Any) -> None:
@@ -219,7 +226,7 @@ def _check_limits(texts: Any) -> None:
     if largest <= SAFE_SIZE:
         return
     data = np.frombuffer(texts.buffers()[2], np.uint8)[ends[0] : ends[-1]]
-    if may_have_long_number(data):
+    if may_have_long_number(data) and _longest_number(data) > LONGEST_NUMBER:
         raise Odd
     if _openings(data) - len(texts) < DEEPEST:
         return  # as each value has one
@@ -233,6 +240,13 @@ def _check_limits(texts: Any) -> None:
             check_limits(texts[int(many)].as_py())
         except NotJson:
             raise Odd from None
+
+
+def _longest_number(data: Any) -> int:
+    """How many characters of numbers follow each other, at most; there is no number at either end.
+    A list of numbers has many that `may_have_long_number` cannot tell from a long one."""
+    others = np.flatnonzero(~_OF_NUMBERS[data])
+    return int(np.diff(others).max(initial=1)) - 1
 
 
 def _openings(data: Any) -> int:

@@ -60,6 +60,10 @@ def complete(fields: tuple[Field, ...], row: Row) -> Row:
 
 # --- CSV ----------------------------------------------------------------------------------------
 
+END_OF_INPUT: Final = "\uffff"
+"""No character of any text, and Spark's parser takes it for the end of its input: what follows it
+would become a part of the next record. So a value of CSV that has it is none."""
+
 
 @dataclass(frozen=True)
 class Marks:
@@ -103,7 +107,10 @@ class CsvRecord:
 
     def row(self, value: bytes | None) -> Row:
         """Raises `Refused`."""
-        cells = list(islice(self._cells(text_of(value)), len(self._fields) + 1))
+        text = text_of(value)
+        if END_OF_INPUT in text:
+            raise Refused(misfit("CSV"))
+        cells = list(islice(self._cells(text), len(self._fields) + 1))
         if len(cells) != len(self._fields):
             raise Refused(misfit("CSV"))
         try:
@@ -160,6 +167,9 @@ _NO_NUMBERS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("-Infinity", "-INF"), -float("inf")),
 }
 _STRING: Final = re.compile(r'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"')
+_STRING_OR_REST: Final = re.compile(_STRING.pattern[:-1] + r'(?:"|\\?\Z)')
+"""Also one that is not closed: else each quote in it would be looked at as the beginning of one, to
+the end of the text."""
 _LONG_NUMBER: Final = re.compile(rf"(?<![-+.0-9eE])[-+.0-9eE]{{{LONGEST_NUMBER + 1}}}")
 _STRIDE: Final = 97
 """Prime, so that what repeats itself (`0,0,0`) does not look the same everywhere."""
@@ -252,7 +262,7 @@ def check_limits(text: str) -> None:
     fields that nobody wants, since Spark looks there too."""
     if len(text) <= SAFE_SIZE:
         return
-    bare = _STRING.sub("", text)
+    bare = _STRING_OR_REST.sub("", text)
     is_suspect = may_have_long_number(bare.encode(errors="replace"))
     if is_suspect and _LONG_NUMBER.search(bare) is not None:
         raise NotJson

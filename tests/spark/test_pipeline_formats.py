@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -13,8 +14,12 @@ import confluent_kafka
 import pytest
 
 import onceflow
+from onceflow.spark.formats import ERROR
 from onceflow.spark.pipeline import Pipeline
 from onceflow.spark.pipeline_errors import InvalidPipeline, PipelineFailed
+from onceflow.spark.pipeline_frames import _judged
+from onceflow.spark.pipeline_plan import Format
+from tests.spark.pipeline_meaning import records_frame, source_plan
 from tests.spark.pipeline_world import Read, make_topic, read_all, tables
 
 if TYPE_CHECKING:
@@ -113,6 +118,27 @@ def test_a_rule_that_raises_is_one_that_a_row_does_not_meet(run: Run, rule: str)
     rows, letters = run(*values, rules={"cheap": rule, "too": f"NOT ({rule}) IS NULL"})
     assert [json.loads(each.value or b"")["id"] for each in rows] == [1]
     assert told(letters) == [(values[1], f"breaks the rule cheap: {rule}")]
+
+
+def test_what_is_no_condition_of_one_row_is_told_before(spark: SparkSession) -> None:
+    """And what raises for every row is only one that no row meets."""
+    records = records_frame(spark, [b'{"a":1,"s":"x"}', b'{"a":0,"s":"maybe"}'])
+    source = source_plan(Format.JSON, "a INT, s STRING")
+    chance = "may say something else of the same row each time"
+    for rule, problem in {
+        "s": "is of type STRING, and not BOOLEAN",
+        "null": "is of type VOID, and not BOOLEAN",
+        "count(*) > 1": "is about more than one row",
+        "rand() < 0.5": chance,
+        "aes_encrypt(s, 'abcdefghijklmnop') < X'80'": chance,
+        "(SELECT aes_encrypt('a', 'abcdefghijklmnop')) < X'80'": chance,
+    }.items():
+        with pytest.raises(PipelineFailed, match=problem):
+            _judged(records, replace(source, rules={"r": rule}), Path())
+    for rule in ("a > 0 OR CAST('x' AS INT) = 1", "a > 0 OR s LIKE '%\\\\'"):
+        judged = _judged(records, replace(source, rules={"r": rule}), Path())
+        errors = [row[0] for row in judged.select(ERROR).collect()]
+        assert errors == [None, f"breaks the rule r: {rule}"]
 
 
 def test_csv_is_what_it_was(run: Run) -> None:

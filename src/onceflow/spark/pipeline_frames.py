@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceflow.spark.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
 from onceflow.spark.formats import ERROR, OF_RECORD, OWN, encoded, parsed_columns, with_parsed
-from onceflow.spark.pipeline_chance import refuse_chance
+from onceflow.spark.pipeline_chance import check_condition
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_plan import PipelinePlan, SourcePlan, TransformKind
@@ -79,9 +79,9 @@ def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
     for name, condition in source.rules.items():
         told = F.lit(f"breaks the rule {name}: {condition}")
         with blame(f"rules.{name}", base):
+            check_condition(found, name, condition)
             broken = ~is_met(found, condition)
             found.select(broken)
-            refuse_chance(found, name, condition)
         error = F.coalesce(error, F.when(broken, told))
     return found.withColumn(ERROR, error)
 

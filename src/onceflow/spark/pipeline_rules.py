@@ -32,7 +32,7 @@ _NEVER_RAISE: Final = frozenset(
 
 def is_met(frame: DataFrame, condition: str) -> Column:
     """Whether a row of the frame meets a condition: true or false, never null. Raises Spark's
-    errors for a condition that means nothing there."""
+    errors for a condition that means nothing there; `check_condition` comes before."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -46,25 +46,26 @@ def is_met(frame: DataFrame, condition: str) -> Column:
 
 
 def _may_raise(checked: Any) -> bool:
-    (condition,) = _each(checked._jdf.queryExecution().analyzed().projectList())
+    (condition,) = each_of(checked._jdf.queryExecution().analyzed().projectList())
     return _may_raise_inside(condition)
 
 
 def _may_raise_inside(expression: Any) -> bool:
     name = expression.getClass().getSimpleName()
-    children = list(_each(expression.children()))
-    if name == "Cast" and _is_literal(children[0]):
-        return False  # it would have raised when the query was started
-    if name == "Like" and _is_literal(children[1]):
-        return _may_raise_inside(children[0])  # a pattern that a row has may end with an escape
+    children = list(each_of(expression.children()))
+    if name == "Like" and _is_safe_pattern(children[1]):
+        return _may_raise_inside(children[0])
     return name not in _NEVER_RAISE or any(map(_may_raise_inside, children))
 
 
-def _is_literal(expression: Any) -> bool:
-    return bool(expression.getClass().getSimpleName() == "Literal")
+def _is_safe_pattern(expression: Any) -> bool:
+    """One that a row has may end with an escape, and so may one that the rule has."""
+    is_literal = expression.getClass().getSimpleName() == "Literal"
+    return bool(is_literal and "\\" not in expression.toString())
 
 
-def _each(sequence: Any) -> Any:
+def each_of(sequence: Any) -> Any:
+    """The members of a sequence of Scala."""
     found = sequence.iterator()
     while found.hasNext():
         yield found.next()

@@ -68,6 +68,14 @@ def session(spark: SparkSession) -> SparkSession:
     return spark.newSession()
 
 
+MARKED = [
+    *("1e-3,000,000", "1,e-3000000", "1e,-3000000", "1,000.5", "999," * 60_000 + "9"),
+    *("1e-\u0663000000", "\u0661e-3000000", "\u0663" * 60_000),
+]
+ESCAPED = [
+    *(r"1\u0065-3000000", r"\u0031e-3000000", r"1e\u002d3000000", r"1e-\u0663000000"),
+    *(r"\u0661e-3000000", r"\u096ae\u002d3000000", r"\u0039" * 60_000, r"9\u0039" * 60_000),
+]
 HOSTILE = ["1e-100000000", "1e99999", "9" * 200_000, "0." + "9" * 200_000, "1e-9999", "1e00000002"]
 
 
@@ -79,6 +87,40 @@ def test_numbers_that_would_take_minutes(session: SparkSession) -> None:
         members = [f'{{"c0":{mark}{text}{mark}}}' for text in HOSTILE for mark in ("", '"')]
         values: list[bytes | None] = [text.encode() for text in members]
         check(session, Case(source_plan(Format.JSON, f"c0 {kind}"), values, "UTC"))
+    kind = "DECIMAL(38,10)"
+    cells = [f'"{text}"'.encode() for text in MARKED]
+    check(session, Case(source_plan(Format.CSV, f"c0 {kind}"), cells, "UTC"))
+    cells = [text.encode() for text in MARKED]
+    check(session, Case(source_plan(Format.CSV, f"c0 {kind}", sep=";"), cells, "UTC"))
+    others = r'{"c0":1.5,"s":"caf\u00e9 3e\u00a0 12e34567f"}', '{"c0":"2,000","s":"1,000"}'
+    values = [f'{{"c0":"{text}"}}'.encode() for text in MARKED + ESCAPED]
+    values += [text.encode() for text in others]
+    check(session, Case(source_plan(Format.JSON, f"c0 {kind}, s STRING"), values, "UTC"))
+
+
+def test_what_spark_takes_for_the_end_of_its_input(session: SparkSession) -> None:
+    """It would leave out the beginning of the record behind it."""
+    cells: list[bytes | None] = [
+        text.encode()
+        for text in ("1,a", "2,b\uffff,7,777", "3,c", '4,"\uffff"', "5,e", "\uffff", "6,\0null\0")
+    ]
+    check(session, Case(source_plan(Format.CSV, "c0 INT, c1 STRING"), cells, "UTC"))
+    found = by_spark(session, source_plan(Format.CSV, "c0 INT, c1 STRING"), cells)
+    assert [each.row for each in found] == [
+        *((1, "a"), None, (3, "c"), None, (5, "e"), None, (6, "\0null\0"))
+    ]
+
+
+def test_a_comment_behind_an_object_and_a_name_that_is_in_a_map_twice(
+    session: SparkSession,
+) -> None:
+    source = source_plan(Format.JSON, "c0 MAP<STRING, INT>", allowComments="true")
+    values: list[bytes | None] = [
+        *(b'{"c0":{"a":1}} // x', b'{"c0":{"a":1,"a":2}}', b'{"c0":null}', b'{"c0":{}} // x\n{}')
+    ]
+    errors = [each.error for each in by_spark(session, source, values)]
+    misfit = "the value does not fit to the schema of the JSON"
+    assert errors == [None, misfit, None, "the value is not JSON"]
 
 
 def test_more_than_a_reader_has_room_for(session: SparkSession) -> None:

@@ -71,7 +71,9 @@ def test_what_spark_takes_for_the_end_of_its_input_is_no_character() -> None:
     """Not even in quotes: one rule for both engines."""
     values = (b"1,a", "2,b\uffff".encode(), '3,"\uffff"'.encode(), b"4,d")
     for some in (values, *((each,) for each in values)):
-        expected = [MISFIT if b"\xef" in each else (each[0] - 48, each[2:].decode()) for each in some]
+        expected = [
+            MISFIT if b"\xef" in each else (each[0] - 48, each[2:].decode()) for each in some
+        ]
         assert parse(Format.CSV, "n INT, s STRING", *some) == expected
 
 
@@ -106,6 +108,30 @@ def test_line_breaks_are_characters() -> None:
 def test_quotes_and_backslashes(written: bytes, meant: str) -> None:
     (found,) = parse(Format.CSV, "s STRING, n INT", written + b",1")
     assert found == (meant if meant.startswith("the value") else (meant, 1))
+
+
+def test_digits_and_blanks_are_those_of_java() -> None:
+    """A character above U+FFFF is two in Java; only dates and times may have U+007F around them."""
+    five, one = "\uff15".encode(), "\U0001d7cf".encode()
+    for kind in ("INT", "DECIMAL(5,2)"):
+        assert parse(Format.CSV, f"n {kind}", five, one, b"-" + one, b"1" + one) == [
+            (5,),
+            *[MISFIT] * 3,
+        ]
+    assert parse(Format.CSV, "n DOUBLE", b" 5\t", b"5\x7f", b"\x7f5", b"NaN\x7f") == [
+        (5.0,),
+        *[MISFIT] * 3,
+    ]
+    assert parse(Format.CSV, "d DATE", b"\x7f2026-01-02\x7f") == [(date(2026, 1, 2),)]
+
+
+def test_marks_between_thousands_do_not_go_with_an_exponent() -> None:
+    values = (b'"1,000.5"', b'"1e1,0"', b'"1,0e1"', b'"' + b"0," * 600 + b'1"', b'"0,0,1"')
+    assert parse(Format.CSV, "n DECIMAL(9,1)", *values) == [
+        (Decimal("1000.5"),),
+        *[MISFIT] * 3,
+        (Decimal("1.0"),),
+    ]
 
 
 def test_numbers_that_only_arrow_takes_for_such() -> None:
@@ -387,6 +413,42 @@ def test_bytes_have_no_place_in_csv() -> None:
         TableUnusable, match="the column b is of type binary, which CSV cannot hold"
     ):
         encode_values(pa.table({"b": [b"\x01"], "n": [1]}), Format.CSV, {})
+
+
+def test_times_after_2037_are_written_in_their_zone() -> None:
+    """Also where clocks are moved within an hour, and where nobody has a time for it."""
+    zone = "Europe/Berlin"
+    times = [
+        *(datetime(2026, 7, 1, 12), datetime(2040, 7, 1, 12), datetime(2040, 12, 1, 12), None),
+        *(datetime(1893, 3, 31, 23, 6), datetime(1893, 3, 31, 23, 7), datetime(1, 1, 1, 12)),
+    ]
+    moments = pa.array(times, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    table = pa.table({"t": moments})
+    assert encode_values(table, Format.TEXT, {}, zone).to_pylist() == [
+        *(b"2026-07-01 14:00:00", b"2040-07-01 14:00:00", b"2040-12-01 13:00:00", None),
+        *(b"1893-03-31 23:59:28", b"1893-04-01 00:07:00", b"0001-01-01 12:53:28"),
+    ]
+    assert encode_values(table, Format.CSV, {}, zone).to_pylist() == [
+        *(b"2026-07-01T14:00:00.000+02:00", b"2040-07-01T14:00:00.000+02:00"),
+        *(b"2040-12-01T13:00:00.000+01:00", b"", b"1893-03-31T23:59:28.000+00:53"),
+        *(b"1893-04-01T00:07:00.000+01:00", b"0001-01-01T12:53:28.000+00:53"),
+    ]
+    assert encode_values(table.slice(0, 1), Format.CSV, {}, "Africa/Abidjan").to_pylist() == [
+        b"2026-07-01T12:00:00.000Z"
+    ]
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.CSV, Format.TEXT])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_time_too_far_away_is_told(form: Format, zone: str | None) -> None:
+    for unit in ("s", "ms"):
+        far = pa.array([2**62], pa.int64()).cast(pa.timestamp(unit, zone))
+        if unit == "s" or form is Format.TEXT:
+            with pytest.raises(TableUnusable, match="has a time too far away"):
+                encode_values(pa.table({"t": far}), form, {})
+        if zone is not None:
+            with pytest.raises(TableUnusable, match="has a time too far away"):
+                encode_values(pa.table({"t": far}), form, {}, "Europe/Berlin")
 
 
 def test_keys_are_texts_as_spark_makes_them() -> None:

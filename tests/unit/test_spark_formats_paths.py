@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -407,3 +407,24 @@ def test_zones_of_one_machine_only_are_none(name: str) -> None:
         .parse(binary(f"2026-01-02T03:04:05 {name}".encode()))
         .bad
     )
+
+
+def test_zones_are_as_far_from_utc_as_java_says() -> None:
+    for text, seconds in {
+        "+1": 3600,
+        "-01": -3600,
+        "+1:2": 3720,
+        "+01:2": 3720,
+        "+0102": 3720,
+        "+010203": 3723,
+        "+1:02:03": 3723,
+        "UTC-3:30": -12600,
+        "GMT": 0,
+        "UT+18:00": 64800,
+    }.items():
+        assert zone_of(text).utcoffset(None) == timedelta(seconds=seconds)
+    for text in ("+02:00UTC", "+056", "-156", "+1:2:3", "+0:2:00", "+01020", "UTCUTC", "+18:01"):
+        with pytest.raises(Misfit):
+            zone_of(text)
+    values = [f"2026-01-02T03:04:05{zone}".encode() for zone in ("\x7fZ", " Z", "+056", "Z\x7f")]
+    assert set(parser_of(Format.CSV, "t TIMESTAMP").parse(binary(*values)).bad) == {0, 2}

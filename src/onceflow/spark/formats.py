@@ -19,7 +19,7 @@ from onceflow.spark.formats_record import (
     Marks,
     misfit,
 )
-from onceflow.spark.formats_schema import Plain, spelled
+from onceflow.spark.formats_schema import MapOf, Plain, spelled
 from onceflow.spark.formats_text import HUGE_DECIMAL
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import blame
@@ -37,7 +37,7 @@ _CORRUPT: Final = f"{OWN}corrupt"
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 _BYTE: Final = Plain("tinyint")
 _FLAT: Final = r"\A[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
-_NULLS: Final[Mapping[str, str]] = {"nullValue": "\0null\0", "emptyValue": ""}
+_NULLS: Final[Mapping[str, str]] = {"nullValue": END_OF_INPUT, "emptyValue": ""}
 """Spark takes a cell for null that is as `nullValue`, and makes that of one that is empty: as long
 as it is a text that no cell has, `""` is an empty text, as Spark's own writer means it."""
 _DEPTH: Final = "maxNestingDepth"
@@ -66,6 +66,14 @@ _CELLS_AS_USUAL: Final = frozenset(
     ]
 )
 """Options of CSV that do not change what a cell is, or are looked at."""
+_ESCAPED: Final = (
+    # An exponent; a sign, a mark or a digit of one; a digit or a point before one.
+    r"\\u00[46]5(?:[-+\d]|\\u00[23])",
+    r"[\p{XDigit}.,][eE][-+,\d]*+\\u(?:00[23]|0[6-9a-fA-F]|1[0-9a-cA-C]|[aA]|[fF]{2}1)",
+    r"\\u\p{XDigit}{4}[\d.,]*+[eE][-+,]*+0*+\d{5,}(?![\w.-])",
+)
+"""Escapes in numbers that are texts of JSON. Nobody writes numbers like that, and few others have
+such a text; they are dead letters too."""
 _NO_CELLS: Final = ("binary", "array", "map", "struct")
 _WHITE_SPACE: Final[Mapping[str, str]] = {
     "ignoreLeadingWhiteSpace": "false",
@@ -105,10 +113,34 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     if source.format is Format.CSV:
         given = F.when(~F.contains(text, F.lit(END_OF_INPUT)), given)
     if "decimal" in spelled(source.schema):
-        given = F.when(~text.rlike(HUGE_DECIMAL), given)
+        given = F.when(~text.rlike(_huge_decimal(source)), given)
     parsed = null_where_it_raises(parse(given, fields, options))
     found = frame.withColumn(PARSED, parsed)
     return found.withColumn(ERROR, _error(text, source, options))
+
+
+def _huge_decimal(source: SourcePlan) -> str:
+    """An expression of Java for a number in a value that is none, as it would take Java minutes:
+    also with marks between thousands, and in JSON with characters that are written as escapes."""
+    if source.format is Format.JSON:
+        begin, end, more = r"(?<![^\s:,\[])[\"']", "[\"']", _ESCAPED
+    else:
+        marks = _marks(source)
+        sep, end, more = _any_of(marks.sep), _any_of(marks.quote or '"'), ()
+        begin = f"(?<![^{sep}]){end}"
+        if "," not in marks.sep:  # and so no quotes are needed around commas
+            begin, end = f"{begin}?+", f"(?:{end}|{sep}|\\z)"
+    ways = (
+        HUGE_DECIMAL,
+        begin + r"[-+.,\du\\]{1001}",
+        begin + r"(?=[-+.\deE]*+,)[-+.,\d]*+[eE][-+,\d]*+" + end,
+        *more,
+    )
+    return "|".join(ways).replace(r"\d", r"\p{Nd}")
+
+
+def _any_of(characters: str) -> str:
+    return "[" + "".join(f"\\x{{{ord(each):x}}}" for each in characters) + "]"
 
 
 def _read_as(source: SourcePlan) -> str:
@@ -158,6 +190,9 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
         if field.type == _BYTE:
             number = parsed[field.name]
             error = error.when(number.isNotNull() & number.try_cast("tinyint").isNull(), told)
+        if isinstance(field.type, MapOf):
+            names = F.map_keys(parsed[field.name])
+            error = error.when(F.size(F.array_distinct(names)) < F.size(names), told)
     for field in source.schema:
         if not field.nullable:
             error = error.when(parsed[field.name].isNull(), f"{field.name} is null")
@@ -169,7 +204,8 @@ def _is_one_object(text: Column, options: Mapping[str, str]) -> Column:
     Where Spark cannot read that object, this does not matter.
 
     It is all where there is one brace of each kind, at both ends. Else the value is put into a
-    list, before a hash of itself: only when it is one element, the second one is that hash.
+    list, before a hash of itself: only when it is one element, the second one is that hash. The
+    line break between them ends a comment, where those are allowed.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -179,7 +215,7 @@ def _is_one_object(text: Column, options: Mapping[str, str]) -> Column:
         chosen[_DEPTH] = str(int(depth) + 1)
     mark = F.xxhash64(text).cast("string")
     pair = F.from_json(
-        F.concat(F.lit("["), text, F.lit(',"'), mark, F.lit('"]')), "ARRAY<STRING>", chosen
+        F.concat(F.lit("["), text, F.lit('\n,"'), mark, F.lit('"]')), "ARRAY<STRING>", chosen
     )
     is_second = F.coalesce((F.size(pair) == 2) & (F.try_element_at(pair, F.lit(2)) == mark), _no())
     return F.when(text.rlike(_FLAT), F.lit(True)).otherwise(is_second)
@@ -191,15 +227,21 @@ def _is_one_line(text: Column, source: SourcePlan) -> Column:
     from pyspark.sql import functions as F  # noqa: N812
 
     found = F.length(text) > 0 if len(source.schema) > 1 else F.lit(True)
+    chosen = {name.lower() for name in source.format_options}
+    marks = _marks(source)
+    if chosen - _CELLS_AS_USUAL or any(len(each) != 1 for each in marks.all):
+        return found
+    return found & (~F.contains(text, F.lit(marks.quote)) | text.rlike(marks.line))
+
+
+def _marks(source: SourcePlan) -> Marks:
+    """Any of them may be more or less than one character here."""
     chosen = {name.lower(): each for name, each in source.format_options.items()}
-    marks = Marks(
+    return Marks(
         sep=chosen.get("sep", chosen.get("delimiter", Marks.sep)),
         quote=chosen.get("quote", Marks.quote),
         escape=chosen.get("escape", Marks.escape),
     )
-    if chosen.keys() - _CELLS_AS_USUAL or any(len(each) != 1 for each in marks.all):
-        return found
-    return found & (~F.contains(text, F.lit(marks.quote)) | text.rlike(marks.line))
 
 
 def _no() -> Column:

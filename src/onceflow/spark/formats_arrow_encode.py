@@ -9,12 +9,14 @@ import string
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceflow.records.arrow import one_array
 from onceflow.spark.formats_arrow import marks_of
 from onceflow.spark.formats_record import Marks
+from onceflow.spark.formats_text import offset_of_moment
 from onceflow.spark.pipeline_plan import Format
 from onceflow.spark.sink_errors import RowRefused
 
@@ -23,6 +25,7 @@ _NO_NUMBERS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _IN_NUMBERS: Final = frozenset(string.ascii_letters + string.digits + "+-.: ")
 """What numbers, times and the like are made of."""
 _NOTHING: Final = pa.scalar("")
+_HOUR: Final = 3_600_000_000
 _LEAST: Final = pa.scalar(1e-3)
 _MOST: Final = pa.scalar(1e7)
 """Between these two Java writes numbers without an exponent."""
@@ -256,26 +259,62 @@ def _times(array: Any, zone: str) -> Any:
     if zone == "UTC":
         texts = pc.strftime(moments.cast(pa.timestamp("ms", "UTC")), format="%Y-%m-%dT%H:%M:%S")
         return pc.binary_join_element_wise(texts, pa.scalar("Z"), _NOTHING)
-    moments = moments.cast(pa.timestamp("ms", zone))
-    texts = pc.strftime(moments, format="%Y-%m-%dT%H:%M:%S%z")
-    texts = pc.replace_substring_regex(texts, pattern="(..)$", replacement=":\\1")
-    return pc.replace_substring_regex(texts, pattern="[+]00:00$", replacement="Z")
+    local, ahead = _in_zone(_at_most(moments, pa.timestamp("us", "UTC")), zone)
+    texts = pc.strftime(local.cast(pa.timestamp("ms")), format="%Y-%m-%dT%H:%M:%S")
+    return pc.binary_join_element_wise(texts, ahead, _NOTHING)
 
 
 def _cast_times(array: Any, zone: str) -> Any:
     """To the microsecond, without zeros at the end, in the zone of the session."""
     moments = _floored(array, "microsecond", "us")
     if array.type.tz:
-        moments = pc.local_timestamp(moments.cast(pa.timestamp("us", zone)))
+        moments, _ = _in_zone(moments.cast(pa.timestamp("us", "UTC")), zone)
     return pc.replace_substring_regex(
         moments.cast(pa.string()), pattern="[.]?0+$|([.][0-9]*[1-9])0*$", replacement="\\1"
     )
 
 
 def _floored(array: Any, unit: str, short: str) -> Any:
-    """A cast alone would round times before 1970 up."""
+    """A cast alone would round times before 1970 up. Raises `TableUnusable` for a time that is
+    too far away."""
     kind: Any = pa.timestamp
     if array.type.unit in ("us", "ns") and array.type.unit != short:
         utc = array.cast(kind(array.type.unit, array.type.tz and "UTC"))
         array = pc.floor_temporal(utc, unit=cast("Any", unit))
-    return array.cast(kind(short, array.type.tz), safe=False)
+    return _at_most(array, kind(short, array.type.tz and "UTC"))
+
+
+def _at_most(array: Any, kind: Any) -> Any:
+    """Times in another unit, if there is room for them."""
+    try:
+        return array.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise TableUnusable(
+            f"a column of type {array.type} has a time too far away: {error}"
+        ) from None
+
+
+def _in_zone(moments: Any, zone: str) -> tuple[Any, Any]:
+    """Microseconds of UTC as those of the clocks of a zone, and the distance between the two as
+    text. Not by Arrow: Python knows how zones go on after 2037."""
+    utc = moments.cast(pa.int64()).fill_null(0).to_numpy()
+    hours, places = np.unique(utc // _HOUR, return_inverse=True)
+    firsts, lasts = (
+        np.array([offset_of_moment(zone, hour * _HOUR + at) for hour in hours.tolist()], np.int64)
+        for at in (0, _HOUR - 1)
+    )
+    ahead = firsts[places]
+    for at in np.flatnonzero((firsts != lasts)[places]):
+        ahead[at] = offset_of_moment(zone, int(utc[at]))
+    offsets, places = np.unique(ahead, return_inverse=True)
+    texts = pa.array([_distance(each) for each in offsets.tolist()], pa.string())
+    is_null = moments.is_null().to_numpy(zero_copy_only=False)
+    local = pa.array(utc + ahead, mask=is_null).cast(pa.timestamp("us"))
+    return local, texts.take(pa.array(places))
+
+
+def _distance(offset: int) -> str:
+    """Seconds, which zones had once, are not written."""
+    minutes = abs(offset) // 60_000_000
+    sign = "-" if offset < 0 else "+"
+    return f"{sign}{minutes // 60:02}:{minutes % 60:02}" if minutes else "Z"

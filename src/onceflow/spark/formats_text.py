@@ -24,10 +24,9 @@ _MOST_DIGITS: Final = 20
 _NUMBER: Final = r"[+-]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _FLOAT: Final = re.compile(_NUMBER + "[dDfF]?")
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d++\.?+\d*+|\.\d++)(?:[eE][+-]?0*\d{1,4})?")
-HUGE_DECIMAL: Final = (
-    r"(?<![0-9])[0-9]{1001}|(?<![\w.+-])[-+]?[0-9.]++[eE][-+]?0*+[0-9]{5,}(?![\w.-])"
-)
+HUGE_DECIMAL: Final = r"(?<!\d)\d{1001}|(?<![\w.+-])[-+]?[\d.]++[eE][-+]?0*+\d{5,}(?![\w.-])"
 """Java needs minutes for such a number, and so it is none, wherever it is read."""
+_LONGEST_WITH_MARKS: Final = 1000
 _HUGE: Final = re.compile(HUGE_DECIMAL)
 _NO_NUMBERS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("NaN", "+NaN", "-NaN"), float("nan")),
@@ -45,18 +44,27 @@ _TIME: Final = re.compile(
     re.DOTALL,
 )
 _OFFSET: Final = re.compile(
-    r"([+-])([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2}))?|([0-9]{2})([0-9]{2})?)?"
+    r"([+-])(?:([0-9]{1,2})(?::([0-9]{1,2})|:([0-9]{2}):([0-9]{2}))?"
+    r"|([0-9]{2})([0-9]{2})([0-9]{2})?)"
 )
-_OFFSET_OF: Final = re.compile(r"(?:UTC|GMT|UT)(?=[+-]|\Z)")
+_OFFSET_OF: Final = re.compile(r"\A(?:UTC|GMT|UT)(?=[+-]|\Z)")
 _LONGEST_ZONE: Final = 64
 _MOST_OFFSET: Final = timedelta(hours=18)
-_BLANK: Final = "".join(map(chr, range(33))) + "\x7f"
-"""What Spark cuts off on both sides of dates, times and floating numbers."""
+_TRIMMED: Final = "".join(map(chr, range(33)))
+"""What Java cuts off on both sides of floating numbers and zones."""
+_BLANK: Final = _TRIMMED + "\x7f"
+"""What Spark cuts off on both sides of dates and times."""
+_OTHER_PLANES: Final = "\U00010000"
+"""From here on a character is two in Java, and neither of them is a digit."""
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _START: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a local time is measured from a local time
 _EXACT: Final = Context(prec=80)
 _400_YEARS: Final = timedelta(days=146_097)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_CYCLE: Final = _400_YEARS // _MICROSECOND
+_FIRST: Final = (datetime(1, 1, 3) - _START) // _MICROSECOND  # noqa: DTZ001
+_LAST: Final = (datetime(9999, 12, 29) - _START) // _MICROSECOND  # noqa: DTZ001
+"""Between these two Python has all times, in any zone."""
 
 
 class Misfit(Exception):
@@ -65,7 +73,7 @@ class Misfit(Exception):
 
 def integer(text: str, bits: int) -> int:
     """Raises `Misfit`, as all of these do."""
-    if _INTEGER.fullmatch(text) is None:
+    if _INTEGER.fullmatch(text) is None or max(text) >= _OTHER_PLANES:
         raise Misfit
     if len(text) > _MOST_DIGITS:
         zeros, text = text[:-_MOST_DIGITS].lstrip("+"), text[-_MOST_DIGITS:]
@@ -86,7 +94,7 @@ def in_range(number: int, bits: int) -> int:
 def floating(text: str, name: str) -> float:
     if text in _SHORT:
         return _SHORT[text]
-    text = text.strip(_BLANK)
+    text = text.strip(_TRIMMED)
     if text in _NO_NUMBERS:
         return _NO_NUMBERS[text]
     if _FLOAT.fullmatch(text) is None:
@@ -110,8 +118,11 @@ def number(text: str, name: str) -> float:
 
 def decimal(text: str, digits: int, scale: int) -> Decimal:
     """Rounded half up to its scale; commas are marks between thousands."""
-    text = text.replace(",", "")
-    if _DECIMAL.fullmatch(text) is None or _HUGE.search(text) is not None:
+    if "," in text:
+        if len(text) > _LONGEST_WITH_MARKS or "e" in text.lower():
+            raise Misfit
+        text = text.replace(",", "")
+    if _DECIMAL.fullmatch(text) is None or max(text) >= _OTHER_PLANES or _HUGE.search(text):
         raise Misfit
     found = Decimal(text)
     if found and found.adjusted() >= digits - scale:
@@ -161,7 +172,7 @@ def microseconds(text: str, zone: str | None) -> int:
         raise Misfit
     fraction = int((found[7] or "")[:6].ljust(6, "0"))
     local = datetime(day.year, day.month, day.day, hour, minute, second, fraction)  # noqa: DTZ001
-    named = (found[8] or "").strip(_BLANK)
+    named = (found[8] or "").strip(_TRIMMED)
     if zone is None:
         if found[8]:
             raise Misfit
@@ -185,15 +196,12 @@ def zone_of(text: str) -> tzinfo:
     found = _OFFSET.fullmatch(rest)
     if found is None:
         return _region(text)
-    sign, hours, minutes, seconds, short, shorter = found.groups()
-    away = timedelta(
-        hours=int(hours),
-        minutes=int(minutes or short or 0),
-        seconds=int(seconds or shorter or 0),
-    )
-    if away > _MOST_OFFSET or int(minutes or short or 0) > 59 or int(seconds or shorter or 0) > 59:
+    numbers = [int(each) for each in found.groups()[1:] if each is not None]
+    hours, minutes, seconds = (*numbers, 0, 0)[:3]
+    away = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    if away > _MOST_OFFSET or minutes > 59 or seconds > 59:
         raise Misfit
-    return timezone(away if sign == "+" else -away)
+    return timezone(away if found[1] == "+" else -away)
 
 
 def _region(text: str) -> tzinfo:
@@ -221,6 +229,15 @@ def offset_of_hour(zone: str, hour: int) -> int | None:
         return None
     offset, other = (each.replace(tzinfo=where).utcoffset() for each in (first, last))
     return None if offset is None or offset != other else offset // _MICROSECOND
+
+
+@lru_cache(maxsize=1 << 14)
+def offset_of_moment(zone: str, moment: int) -> int:
+    """By how many microseconds a zone is ahead of UTC at a moment, in microseconds since 1970."""
+    later = max(0, -((_LAST - moment) // _CYCLE))
+    known = max(moment - later * _CYCLE, _FIRST)
+    local = (_START + timedelta(microseconds=known)).replace(tzinfo=UTC).astimezone(zone_of(zone))
+    return (local.utcoffset() or timedelta()) // _MICROSECOND
 
 
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {

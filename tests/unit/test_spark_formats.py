@@ -419,10 +419,19 @@ def test_times_after_2037_are_written_in_their_zone() -> None:
     """Also where clocks are moved within an hour, and where nobody has a time for it."""
     zone = "Europe/Berlin"
     times = [
-        *(datetime(2026, 7, 1, 12), datetime(2040, 7, 1, 12), datetime(2040, 12, 1, 12), None),
-        *(datetime(1893, 3, 31, 23, 6), datetime(1893, 3, 31, 23, 7), datetime(1, 1, 1, 12)),
+        *(
+            datetime(2026, 7, 1, 12, tzinfo=UTC),
+            datetime(2040, 7, 1, 12, tzinfo=UTC),
+            datetime(2040, 12, 1, 12, tzinfo=UTC),
+            None,
+        ),
+        *(
+            datetime(1893, 3, 31, 23, 6, tzinfo=UTC),
+            datetime(1893, 3, 31, 23, 7, tzinfo=UTC),
+            datetime(1, 1, 1, 12, tzinfo=UTC),
+        ),
     ]
-    moments = pa.array(times, pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    moments = pa.array(times, pa.timestamp("us", "UTC"))
     table = pa.table({"t": moments})
     assert encode_values(table, Format.TEXT, {}, zone).to_pylist() == [
         *(b"2026-07-01 14:00:00", b"2040-07-01 14:00:00", b"2040-12-01 13:00:00", None),

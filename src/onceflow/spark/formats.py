@@ -123,10 +123,10 @@ def _huge_decimal(source: SourcePlan) -> str:
     """An expression of Java for a number in a value that is none, as it would take Java minutes:
     also with marks between thousands, and in JSON with characters that are written as escapes."""
     if source.format is Format.JSON:
-        begin, end, more = r"(?<![^\s:,\[])[\"']", "[\"']", _ESCAPED
+        begin, end = r"(?<![^\s:,\[])[\"']", "[\"']"
     else:
         marks = _marks(source)
-        sep, end, more = _any_of(marks.sep), _any_of(marks.quote or '"'), ()
+        sep, end = _any_of(marks.sep), _any_of(marks.quote or '"')
         begin = f"(?<![^{sep}]){end}"
         if "," not in marks.sep:  # and so no quotes are needed around commas
             begin, end = f"{begin}?+", f"(?:{end}|{sep}|\\z)"
@@ -134,7 +134,7 @@ def _huge_decimal(source: SourcePlan) -> str:
         HUGE_DECIMAL,
         begin + r"[-+.,\du\\]{1001}",
         begin + r"(?=[-+.\deE]*+,)[-+.,\d]*+[eE][-+,\d]*+" + end,
-        *more,
+        *(_ESCAPED if source.format is Format.JSON else ()),
     )
     return "|".join(ways).replace(r"\d", r"\p{Nd}")
 

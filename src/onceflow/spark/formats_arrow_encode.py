@@ -310,7 +310,7 @@ def _in_zone(moments: Any, zone: str) -> tuple[Any, Any]:
     texts = pa.array([_distance(each) for each in offsets.tolist()], pa.string())
     is_null = moments.is_null().to_numpy(zero_copy_only=False)
     local = pa.array(utc + ahead, mask=is_null).cast(pa.timestamp("us"))
-    return local, texts.take(pa.array(places))
+    return local, texts.take(places)
 
 
 def _distance(offset: int) -> str:

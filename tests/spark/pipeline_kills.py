@@ -81,7 +81,7 @@ class KilledExample:
     def _one_run(self, port: int, name: str) -> int:
         command = (sys.executable, "-m", "tests.spark.pipeline_driver", str(port), name)
         given = ("--once", "--bootstrap", self._brokers.bootstrap, *LOCAL)
-        paths = {"PYTHONPATH": str(ROOT)}
+        paths = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
         self._run = Run(self.path, *given, command=command, environment=paths)
         try:
             status, _ = self._run.end()

@@ -83,13 +83,16 @@ class SpansReader(StreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = [span for task in self._offsets.tasks(start, end) for span in task]
-        targets = self._count_targets() if found else 1
+        targets = self._count_targets(found) if found else 1
         return [Share(task, targets) for task in shared_out(found, targets, self._tasks)]
 
-    def _count_targets(self) -> int:
-        """As many as there are now, or were a moment ago: partitions may be added."""
+    def _count_targets(self, spans: Sequence[OffsetSpan]) -> int:
+        """As many as there are now, or were a moment ago: partitions may be added. Where a source
+        has got more, its sink may have, too, and keys belong elsewhere from then on."""
         now = RealClock().monotonic()
-        if self._cluster is not None and now - self._looked_at >= _LOOK_AROUND_S:
+        is_known = all(span.partition < self._targets for span in spans)
+        is_old = now - self._looked_at >= _LOOK_AROUND_S
+        if self._cluster is not None and (is_old or not is_known):
             self._targets = self._cluster.partition_count(self._sink)
             self._looked_at = now
         return self._targets

@@ -5,11 +5,9 @@ And the proof that these tests can fail: on a disk whose syncs do nothing, promi
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,15 +29,7 @@ from tests.sim.broker_workload import (
 SEEDS = 6
 BOUNDARIES = 12
 
-
-@pytest.fixture(autouse=True)
-def _quiet() -> Iterator[None]:
-    """Brokers that find a power cut's traces say so, a thousand times."""
-    logger = logging.getLogger("onceflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    yield
-    logger.setLevel(level)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def test_equal_seeds_give_equal_traces_and_what_was_acknowledged_survives_a_power_cut() -> None:

@@ -176,9 +176,9 @@ class BatchWriter:
         entry = Entry.begun(planned, writer, self._found)
         self._commit_ledger(entry)
         self._commit()
-        self._is_committed(entry)
+        self._remember_commit(entry)
 
-    def _is_committed(self, entry: Entry) -> None:
+    def _remember_commit(self, entry: Entry) -> None:
         self._own_entries = self._found, entry
         self._found, self._is_settled, self._own_last = entry, True, entry.writer
 
@@ -295,7 +295,7 @@ class BatchWriter:
         points.reached("before EndTxn")
         self._commit()
         points.reached("after EndTxn")
-        self._is_committed(entry)
+        self._remember_commit(entry)
         return rows
 
     def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:

@@ -11,7 +11,7 @@ from collections import deque
 from typing import Final
 
 from onceflow.cli.demo_driver import DemoStuck
-from onceflow.cli.demo_orders import ORDERS, order
+from onceflow.cli.demo_orders import ORDERS, PATIENT, order
 from onceflow.client.producer import Producer
 from onceflow.client.receipts import Receipt
 
@@ -55,7 +55,7 @@ class Feeder:
 
     async def _send(self) -> None:
         loop = asyncio.get_running_loop()
-        async with Producer(self._bootstrap) as producer:
+        async with Producer(self._bootstrap, PATIENT) as producer:
             due = loop.time()
             while not self._is_over.is_set():
                 for _ in range(_CHUNK):

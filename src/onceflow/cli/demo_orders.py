@@ -14,6 +14,8 @@ DEAD_LETTERS: Final = "dead-letters"
 PARTITIONS: Final = {ORDERS: 4, TOTALS: 4, DEAD_LETTERS: 1}
 PIPELINE: Final = "order-totals"
 """Its name, and so that of its group."""
+PATIENT: Final = {"socket.connection.setup.timeout.ms": 60_000}
+"""The broker is there, however long a busy disk takes to load what its first answer needs."""
 _CUSTOMERS: Final = 500
 _EACH_IS_BROKEN: Final = 50
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from onceflow.broker.embedded import Broker
 from onceflow.cli.demo_driver import DemoStuck, Driver
 from onceflow.cli.demo_feeder import Feeder
-from onceflow.cli.demo_orders import ORDERS, PARTITIONS, PIPELINE, pipeline_file
+from onceflow.cli.demo_orders import ORDERS, PARTITIONS, PATIENT, PIPELINE, pipeline_file
 from onceflow.cli.demo_points import Arrival, Points
 from onceflow.cli.demo_reading import Watcher
 from onceflow.cli.demo_strikes import COMMITTED, Strike, Survived, Victim
@@ -63,7 +63,7 @@ def set_up(directory: Path, elapsed_s: Callable[[], float]) -> Iterator[Props]:
 
 
 async def make_topics(bootstrap: str) -> None:
-    async with Admin(bootstrap) as admin:
+    async with Admin(bootstrap, PATIENT) as admin:
         for name, partitions in PARTITIONS.items():
             await admin.create_topic(name, partitions=partitions)
 
@@ -188,6 +188,6 @@ class Stage:
 
 
 async def _done(bootstrap: str) -> int:
-    async with Admin(bootstrap) as admin:
+    async with Admin(bootstrap, PATIENT) as admin:
         offsets = await admin.committed_offsets(PIPELINE)
     return sum(offset for (topic, _), offset in offsets.items() if topic == ORDERS)

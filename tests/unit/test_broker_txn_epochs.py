@@ -152,3 +152,45 @@ def test_kafka_20090_a_timeout_in_the_last_epoch_gives_a_new_producer_id(
         assert await committed(client, "orders") == [b"b"]
 
     play_at_epoch(32766, script)
+
+
+@both
+def test_a_takeover_is_done_when_it_is_answered_the_first_time(speaks: Generation) -> None:
+    """Apache Kafka aborts what is open, and tells the new owner to ask again: the old one may come
+    back in between and begin another transaction, as often as it likes."""
+
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await client.create("orders")
+            old = await ready(client, "t")
+            await wrote(client, old, "orders", b"a", speaks=speaks)
+            taken = await init(client, "t")
+            assert taken["error_code"] == "NONE", taken
+            assert await ends(client, "orders") == (2, 2), "the old transaction is aborted"
+            refused = await end(client, old, commit=False, version=speaks.end)
+            assert refused["error_code"] in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
+            new = Who("t", taken["producer_id"], taken["producer_epoch"])
+            await wrote(client, new, "orders", b"b", speaks=speaks)
+            await ended(client, new, commit=True, version=speaks.end)
+            assert await committed(client, "orders") == [b"b"]
+
+    simulate(1, main)
+
+
+@pytest.mark.parametrize("left", LEFT_BY)
+def test_a_takeover_that_crashed_is_asked_for_again(left: str) -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await client.create("orders")
+            old = await ready(client, "t")
+            await wrote(client, old, "orders", b"a")
+            first = await init(client, "t", expected=old)
+            image = LEFT_BY[left](world.disk)
+            async with again(world, image) as (_, client):
+                repeated = await init(client, "t", expected=old)
+                assert repeated == first
+                assert await ends(client, "orders") == (2, 2)
+
+    simulate(1, main)

@@ -102,14 +102,24 @@ class TransactionService:
 
         def decide() -> Decision:
             return machine.init_producer_id(
-                known,
+                self._book.find(transactional_id),
                 request,
                 now_ms=self._clock.wall_ms(),
                 limits=self._limits,
                 new_producer_id=self._ids.take,
             )
 
-        return self._serve(transactional_id, decide, ApiKey.INIT_PRODUCER_ID, version)
+        def take_over() -> Result:
+            result = self._do(decide())
+            now = self._book.find(transactional_id)
+            if result.error is not ErrorCode.CONCURRENT_TRANSACTIONS or now is None:
+                return result
+            # What was open has been aborted to its last marker, in this very step. A client that
+            # had to ask again would wait first, librdkafka for half a second, and the owner that
+            # was fenced could come back meanwhile and begin another transaction.
+            return self._do(decide()) if now.is_idle else result
+
+        return self._serve(transactional_id, take_over, ApiKey.INIT_PRODUCER_ID, version)
 
     def end(
         self, transactional_id: str, identity: Identity, commit: bool, version: int
@@ -118,24 +128,26 @@ class TransactionService:
         if not transactional_id:
             return Result(error=ErrorCode.INVALID_REQUEST)
 
-        def decide() -> Decision:
-            return machine.end(
-                self._book.find(transactional_id),
-                identity,
-                commit,
-                version=version,
-                now_ms=self._clock.wall_ms(),
-                new_producer_id=self._ids.take,
+        def end() -> Result:
+            return self._do(
+                machine.end(
+                    self._book.find(transactional_id),
+                    identity,
+                    commit,
+                    version=version,
+                    now_ms=self._clock.wall_ms(),
+                    new_producer_id=self._ids.take,
+                )
             )
 
-        return self._serve(transactional_id, decide, ApiKey.END_TXN, version)
+        return self._serve(transactional_id, end, ApiKey.END_TXN, version)
 
     def _serve(
-        self, transactional_id: str, decide: Callable[[], Decision], api: ApiKey, version: int
+        self, transactional_id: str, do: Callable[[], Result], api: ApiKey, version: int
     ) -> Answer[Result]:
-        """Decides, does it, and answers when all that the answer rests on is durable."""
+        """Does it, and answers when all that the answer rests on is durable."""
         try:
-            result = self._do(decide())
+            result = do()
         except OnceflowError as error:
             _log.warning("%s for %r failed: %s", api.name, transactional_id, error)
             code = failure_code(error)

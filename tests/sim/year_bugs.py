@@ -81,7 +81,7 @@ def producers_age_by_timestamps(patch: pytest.MonkeyPatch) -> None:
     """A producer is as old as its records say, whenever they came."""
 
     def run(expiry: ProducerExpiry) -> Iterator[None]:
-        latest = expiry._clock.wall_ms() - expiry._silent_ms
+        latest = expiry._clock.wall_ms() - expiry.silent_ms
         for topic in expiry._topics.by_name.values():
             for partition in topic.partitions:
                 table = partition.producers._producers

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from onceflow.broker.broker_configs import describe_broker
+from onceflow.broker.broker_settings import BrokerSettings
 from onceflow.broker.config import BrokerConfig, example_toml, is_loopback, load_config
 from onceflow.broker.config_settings import SETTINGS, Address, parse_address
 from onceflow.broker.topic_config import ConfigSource
@@ -264,7 +265,7 @@ def test_a_setting_that_follows_from_another_is_told_as_it_holds(listen: str, ho
 
 def told(config: BrokerConfig, key: str) -> tuple[str, bool]:
     """By DescribeConfigs: the value, and whether somebody has set it."""
-    (entry,) = describe_broker(config, [key])
+    (entry,) = describe_broker(BrokerSettings(config), config.listen, [key])
     assert entry.type is ConfigType.BOOLEAN
     return str(entry.value), entry.source is not ConfigSource.DEFAULT
 

@@ -57,7 +57,7 @@ def build(message: Any, fields: dict[str, Any]) -> Any:
 
 def nested(key: ApiKey, version: int, kind: str, /, **fields: Any) -> Any:
     """A part of a request."""
-    module = import_module(f"kio.schema.{key.schema}.v{version}.request")
+    module = import_module(message_class(key, version, "request").__module__)
     return build(getattr(module, kind), fields)
 
 

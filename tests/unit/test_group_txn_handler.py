@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.unit.group_helpers import Bench
 from tests.unit.test_group_handlers import nested, send, versions
 
 KEY = ApiKey.TXN_OFFSET_COMMIT
+IDS = {"orders": UUID(int=5), "nowhere": UUID(int=6)}
 
 
 class Coordinator:
@@ -36,6 +38,14 @@ class Host:
     def __init__(self, bench: Bench, transactions: Coordinator) -> None:
         self.groups: GroupService = bench.groups
         self.transactions = transactions
+        self.topics = Names()
+
+
+class Names:
+    """Topics by their ids."""
+
+    def name_of(self, topic_id: UUID | None) -> str | None:
+        return next((name for name, known in IDS.items() if known == topic_id), None)
 
 
 def topic(version: int, name: str) -> Any:
@@ -48,7 +58,14 @@ def topic(version: int, name: str) -> Any:
         committed_leader_epoch=2,
         committed_metadata="m",
     )
-    return nested(KEY, version, "TxnOffsetCommitRequestTopic", name=name, partitions=(partition,))
+    return nested(
+        KEY,
+        version,
+        "TxnOffsetCommitRequestTopic",
+        name=name,
+        topic_id=IDS.get(name),
+        partitions=(partition,),
+    )
 
 
 def commit(host: Host, version: int, *names: str, **fields: Any) -> Any:
@@ -63,9 +80,16 @@ def commit(host: Host, version: int, *names: str, **fields: Any) -> Any:
     return send(host, KEY, version, **told | fields)
 
 
+def _name(answered: Any) -> str:
+    """Of a topic, by which an answer goes by name or by id."""
+    if hasattr(answered, "name"):
+        return str(answered.name)
+    return next((name for name, known in IDS.items() if known == answered.topic_id), "?")
+
+
 def codes(answer: Any) -> list[tuple[str, int, ErrorCode]]:
     return [
-        (each.name, part.partition_index, part.error_code)
+        (_name(each), part.partition_index, part.error_code)
         for each in answer.topics
         for part in each.partitions
     ]
@@ -116,6 +140,25 @@ def test_members_are_checked_from_the_version_on_that_names_them(version: int) -
     unknown = code(member_id=member_id, generation_id=1, group_instance_id="i")
     assert unknown == (ErrorCode.UNKNOWN_MEMBER_ID if knows else ErrorCode.NONE)
     assert code(member_id=member_id, generation_id=1) == ErrorCode.NONE
+
+
+def test_a_topic_of_an_unknown_id_keeps_no_other_from_being_committed() -> None:
+    bench = Bench()
+    host = Host(bench, Coordinator())
+    assert codes(commit(host, 6, "gone", "orders").answer) == [
+        ("?", 1, ErrorCode.UNKNOWN_TOPIC_ID),
+        ("orders", 1, ErrorCode.NONE),
+    ]
+    bench.end(commit=True)
+    assert bench.fetch(partition=1) == 7
+    assert codes(commit(host, 6, "gone").answer) == [("?", 1, ErrorCode.UNKNOWN_TOPIC_ID)]
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_an_unknown_group_is_told_as_such_from_version_6_on(version: int) -> None:
+    answer = commit(Host(Bench(), Coordinator()), version, "orders", generation_id=3).answer
+    expected = ErrorCode.ILLEGAL_GENERATION if version < 6 else ErrorCode.GROUP_ID_NOT_FOUND
+    assert codes(answer) == [("orders", 1, expected)]
 
 
 def test_what_the_coordinator_refuses_is_told_of_topics_that_are_there() -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from onceflow.broker.broker_settings import BrokerSettings
+from onceflow.broker.config import BrokerConfig
 from onceflow.broker.group_service import GroupService
 from onceflow.broker.internal_topics import OFFSETS_TOPIC
 from onceflow.broker.offsets_topic import OffsetsTopic
@@ -45,7 +48,11 @@ class Node:
     def __init__(self, world: World, store: LogStore) -> None:
         rand = world.rand.fork("node")
         self.topics = Topics(
-            store, world.clock, rand, {}, Slices(world.loop.call_later, lambda *_: None)
+            store,
+            world.clock,
+            rand,
+            BrokerSettings(BrokerConfig(data_dir=Path("data"))),
+            Slices(world.loop.call_later, lambda *_: None),
         )
         offsets = OffsetsTopic(self.topics, world.clock, PARTITIONS)
         self.groups = GroupService(

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from onceflow.broker.topic_values import ConfigType
+
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
@@ -36,6 +38,8 @@ class Kind:
     read: Callable[[str], object]
     """Raises ValueError for a text that is none of the kind."""
     allows: Callable[[object], bool]
+    type: ConfigType = ConfigType.STRING
+    """As DescribeConfigs tells it, which is as Kafka has it for its own settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,12 @@ def _read_path(text: str) -> Path:
     return Path(text)
 
 
-def _whole(lowest: int, highest: int) -> Kind:
+def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> Kind:
     return Kind(
         f"a whole number from {lowest} to {highest}",
         _read_whole,
         lambda value: type(value) is int and lowest <= value <= highest,
+        kind or (ConfigType.INT if highest <= INT_MAX else ConfigType.LONG),
     )
 
 
@@ -106,11 +111,15 @@ def _choice(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", str, lambda value: value in choices)
 
 
-_BOOLEAN: Final = Kind("true or false", _read_boolean, lambda value: isinstance(value, bool))
+_BOOLEAN: Final = Kind(
+    "true or false", _read_boolean, lambda value: isinstance(value, bool), ConfigType.BOOLEAN
+)
 _PATH: Final = Kind("the path of a directory", _read_path, lambda value: isinstance(value, Path))
 _COUNT: Final = _whole(1, INT_MAX)
 _BYTES: Final = _whole(1, LONG_MAX)
 _MS: Final = _whole(1, LONG_MAX)
+_MS_AS_INT: Final = _whole(1, LONG_MAX, ConfigType.INT)
+"""Where Kafka takes an INT, and we take more."""
 
 
 def _setting(key: str, kind: Kind, documentation: str, field: str = "") -> Setting:
@@ -205,12 +214,12 @@ _ROWS: Final = (
     ),
     _setting(
         "transactional.id.expiration.ms",
-        _MS,
+        _MS_AS_INT,
         "How long a transactional id that is not used is remembered.",
     ),
     _setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        _MS,
+        _MS_AS_INT,
         "Time between two looks for transactional ids to forget.",
         "transaction_expiration_check_interval_ms",
     ),
@@ -222,12 +231,12 @@ _ROWS: Final = (
     ),
     _setting(
         "producer.id.expiration.ms",
-        _MS,
+        _MS_AS_INT,
         "How long a partition remembers a producer that does not write to it.",
     ),
     _setting(
         "producer.id.expiration.check.interval.ms",
-        _MS,
+        _MS_AS_INT,
         "Time between two looks for producers to forget.",
     ),
     _setting("max.transactional.ids", _COUNT, "Transactional ids that are remembered at once."),

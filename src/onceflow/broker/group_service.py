@@ -230,7 +230,9 @@ class GroupService:
         def check() -> ErrorCode:
             refusal = self._refusal(request.group_id) or verify()
             group = self._driver.find(request.group_id)
-            return refusal or check_txn_commit(group, request.identity, request.generation)
+            return refusal or check_txn_commit(
+                group, request.identity, request.generation, request.version
+            )
 
         return self._commit(request.group_id, request.entries, request.producer, check)
 

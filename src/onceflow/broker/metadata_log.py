@@ -1,13 +1,14 @@
 """Which topics there are, as a fold over one log: `__cluster_metadata`.
 
 A record's key says what it is about; its value is JSON, or null when that is gone. Only the last
-record of a key counts. The cluster's id is in it too, and which producer ids were given away.
+record of a key counts. The cluster's id is in it too, which producer ids were given away, and what
+was altered of the broker's own settings.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -26,6 +27,7 @@ _READ_BYTES = 1 << 20
 _CLUSTER = b"cluster"
 _TOPIC = b"topic:"
 _PRODUCER_IDS = b"producer-ids"
+_BROKER = b"broker:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,13 @@ def producer_ids_record(block: Block) -> PlainRecord:
     return PlainRecord(_PRODUCER_IDS, json.dumps(block._asdict()).encode())
 
 
+def broker_record(broker: str, configs: Mapping[str, str]) -> PlainRecord:
+    """Says what was altered of a broker's settings; of those of all brokers where it has no name.
+    The last that is taken back takes the record away."""
+    key = _BROKER + broker.encode()
+    return PlainRecord(key, json.dumps({"configs": dict(configs)}).encode() if configs else None)
+
+
 @dataclass(slots=True)
 class MetadataImage:
     """What the records so far say."""
@@ -80,6 +89,8 @@ class MetadataImage:
     deleted: set[UUID] = field(default_factory=set)
     """Topics of which a record says that they are gone, until compaction drops it."""
     producer_ids: IdBlocks = field(default_factory=IdBlocks)
+    brokers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """What was altered of the settings of a broker, or of all of them (an empty name)."""
 
     def apply(self, record: PlainRecord) -> None:
         """Takes one more record, in log order."""
@@ -90,6 +101,8 @@ class MetadataImage:
             self.known_from = value.get("known_from", 0)
         elif key == _PRODUCER_IDS and value is not None:
             self.producer_ids.apply(Block(**value))
+        elif key.startswith(_BROKER):
+            self.brokers[key.removeprefix(_BROKER).decode()] = value["configs"] if value else {}
         elif key.startswith(_TOPIC):
             self._apply_topic(UUID(key.removeprefix(_TOPIC).decode()), value)
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Final
 
 from onceflow.broker.batch_checks import BatchChecks
+from onceflow.broker.broker_settings import BrokerSettings
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.group_service import GroupService
@@ -49,6 +50,7 @@ class Node:
         call_later: CallLater,
         background: Background,
     ) -> None:
+        self.settings = BrokerSettings(config)
         self.config = config
         self.store = store
         self.clock = clock
@@ -66,10 +68,15 @@ class Node:
             store,
             clock,
             rand,
-            config.topic_defaults,
+            self.settings,
             self.slices,
             adopt_unknown_logs=config.adopt_unknown_logs,
         )
+        # From here on the settings are those that hold, and not only those of this start.
+        self.config = config = self.settings.config
+        self.settings.on_altered = self._settings_altered
+        self.on_altered: Callable[[], None] = lambda: None
+        """Told when the broker's settings have become others."""
         self._expiry = ProducerExpiry(
             self.topics, store.quarantine, clock, config.producer_id_expiration_ms
         )
@@ -98,6 +105,11 @@ class Node:
         self.topics.on_delete = self.groups.topic_deleted
         self.markers = Markers(self.topics, clock, self._offsets_decided)
         self.transactions = self._make_transactions()
+
+    def _settings_altered(self) -> None:
+        self.config = self.settings.config
+        self._expiry.silent_ms = self.config.producer_id_expiration_ms
+        self.on_altered()
 
     def _make_transactions(self) -> TransactionService:
         ids = ProducerIds(self.topics)

@@ -32,7 +32,8 @@ class ProducerExpiry:
         self._topics = topics
         self._quarantine = quarantine
         self._clock = clock
-        self._silent_ms = silent_ms
+        self.silent_ms = silent_ms
+        """May be altered at any time."""
         self._started = clock.monotonic()
 
     def run(self) -> Iterator[None]:
@@ -57,7 +58,7 @@ class ProducerExpiry:
         now_ms = int((self._clock.monotonic() - self._started) * 1000)
         name = partition.log.name
         try:
-            partition.producers.expire(now_ms, self._silent_ms, ids)
+            partition.producers.expire(now_ms, self.silent_ms, ids)
         except Exception as error:  # the other partitions must not grow because of this one
             self._quarantine.failed(_JOB, name, partition.log.directory, error)
             return False

@@ -119,7 +119,7 @@ class Server:
             self._store = None
             raise
         self._report_recovery(doors.clock.monotonic() - started)
-        self._report_limits()
+        self._share_out()
         try:
             self._listener = await self._listen()
         except BaseException:
@@ -131,13 +131,29 @@ class Server:
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
         self._every("retention", seconds, self._enforce_retention)
-        seconds = self._config.log_cleaner_backoff_ms / 1000
-        self._every("compaction", seconds, self._compact)
+        self._compact_now_and_then()
+        self._node.on_altered = self._settings_altered
         seconds = self._config.transaction_expiration_check_interval_ms / 1000
         self._every("forgetting transactional ids", seconds, self._node.expire_transactional_ids)
         seconds = self._config.producer_id_expiration_check_interval_ms / 1000
         self._every("forgetting producers", seconds, self._node.expire_producers)
         return address
+
+    def _compact_now_and_then(self) -> None:
+        self._every("compaction", self.node.config.log_cleaner_backoff_ms / 1000, self._compact)
+
+    def _share_out(self) -> None:
+        """As the settings are that hold: there may have been others when the store was opened."""
+        self._shares = share_out(self._doors.descriptors, self.node.config)
+        self.node.store.limit_open_files(self._shares.files)
+        self._report_limits()
+
+    def _settings_altered(self) -> None:
+        self._share_out()
+        if "compaction" in self._timers:
+            # The next look may have been days away.
+            self._timers["compaction"].cancel()
+            self._compact_now_and_then()
 
     async def _listen(self) -> Listener:
         address = self._config.listen
@@ -169,7 +185,7 @@ class Server:
             _log.warning("moved a directory aside that nothing acknowledged made: %s", stray)
 
     def _report_limits(self) -> None:
-        wanted, granted = self._config.max_connections, self._shares.connections
+        wanted, granted = self.node.config.max_connections, self._shares.connections
         if granted < wanted:
             _log.info(
                 "max.connections is %d, but %d descriptors (ulimit -n) are enough for %d beside "

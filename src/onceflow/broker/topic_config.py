@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.broker.topic_rules import Refusal
 from onceflow.broker.topic_settings import INTERNAL_SEGMENT_BYTES, SETTINGS
@@ -29,6 +29,8 @@ class ConfigSource(IntEnum):
     """The numbers of DescribeConfigs."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
 
@@ -42,10 +44,10 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One config of a topic, as DescribeConfigs tells it."""
+    """One config of a topic or of the broker, as DescribeConfigs tells it."""
 
     name: str
-    value: str
+    value: str | None
     source: ConfigSource
     type: ConfigType
     documentation: str
@@ -56,6 +58,44 @@ class ConfigEntry(NamedTuple):
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT
+
+
+class BrokerDefaults:
+    """What the broker sets for its topics, by the broker's names (`log.retention.ms`): in layers,
+    of which the first that has a name counts."""
+
+    __slots__ = ("layers",)
+
+    def __init__(self, *layers: tuple[ConfigSource, Mapping[str, str]]) -> None:
+        self.layers: Final = tuple((source, MappingProxyType({**each})) for source, each in layers)
+
+    @staticmethod
+    def of(defaults: Defaults) -> BrokerDefaults:
+        """Plain settings are those that the broker was started with."""
+        if isinstance(defaults, BrokerDefaults):
+            return defaults
+        return BrokerDefaults((ConfigSource.STATIC_BROKER, defaults))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BrokerDefaults) and self.layers == other.layers
+
+    __hash__ = None  # type: ignore[assignment]  # nor has a mapping any
+
+    def find(self, name: str) -> tuple[str, ConfigSource] | None:
+        """The value that counts, and where it is set."""
+        return next(((each[name], source) for source, each in self.layers if name in each), None)
+
+    def without(self, names: Collection[str]) -> BrokerDefaults:
+        """The same, as if these were set nowhere."""
+        return BrokerDefaults(
+            *(
+                (source, {name: each[name] for name in each if name not in names})
+                for source, each in self.layers
+            )
+        )
+
+
+Defaults: TypeAlias = BrokerDefaults | Mapping[str, str]
 
 
 class ConflictingSettings(InvalidSetting):
@@ -112,12 +152,13 @@ class TopicConfig:
     index_interval_bytes: int
     overrides: Mapping[str, str]
     """What the topic itself sets, by the names of topic configs, as it was given."""
-    defaults: Mapping[str, str]
+    defaults: BrokerDefaults
     """What the broker sets, by the broker's names (`log.retention.ms`)."""
 
     @staticmethod
-    def parse(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
+    def parse(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig:
         """The config of a topic; `InvalidSetting` for the first thing that is wrong."""
+        defaults = BrokerDefaults.of(defaults)
         unknown = next((name for name in overrides if name not in SETTINGS), None)
         if unknown is not None:
             raise InvalidSetting(f"Unknown topic config name: {unknown}")
@@ -132,7 +173,7 @@ class TopicConfig:
         return TopicConfig(
             **fields,
             overrides=MappingProxyType(dict(overrides)),
-            defaults=MappingProxyType(dict(defaults)),
+            defaults=defaults,
         )
 
     def to_log_config(self) -> LogConfig:
@@ -186,7 +227,7 @@ class UsableConfig(NamedTuple):
     problem: str | None = None
 
 
-def usable_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> UsableConfig:
+def usable_config(overrides: Mapping[str, str], defaults: Defaults) -> UsableConfig:
     """The config of a topic that exists: whatever is wrong with it must not keep the broker from
     starting, nor cost a record. Where the topic's own config was good and a default of the broker
     conflicts with it, that default is left out; where it is not good by itself, nothing of the
@@ -195,9 +236,7 @@ def usable_config(overrides: Mapping[str, str], defaults: Mapping[str, str]) -> 
         return UsableConfig(TopicConfig.parse(overrides, defaults))
     except ConflictingSettings as conflict:
         problem = str(conflict)
-        fitting = {
-            name: value for name, value in defaults.items() if name not in conflict.broker_names
-        }
+        fitting = BrokerDefaults.of(defaults).without(conflict.broker_names)
         try:
             config = TopicConfig.parse(overrides, fitting)
         except InvalidSetting:
@@ -227,7 +266,7 @@ def _is_good(name: str, value: str) -> bool:
 
 
 def config_of_new_topic(
-    configs: Sequence[tuple[str, str | None]], defaults: Mapping[str, str]
+    configs: Sequence[tuple[str, str | None]], defaults: Defaults
 ) -> TopicConfig | Refusal:
     """The config that CreateTopics asks for; of a name that comes twice, the last counts."""
     overrides: dict[str, str] = {}
@@ -241,7 +280,7 @@ def config_of_new_topic(
 
 def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConfig | Refusal:
     """The config after all of the alterations; or none of them is made, and why."""
-    if refusal := _malformed(alterations):
+    if refusal := malformed(alterations):
         return refusal
     overrides = dict(config.overrides)
     for name, operation, value in alterations:
@@ -257,8 +296,13 @@ def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConf
     return _parse_or_refuse(overrides, config.defaults)
 
 
-def _malformed(alterations: Sequence[Alteration]) -> Refusal | None:
-    """What is wrong with the alterations, whatever the topic's config is."""
+def replaced(config: TopicConfig, configs: Sequence[Alteration]) -> TopicConfig | Refusal:
+    """As AlterConfigs has it: what is not named goes back to its default."""
+    return malformed(configs) or altered(TopicConfig.parse({}, config.defaults), configs)
+
+
+def malformed(alterations: Sequence[Alteration]) -> Refusal | None:
+    """What is wrong with the alterations, whatever the config is that they alter."""
     names = [alteration.name for alteration in alterations]
     if len(set(names)) != len(names):
         return Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -287,7 +331,12 @@ def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> st
         message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
         return Refusal(ErrorCode.INVALID_CONFIG, message)
     current, _ = _effective(setting, config.overrides, config.defaults)
-    items = split_list(render(current))
+    return changed_list(name, operation, render(current), value)
+
+
+def changed_list(name: str, operation: int, current: str, value: str) -> str | Refusal:
+    """The text of a list with the items of another added or taken away."""
+    items = split_list(current)
     # An empty text is an empty item here, which the list's own check then refuses.
     given = split_list(value) or ("",)
     if operation == Operation.APPEND:
@@ -299,9 +348,7 @@ def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> st
     return ",".join(item for item in items if item not in given)
 
 
-def _parse_or_refuse(
-    overrides: Mapping[str, str], defaults: Mapping[str, str]
-) -> TopicConfig | Refusal:
+def _parse_or_refuse(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig | Refusal:
     try:
         return TopicConfig.parse(overrides, defaults)
     except InvalidSetting as problem:
@@ -309,29 +356,42 @@ def _parse_or_refuse(
 
 
 def _effective(
-    setting: TopicSetting, overrides: Mapping[str, str], defaults: Mapping[str, str]
+    setting: TopicSetting, overrides: Mapping[str, str], defaults: BrokerDefaults
 ) -> tuple[Value, ConfigSource]:
     if setting.name in overrides:
         return setting.parse(overrides[setting.name]), ConfigSource.TOPIC
     for broker_name in setting.broker_names:
-        if broker_name.name in defaults:
-            value = setting.parse_default(broker_name, defaults[broker_name.name])
-            return value, ConfigSource.STATIC_BROKER
+        found = defaults.find(broker_name.name)
+        if found is not None:
+            text, source = found
+            return setting.parse_default(broker_name, text), source
     return setting.parse(setting.default), ConfigSource.DEFAULT
 
 
 def _synonyms(
-    setting: TopicSetting, overrides: Mapping[str, str], defaults: Mapping[str, str]
+    setting: TopicSetting, overrides: Mapping[str, str], defaults: BrokerDefaults
 ) -> Iterator[ConfigSynonym]:
     if setting.name in overrides:
         value = render(setting.parse(overrides[setting.name]))
         yield ConfigSynonym(setting.name, value, ConfigSource.TOPIC)
-    for broker_name in setting.broker_names:
-        name = broker_name.name
-        if name in defaults:
-            yield ConfigSynonym(name, defaults[name], ConfigSource.STATIC_BROKER)
-        if broker_name.default is not None:
-            yield ConfigSynonym(name, broker_name.default, ConfigSource.DEFAULT)
+    yield from broker_synonyms(setting, defaults)
+
+
+def broker_synonyms(setting: TopicSetting, defaults: BrokerDefaults) -> Iterator[ConfigSynonym]:
+    """All of the broker's settings that give the default of a topic config. Where none is set, and
+    the first has no default, Kafka does not tell that of another, which has another unit."""
+    names = setting.broker_names
+    found = [
+        ConfigSynonym(each.name, layer[each.name], source)
+        for source, layer in defaults.layers
+        for each in names
+        if each.name in layer
+    ]
+    yield from found
+    if found or (names and names[0].default is not None):
+        for each in names:
+            if each.default is not None:
+                yield ConfigSynonym(each.name, each.default, ConfigSource.DEFAULT)
 
 
 def _check_together(values: Mapping[str, Value]) -> None:

@@ -55,7 +55,7 @@ def _setting(
     )
 
 
-_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST = ConfigType
+_BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST, _ = ConfigType
 
 _ROWS: Final = (
     # What is kept, and for how long.
@@ -77,7 +77,7 @@ _ROWS: Final = (
         "-1 is without limit.",
         BrokerName("log.retention.ms"),
         BrokerName("log.retention.minutes", milliseconds=MINUTE_MS),
-        BrokerName("log.retention.hours", milliseconds=HOUR_MS),
+        BrokerName("log.retention.hours", "168", milliseconds=HOUR_MS),
     ),
     _setting(
         "retention.bytes",
@@ -211,7 +211,7 @@ _ROWS: Final = (
         _AT_LEAST_1,
         "The age at which a segment is closed, even if it is not full.",
         BrokerName("log.roll.ms"),
-        BrokerName("log.roll.hours", milliseconds=HOUR_MS),
+        BrokerName("log.roll.hours", "168", milliseconds=HOUR_MS),
     ),
     _setting(
         "segment.index.bytes",

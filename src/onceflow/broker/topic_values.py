@@ -34,6 +34,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    SHORT = 4
 
 
 _BITS: Final = {ConfigType.INT: 32, ConfigType.LONG: 64}
@@ -48,6 +49,11 @@ class BrokerName:
     """None where Kafka's broker has none, and the topic config's own default counts."""
     milliseconds: int = 1
     """What the broker's number is to be multiplied by."""
+
+    @property
+    def has_unit_of_its_own(self) -> bool:
+        """Whether it counts hours or minutes, where the topic config counts milliseconds."""
+        return self.milliseconds != 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

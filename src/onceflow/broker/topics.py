@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
+from onceflow.broker.broker_settings import BrokerSettings
 from onceflow.broker.internal_topics import METADATA_POLICY, POLICIES
 from onceflow.broker.metadata_log import (
     FIRST_EPOCH,
@@ -22,6 +23,7 @@ from onceflow.broker.metadata_log import (
     METADATA_TOPIC,
     MetadataImage,
     TopicRecord,
+    broker_record,
     cluster_record,
     log_records,
     producer_ids_record,
@@ -51,6 +53,14 @@ _DELETED_TOGETHER = 256
 """Logs; it takes no files to delete one, only a few bytes in the journal."""
 
 _log = logging.getLogger(__name__)
+
+
+class TopicNames(Protocol):
+    """For whoever only needs to know what an id stands for."""
+
+    def name_of(self, topic_id: UUID | None) -> str | None:
+        """The topic's name; None if there is no such topic."""
+        ...
 
 
 class Topic:
@@ -111,7 +121,7 @@ class Topics:
         store: LogStore,
         clock: Clock,
         rand: Rand,
-        defaults: Mapping[str, str],
+        settings: BrokerSettings,
         slices: Slices,
         *,
         adopt_unknown_logs: bool = False,
@@ -119,7 +129,7 @@ class Topics:
         self._store = store
         self._clock = clock
         self._rand = rand
-        self._defaults = defaults
+        self._settings = settings
         self._slices = slices
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
@@ -144,6 +154,7 @@ class Topics:
         image = MetadataImage()
         for each in log_records(self._log):
             image.apply(each)
+        self._settings.restore(image.brokers)
         self._settle_unknown_logs(image, adopt=adopt)
         for record in image.topics.values():
             self._make_missing(record)
@@ -213,7 +224,7 @@ class Topics:
         policy = POLICIES.get(record.name)
         if policy is not None:  # whatever the record says: a client may have written it once
             return TopicConfig.parse(policy, {})
-        config, problem = usable_config(record.configs, self._defaults)
+        config, problem = usable_config(record.configs, self._settings.defaults)
         if problem is not None:
             _log.error("the config of topic %s cannot be used as it is: %s", record.name, problem)
         return config
@@ -233,6 +244,11 @@ class Topics:
     def find(self, topic: TopicRef) -> Topic | None:
         """By name or by id."""
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
+
+    def name_of(self, topic_id: UUID | None) -> str | None:
+        """What an id stands for, if there is such a topic."""
+        found = None if topic_id is None else self.by_id.get(topic_id)
+        return None if found is None else found.name
 
     def partition(self, topic: TopicRef, index: int) -> Partition | None:
         """One partition, if there is such."""
@@ -363,6 +379,25 @@ class Topics:
         topic.record, topic.config = record, config
         self._configure(topic)
         return ticket
+
+    def alter_broker(self, broker: str, configs: Mapping[str, str]) -> Ticket:
+        """Gives the broker other settings. Topics follow by `take_over_defaults`."""
+        ticket = self._write(broker_record(broker, configs))
+        self._settings.apply(broker, configs)
+        return ticket
+
+    def take_over_defaults(self) -> Steps[None]:
+        """What topics do not set themselves is as the broker's settings are by now, of some topics
+        at a time. Those that are made meanwhile know it already."""
+        for making in self._making.values():
+            making.config = self._config_of(making.record)
+            for partition in making.partitions:
+                self._store.configure(partition.log, making.config.to_log_config())
+        for topic in list(self.by_name.values()):
+            if self.by_id.get(topic.topic_id) is topic:  # and was not deleted meanwhile
+                topic.config = self._config_of(topic.record)
+                self._configure(topic)
+            yield len(topic.partitions)
 
     def claim_producer_ids(self) -> tuple[Block, Ticket]:
         """A block of producer ids that nobody else gets; it may be used once that is durable."""

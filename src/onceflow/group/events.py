@@ -128,6 +128,7 @@ class TxnCommitRequest(NamedTuple):
     generation: int
     producer: Producer
     entries: tuple[OffsetEntry, ...]
+    version: int = 0
 
 
 class OffsetQuery(NamedTuple):

@@ -19,6 +19,8 @@ from onceflow.wire.error_code import ErrorCode
 
 # From this version on clients know that a group can be unknown.
 _GROUP_ID_NOT_FOUND_SINCE = 9
+_TXN_GROUP_ID_NOT_FOUND_SINCE = 6
+"""The versions of OffsetCommit and TxnOffsetCommit."""
 _NOBODY = Identity("", None)
 
 
@@ -135,12 +137,17 @@ def check_commit(
     return error
 
 
-def check_txn_commit(group: Group | None, identity: Identity, generation: int) -> ErrorCode:
+def check_txn_commit(
+    group: Group | None, identity: Identity, generation: int, version: int
+) -> ErrorCode:
     """Whether a transaction may commit offsets: a client that names its generation or itself must
     be right about both; one that does neither is from before that could be said, and is believed.
     A rebalance under way is no obstacle."""
     if group is None:
-        return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        if generation < 0:
+            return ErrorCode.NONE
+        knows_the_code = version >= _TXN_GROUP_ID_NOT_FOUND_SINCE
+        return ErrorCode.GROUP_ID_NOT_FOUND if knows_the_code else ErrorCode.ILLEGAL_GENERATION
     if generation < 0 and (group.state is State.EMPTY or identity == _NOBODY):
         return ErrorCode.NONE
     return _check_generation(group, identity, generation)

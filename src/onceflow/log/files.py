@@ -40,15 +40,19 @@ class OpenFiles:
 
     def __init__(self, disk: Disk, most: int = MOST_FILES) -> None:
         self._disk = disk
-        self._most_lent = max(1, most // 2)
-        self._most_borrowed = min(_MOST_BORROWED, self._most_lent)
-        self._most_appended = max(2, most - self._most_lent)
         self._lent: WeakSet[File] = WeakSet()  # those that somebody still holds
         self._borrowed: OrderedDict[str, tuple[File, Callable[[], None]]] = OrderedDict()
         self._clean: OrderedDict[Appended, None] = OrderedDict()
         self._dirty: Counter[Appended] = Counter()  # twice, if again while it is being synced
         self.on_crowded: Callable[[], None] = lambda: None
         """Called when half of the files wait to be synced; whoever owns them should see to it."""
+        self.limit(most)
+
+    def limit(self, most: int) -> None:
+        """So many from now on. Those that are too many are closed when the next is opened."""
+        self._most_lent = max(1, most // 2)
+        self._most_borrowed = min(_MOST_BORROWED, self._most_lent)
+        self._most_appended = max(2, most - self._most_lent)
 
     # --- to read ------------------------------------------------------------------------------
 

@@ -124,6 +124,8 @@ class LogStore:
             self._compactor.checkpointed,
         )
         self._checkpointer.deleted += recovered.deleted
+        self.limit_open_files: Callable[[int], None] = lambda most: None
+        """Tells how many files of segments may be open from now on."""
 
     @classmethod
     def open(
@@ -150,6 +152,7 @@ class LogStore:
             store = cls(disk, jobs, config, recovered, incarnation, lock, on_failure, quarantine)
             store._checkpointer.write_now()
             files.on_crowded = partial(store._jobs.soon, store._request_checkpoint)
+            store.limit_open_files = files.limit
         except BaseException:
             lock.close()
             raise
@@ -160,6 +163,11 @@ class LogStore:
     @property
     def logs(self) -> dict[LogId, PartitionLog]:
         return self._catalog.logs
+
+    @property
+    def disk_bytes(self) -> tuple[int, int]:
+        """How large the data disk is, and how much of it is free."""
+        return self._disk.total_bytes(), self._disk.free_bytes()
 
     @property
     def waiting_bytes(self) -> int:

@@ -94,6 +94,8 @@ class Disk(Protocol):
 
     def free_bytes(self) -> int: ...
 
+    def total_bytes(self) -> int: ...
+
     def lock(self, path: str) -> File:
         """Takes the lock file `path` for as long as the returned file lives."""
 
@@ -285,6 +287,11 @@ class RealDisk:
         with _named_errors("stat", "."):
             facts = os.statvfs(self._root)
             return facts.f_bavail * facts.f_frsize
+
+    def total_bytes(self) -> int:
+        with _named_errors("stat", "."):
+            facts = os.statvfs(self._root)
+            return facts.f_blocks * facts.f_frsize
 
     def lock(self, path: str) -> RealFile:
         file = self.open(path, Access.CREATE)

@@ -302,6 +302,9 @@ class SimDisk:
         used = sum(len(self.tree.files[node]) for node in kept if node in self.tree.files)
         return max(0, self.capacity - used)
 
+    def total_bytes(self) -> int:
+        return 1 << 62 if self.capacity is None else self.capacity
+
     def lock(self, path: str) -> SimFile:
         if path in self._locked:
             raise PathInUse(f"{path} is in use")

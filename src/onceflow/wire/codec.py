@@ -18,12 +18,18 @@ from onceflow.wire.reader import read_message
 
 _ANY_NUMBER = 1 << 62
 _SUFFIX = {"request": "Request", "response": "Response"}
+NEWER_THAN_THE_LIBRARY = frozenset(
+    ((ApiKey.API_VERSIONS, 5), (ApiKey.DELETE_GROUPS, 3), (ApiKey.TXN_OFFSET_COMMIT, 6))
+)
 
 
 @cache
 def message_class(key: ApiKey, version: int, kind: str) -> type:
     """The class of a `request` or `response` of one version."""
-    module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
+    if (key, version) in NEWER_THAN_THE_LIBRARY:
+        module = import_module(f"onceflow.wire.newer.{key.schema}_v{version}")
+    else:
+        module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
     found: type = getattr(module, key.title + _SUFFIX[kind])
     return found
 

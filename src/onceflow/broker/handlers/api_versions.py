@@ -1,9 +1,10 @@
-"""ApiVersions, versions 0-4: what this broker serves.
+"""ApiVersions, versions 0-5: what this broker serves.
 
 Asked in a version that is not served, the answer is in version 0 with UNSUPPORTED_VERSION and the
 range of this very API, which is how clients find a common version. Produce is advertised from
 version 0 on although 3 is the lowest that is served, as Apache Kafka does: older librdkafka turn
-compression off otherwise.
+compression off otherwise. From version 5 on a client may say which broker of which cluster it means
+to reach: at another one it is told to start again from its bootstrap servers.
 
 Features: `transaction.version` is finalized at 2, so clients that know it use an epoch for each
 transaction. Two-phase commit is advertised (InitProducerId 6) only where it is enabled.
@@ -12,12 +13,12 @@ transaction. Two-phase commit is advertised (InitProducerId 6) only where it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
-from kio.schema.api_versions.v4.request import ApiVersionsRequest
 from kio.schema.api_versions.v4.response import (
     ApiVersion,
     ApiVersionsResponse,
@@ -30,6 +31,7 @@ from onceflow.broker.router import SERVED
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.newer.api_versions_v5 import ApiVersionsRequest
 from onceflow.wire.recast import recast
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _OPTIONAL_FEATURES_FROM = 4
 _ADVERTISED_FROM = {ApiKey.PRODUCE: 0}
 _INIT_WITHOUT_TWO_PHASE = 5
-_TRANSACTION_VERSION, _TRANSACTION_LEVEL = "transaction.version", 2
+FINALIZED: Final[Mapping[str, int]] = MappingProxyType({"transaction.version": 2})
+"""The features, and the level that each is at for good."""
 
 
 def handle(node: Node, client: Client, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -48,9 +51,19 @@ def handle(node: Node, client: Client, request: ApiVersionsRequest) -> ApiVersio
     names = (request.client_software_name, request.client_software_version)
     if client.version >= _SOFTWARE_FROM and not all(map(_SOFTWARE.fullmatch, names)):
         return _response(ErrorCode.INVALID_REQUEST, ())
+    if _is_misrouted(node, request):
+        return _response(ErrorCode.REBOOTSTRAP_REQUIRED, ())
     return _response(
         ErrorCode.NONE, SERVED, two_phase=node.config.transaction_two_phase_commit_enable
     )
+
+
+def _is_misrouted(node: Node, request: ApiVersionsRequest) -> bool:
+    """Whether the client took this broker for another one; it may not know which one it wants."""
+    if request.cluster_id is None or request.node_id < 0:
+        return False
+    meant = (request.cluster_id, request.node_id)
+    return meant != (node.topics.cluster_id, node.config.node_id)
 
 
 def unsupported() -> ApiVersionsResponse:
@@ -74,18 +87,14 @@ def _response(
             if key in keys
         ),
         throttle_time=timedelta(0),
-        supported_features=(
-            SupportedFeatureKey(
-                name=_TRANSACTION_VERSION, min_version=0, max_version=_TRANSACTION_LEVEL
-            ),
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=0, max_version=level)
+            for name, level in FINALIZED.items()
         ),
         finalized_features_epoch=0,
-        finalized_features=(
-            FinalizedFeatureKey(
-                name=_TRANSACTION_VERSION,
-                max_version_level=_TRANSACTION_LEVEL,
-                min_version_level=_TRANSACTION_LEVEL,
-            ),
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FINALIZED.items()
         ),
     )
 

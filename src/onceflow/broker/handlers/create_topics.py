@@ -138,7 +138,7 @@ def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> Top
     configs = [(each.name, each.value) for each in topic.configs]
     own = node.own_topics.get(topic.name)
     if own is None:
-        config = config_of_new_topic(configs, node.config.topic_defaults)
+        config = config_of_new_topic(configs, node.settings.defaults)
     else:
         config = _config_of_own(topic.name, configs, _partitions(node, topic), own.partition_count)
     if refusal is None and isinstance(config, Refusal):

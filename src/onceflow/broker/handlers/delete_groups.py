@@ -1,7 +1,7 @@
-"""DeleteGroups, versions 0-2: ends groups that nobody is in, and their offsets.
+"""DeleteGroups, versions 0-3: ends groups that nobody is in, and their offsets.
 
 A group with members is refused with NON_EMPTY_GROUP, an unknown one with GROUP_ID_NOT_FOUND. One
-that is named more than once is answered once.
+that is named more than once is answered once. From version 3 on the answer says so in words.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 from datetime import timedelta
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
-from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
 
 from onceflow.broker.group_service import GroupHost
 from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client, once_each
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.newer.delete_groups_v3 import DeletableGroupResult, DeleteGroupsResponse
+
+_WORDS = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members; stop them first",
+}
 
 
 def handle(
@@ -27,7 +32,9 @@ def handle(
         return DeleteGroupsResponse(
             throttle_time=timedelta(0),
             results=tuple(
-                DeletableGroupResult(group_id=group_id, error_code=code)
+                DeletableGroupResult(
+                    group_id=group_id, error_code=code, error_message=_WORDS.get(code)
+                )
                 for group_id, code in zip(names, codes, strict=True)
             ),
         )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 _BROKERS = 1
-_OPERATIONS = 0x1FA0
+CLUSTER_OPERATIONS = 0x1FA0
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, the two for configs, IDEMPOTENT_WRITE."""
 _NOT_ASKED_FOR = -(2**31)
 
@@ -32,7 +32,9 @@ def handle(node: Node, client: Client, request: DescribeClusterRequest) -> Descr
         broker_id=node.config.node_id, host=host, port=port, rack=None, is_fenced=False
     )
     asked = request.include_cluster_authorized_operations
-    return _response(node, ErrorCode.NONE, (broker,), _OPERATIONS if asked else _NOT_ASKED_FOR)
+    return _response(
+        node, ErrorCode.NONE, (broker,), CLUSTER_OPERATIONS if asked else _NOT_ASKED_FOR
+    )
 
 
 def _response(

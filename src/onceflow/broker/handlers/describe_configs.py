@@ -1,7 +1,7 @@
 """DescribeConfigs, versions 1-4: of topics (type 2) and of this broker (type 4).
 
-Of the broker only its defaults for topics and its own settings are told, all read-only. Other
-resources are refused.
+Of the broker its own settings and its defaults for topics are told, under Kafka's names; by an
+empty name, what was altered for all brokers. Other resources are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from kio.schema.describe_configs.v4.response import (
     DescribeConfigsSynonym,
 )
 
-from onceflow.broker.broker_configs import describe_broker
+from onceflow.broker.broker_configs import describe_all_brokers, describe_broker
+from onceflow.broker.config_changes import BROKER, TOPIC
 from onceflow.broker.refusal import Refused
 from onceflow.broker.request import Client, once_each
 from onceflow.broker.topic_config import ConfigEntry
@@ -30,8 +31,6 @@ from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
-
-TOPIC, BROKER = 2, 4
 
 
 def handle(node: Node, client: Client, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -88,7 +87,9 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
                 f"Unexpected broker id, expected {node.config.node_id} or empty string, "
                 f"but received {name}",
             )
-        return describe_broker(node.config, names) if name else ()
+        if not name:
+            return describe_all_brokers(node.settings, names)
+        return describe_broker(node.settings, node.address, names)
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -3,15 +3,19 @@
 A topic that is asked for by name and is not there is made, where the client and
 `auto.create.topics.enable` both allow it. The answer says all the same that it is not there, as
 Apache Kafka's does: clients ask again at once. Topics may be asked for by id from version 10 on.
+Versions 8 to 10 may ask what the client may do with the cluster, as DescribeCluster does since.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
+from kio.schema.metadata.v10.request import MetadataRequest as RequestAboutCluster
+from kio.schema.metadata.v10.response import MetadataResponse as ResponseAboutCluster
 from kio.schema.metadata.v13.request import MetadataRequest
 from kio.schema.metadata.v13.response import (
     MetadataResponse,
@@ -21,6 +25,7 @@ from kio.schema.metadata.v13.response import (
 )
 
 from onceflow.broker.durable import or_hang_up
+from onceflow.broker.handlers.describe_cluster import CLUSTER_OPERATIONS
 from onceflow.broker.metadata_log import METADATA_TOPIC
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
@@ -31,12 +36,21 @@ from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.recast import recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
+_CLUSTER_OPERATIONS = "include_cluster_authorized_operations"
 TOPIC_OPERATIONS = 0x0DF8
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE and the two for configs: nobody is refused here."""
+
+
+def upgrade(request: Any, version: int) -> MetadataRequest:
+    """One that asks about the cluster stays of a version that can."""
+    if getattr(request, _CLUSTER_OPERATIONS, False):
+        return cast(MetadataRequest, recast(request, RequestAboutCluster))
+    return recast(request, MetadataRequest)
 
 
 def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[MetadataResponse]:
@@ -89,7 +103,7 @@ def _response(
     if not request.include_topic_authorized_operations:
         topics = [_without_operations(topic) for topic in topics]
     host, port = node.address
-    return MetadataResponse(
+    response = MetadataResponse(
         throttle_time=timedelta(0),
         brokers=(
             MetadataResponseBroker(node_id=node.config.node_id, host=host, port=port, rack=None),
@@ -99,6 +113,14 @@ def _response(
         topics=tuple(topics),
         error_code=ErrorCode.NONE,
     )
+    return _about_cluster(response) if hasattr(request, _CLUSTER_OPERATIONS) else response
+
+
+def _about_cluster(response: MetadataResponse) -> MetadataResponse:
+    """The same in a version that tells what the client may do with the cluster."""
+    older = recast(response, ResponseAboutCluster)
+    told = replace(older, cluster_authorized_operations=CLUSTER_OPERATIONS)
+    return cast(MetadataResponse, told)
 
 
 def _one(

@@ -34,7 +34,7 @@ def handle(
         Identity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,
         client.version,
-        entries_of(request.topics),
+        entries_of((topic.name, topic.partitions) for topic in request.topics),
     )
 
     def response(codes: tuple[ErrorCode, ...]) -> OffsetCommitResponse:
@@ -58,16 +58,16 @@ def handle(
     return then(node.groups.commit(commit), response)
 
 
-def entries_of(topics: Iterable[Any]) -> tuple[OffsetEntry, ...]:
-    """What a request wants to be committed, with or without a transaction."""
+def entries_of(topics: Iterable[tuple[str, Iterable[Any]]]) -> tuple[OffsetEntry, ...]:
+    """What a request wants to be committed, with or without a transaction, by topic."""
     return tuple(
         OffsetEntry(
-            topic.name,
+            name,
             each.partition_index,
             each.committed_offset,
             each.committed_leader_epoch,
             each.committed_metadata,
         )
-        for topic in topics
-        for each in topic.partitions
+        for name, partitions in topics
+        for each in partitions
     )

@@ -1,15 +1,17 @@
-"""TxnOffsetCommit, versions 0-5: how far a client has come becomes part of its transaction.
+"""TxnOffsetCommit, versions 0-6: how far a client has come becomes part of its transaction.
 
 The offsets count when the transaction is committed, and are dropped when it is aborted; the answer
 says that they are durable as such. Before version 5 the group must have been added to the
 transaction (AddOffsetsToTxn), from then on this adds it. From version 3 on a client may say which
 member of which generation it is, and is refused if it is not. Each partition has its own code.
+Version 6 names topics by their ids; the partitions of one that is not there get UNKNOWN_TOPIC_ID.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
 from kio.schema.txn_offset_commit.v5.response import (
@@ -22,9 +24,16 @@ from onceflow.broker.group_service import GroupHost
 from onceflow.broker.handlers.offset_commit import entries_of
 from onceflow.broker.promise import Answer, then
 from onceflow.broker.request import Client
+from onceflow.broker.topics import TopicNames
 from onceflow.group.events import Identity, Producer, TxnCommitRequest
 from onceflow.txn.state import Identity as TransactionIdentity
 from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.newer import txn_offset_commit_v6 as by_id
+from onceflow.wire.recast import recast
+
+_BY_ID_FROM = 6
+Request: TypeAlias = TxnOffsetCommitRequest | by_id.TxnOffsetCommitRequest
+Response: TypeAlias = TxnOffsetCommitResponse | by_id.TxnOffsetCommitResponse
 
 
 class Transactions(Protocol):
@@ -43,17 +52,27 @@ class TransactionHost(GroupHost, Protocol):
     @property
     def transactions(self) -> Transactions: ...
 
+    @property
+    def topics(self) -> TopicNames: ...
 
-def handle(
-    node: TransactionHost, client: Client, request: TxnOffsetCommitRequest
-) -> Answer[TxnOffsetCommitResponse]:
+
+def upgrade(request: Any, version: int) -> Request:
+    """By name or by id, as the client speaks of topics."""
+    newest = TxnOffsetCommitRequest if version < _BY_ID_FROM else by_id.TxnOffsetCommitRequest
+    return recast(request, newest)
+
+
+def handle(node: TransactionHost, client: Client, request: Request) -> Answer[Response]:
     """Writes what can be committed."""
+    names = _names(node.topics, request)
+    known = [(name, topic.partitions) for name, topic in zip(names, request.topics, strict=True)]
     commit = TxnCommitRequest(
         request.group_id,
         Identity(request.member_id, request.group_instance_id),
         request.generation_id,
         Producer(request.producer_id, request.producer_epoch),
-        entries_of(request.topics),
+        entries_of((name, partitions) for name, partitions in known if name is not None),
+        client.version,
     )
 
     def verify() -> ErrorCode:
@@ -65,26 +84,42 @@ def handle(
         )
 
     codes = node.groups.txn_commit(commit, verify)
-    return then(codes, lambda codes: _response(request, codes))
+    return then(codes, lambda codes: _response(request, names, codes))
+
+
+def _names(topics: TopicNames, request: Request) -> list[str | None]:
+    """Of each topic; None for an id that is not there."""
+    if isinstance(request, TxnOffsetCommitRequest):
+        return [topic.name for topic in request.topics]
+    return [topics.name_of(topic.topic_id) for topic in request.topics]
 
 
 def _response(
-    request: TxnOffsetCommitRequest, codes: tuple[ErrorCode, ...]
-) -> TxnOffsetCommitResponse:
+    request: Request, names: Sequence[str | None], codes: tuple[ErrorCode, ...]
+) -> Response:
     remaining = iter(codes)
-    return TxnOffsetCommitResponse(
+    partitions = [
+        tuple(
+            TxnOffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(remaining),
+            )
+            for each in topic.partitions
+        )
+        for name, topic in zip(names, request.topics, strict=True)
+    ]
+    if isinstance(request, TxnOffsetCommitRequest):
+        return TxnOffsetCommitResponse(
+            throttle_time=timedelta(0),
+            topics=tuple(
+                TxnOffsetCommitResponseTopic(name=topic.name, partitions=each)
+                for topic, each in zip(request.topics, partitions, strict=True)
+            ),
+        )
+    return by_id.TxnOffsetCommitResponse(
         throttle_time=timedelta(0),
         topics=tuple(
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=tuple(
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=each.partition_index,
-                        error_code=next(remaining),
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.topics
+            by_id.TxnOffsetCommitResponseTopic(topic_id=topic.topic_id, partitions=each)
+            for topic, each in zip(request.topics, partitions, strict=True)
         ),
     )

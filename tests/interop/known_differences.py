@@ -8,6 +8,7 @@ from tests.interop.compressed_frames import UNREAD_HERE
 from tests.interop.harness import KnownDifference
 
 TOPIC_IDS = "offsets by topic id, of version 10, are not served"
+OF_KAFKA_4_4 = "the version came with Apache Kafka 4.4, and the broker of these tests is older"
 ELIGIBLE_LEADERS = "Apache Kafka keeps min.insync.replicas as a setting of the cluster since ELR"
 BELOW_THE_START = "Apache Kafka names a record that was deleted; ours looks at those that are left"
 WHOLE_BATCHES = "only whole batches are sent; Apache Kafka fills up with a part that nobody can use"
@@ -22,6 +23,8 @@ THE_BROKERS_OWN = (
 )
 ASKED_EACH_TIME = "the transaction's name counts in every request, not in its first one only"
 NOT_AS_WRITTEN = "a checksum that is there is checked, and every byte belongs to the records"
+ONE_LEVEL = "a feature stays at its level: who has begun to use it would be cut off"
+NOT_ALTERED = "what nothing would come of is refused, not taken in silence"
 BOTH_DEFAULTS: Final = [
     {"name": "min.insync.replicas", "value": "1", "source": 3},
     {"name": "min.insync.replicas", "value": "1", "source": 5},
@@ -30,6 +33,8 @@ BOTH_DEFAULTS: Final = [
 KNOWN_DIFFERENCES: Final[tuple[KnownDifference, ...]] = (
     KnownDifference("served_versions", "OFFSET_COMMIT 1", 10, 9, TOPIC_IDS),
     KnownDifference("served_versions", "OFFSET_FETCH 1", 10, 9, TOPIC_IDS),
+    KnownDifference("served_versions", "API_VERSIONS 1", 4, 5, OF_KAFKA_4_4),
+    KnownDifference("served_versions", "DELETE_GROUPS 1", 2, 3, OF_KAFKA_4_4),
     KnownDifference(
         "fetch_sessions", "a new session is granted", True, False, "every fetch is a full one"
     ),
@@ -140,6 +145,33 @@ KNOWN_DIFFERENCES: Final[tuple[KnownDifference, ...]] = (
         "NONE",
         "INVALID_REQUEST",
         ASKED_EACH_TIME,
+    ),
+    *(
+        KnownDifference(
+            "features",
+            f"{version} lower, knowingly error_code",
+            "NONE",
+            "INVALID_UPDATE_VERSION",
+            ONE_LEVEL,
+        )
+        for version in ("v1", "v2")
+    ),
+    KnownDifference(
+        "features",
+        "v1 lower, knowingly results",
+        [{"feature": "transaction.version", "error_code": "NONE", "error_message": "<message>"}],
+        [],
+        ONE_LEVEL,
+    ),
+    *(
+        KnownDifference(
+            "odd_alterations",
+            f"{label} responses 0 error_code",
+            "NONE",
+            "INVALID_REQUEST",
+            NOT_ALTERED,
+        )
+        for label in ("too small", "anew: too small", "unknown", "anew: unknown")
     ),
     *(
         KnownDifference("takes_frames", label, "taken", "refused", NOT_AS_WRITTEN)

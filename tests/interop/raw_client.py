@@ -25,6 +25,7 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from onceflow.wire.api import ApiKey
+from onceflow.wire.codec import NEWER_THAN_THE_LIBRARY, message_class
 
 SOCKET_SECONDS: Final = 20.0
 UNIX_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -39,7 +40,14 @@ class ConnectionClosed(ConnectionError):
 
 def make_request(api: int, version: int, fields: Fields) -> Any:
     """A request entity; fields that the version does not have are left out."""
-    return _make(load_request_schema(api, version), fields)
+    return _make(_schema(api, version, "request"), fields)
+
+
+def _schema(api: int, version: int, kind: str) -> Any:
+    """The library's class; ours, where it has none yet."""
+    if (api, version) in NEWER_THAN_THE_LIBRARY:
+        return message_class(ApiKey(api), version, kind)
+    return (load_request_schema if kind == "request" else load_response_schema)(api, version)
 
 
 @functools.cache
@@ -149,7 +157,7 @@ class RawConnection:
 
     def receive(self, api: int, version: int) -> Any:
         body = self.receive_bytes()
-        kind = load_response_schema(api, version)
+        kind = _schema(api, version, "response")
         if kind.__flexible__ and api != ApiKey.API_VERSIONS:
             assert body[0] == 0, "tagged fields in a response header"
             body = body[1:]

@@ -11,6 +11,7 @@ from tests.interop.raw_world import World
 
 Fields = dict[str, Any]
 TOPIC_RESOURCE: Final = 2
+METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def produce(world: World, version: int) -> Fields:
@@ -164,6 +165,41 @@ def describe_cluster(world: World, version: int) -> Fields:
     return {"include_cluster_authorized_operations": False, "endpoint_type": 1}
 
 
+def alter_configs(world: World, version: int) -> Fields:
+    config = {"name": "retention.ms", "value": "1000000"}
+    rows = [
+        {"resource_type": TOPIC_RESOURCE, "resource_name": name, "configs": [config]}
+        for name in (world.topic, world.names("absent"))
+    ]
+    return {"resources": rows, "validate_only": True}
+
+
+def describe_log_dirs(world: World, version: int) -> Fields:
+    asked = [{"topic": name, "partitions": [0]} for name in (world.topic, world.names("absent"))]
+    return {"topics": asked}
+
+
+def elect_leaders(world: World, version: int) -> Fields:
+    asked = [{"topic": name, "partitions": [0]} for name in (world.topic, world.names("absent"))]
+    return {"election_type": 0, "topic_partitions": asked, "timeout": 10_000}
+
+
+def alter_partition_reassignments(world: World, version: int) -> Fields:
+    here = [{"partition_index": 0, "replicas": [1]}]
+    topics = [{"name": name, "partitions": here} for name in (world.topic, world.names("absent"))]
+    return {"topics": topics, "timeout": 10_000, "allow_replication_factor_change": False}
+
+
+def describe_quorum(world: World, version: int) -> Fields:
+    return {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
+
+
+def update_features(world: World, version: int) -> Fields:
+    update = {"feature": "transaction.version", "max_version_level": 2, "upgrade_type": 1}
+    updates = [{**update, "allow_downgrade": False}]
+    return {"feature_updates": updates, "timeout": 10_000, "validate_only": True}
+
+
 def describe_topic_partitions(world: World, version: int) -> Fields:
     topics = [{"name": name} for name in sorted((world.topic, world.names("absent")))]
     return {"topics": topics, "response_partition_limit": 10, "cursor": None}
@@ -195,4 +231,12 @@ BENIGN: Final[dict[ApiKey, Callable[[World, int], Fields]]] = {
     ApiKey.OFFSET_DELETE: offset_delete,
     ApiKey.DESCRIBE_CLUSTER: describe_cluster,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions,
+    ApiKey.ALTER_CONFIGS: alter_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
+    ApiKey.ELECT_LEADERS: elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda world, version: {"topics": None, "timeout": 1},
+    ApiKey.DESCRIBE_QUORUM: describe_quorum,
+    ApiKey.UPDATE_FEATURES: update_features,
+    ApiKey.LIST_CONFIG_RESOURCES: lambda world, version: {"resource_types": [TOPIC_RESOURCE]},
 }

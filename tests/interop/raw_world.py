@@ -40,11 +40,19 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.ALTER_CONFIGS: (0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
     ApiKey.CREATE_PARTITIONS: (0, 3),
     ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.ELECT_LEADERS: (0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
     ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.UPDATE_FEATURES: (0, 2),
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
 }
 """What both brokers serve: Apache Kafka 4.3.1's ranges, but for two that end earlier with us."""
@@ -57,9 +65,21 @@ NODES: Final = frozenset(
         "leader_id",
         "node_id",
         "offline_replicas",
+        "replica_id",
         "replica_nodes",
     )
 )
+OF_THE_METADATA_LOG: Final = frozenset(
+    (
+        "high_watermark",
+        "last_caught_up_timestamp",
+        "last_fetch_timestamp",
+        "leader_epoch",
+        "listeners",
+        "log_end_offset",
+    )
+)
+OF_THE_DISK: Final = frozenset(("log_dir", "total_bytes", "usable_bytes"))
 MESSAGES: Final = frozenset(("error_message", "batch_index_error_message"))
 
 
@@ -84,6 +104,15 @@ class World:
         error = commit(connection, group, topic, 2, generation=generation, member=member)
         assert error == "NONE"
         return World(connection, names, topic, topic_id(connection, topic), group, joined)
+
+
+def without(names: frozenset[str], value: Any) -> Any:
+    """The answer without the values of fields that no two brokers have alike."""
+    if isinstance(value, dict):
+        return {
+            key: "<own>" if key in names else without(names, inner) for key, inner in value.items()
+        }
+    return [without(names, inner) for inner in value] if isinstance(value, list) else value
 
 
 def stable(value: Any, bootstrap: str) -> Any:

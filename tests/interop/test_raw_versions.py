@@ -11,9 +11,21 @@ from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript
 from tests.interop.raw_client import RawConnection
 from tests.interop.raw_requests import BENIGN
-from tests.interop.raw_world import VERSIONS, World, stable
+from tests.interop.raw_world import (
+    OF_THE_DISK,
+    OF_THE_METADATA_LOG,
+    VERSIONS,
+    World,
+    stable,
+    without,
+)
 
 pytestmark = pytest.mark.interop
+
+OWN_NUMBERS = {
+    ApiKey.DESCRIBE_LOG_DIRS: OF_THE_DISK,
+    ApiKey.DESCRIBE_QUORUM: OF_THE_METADATA_LOG,
+}
 
 
 def only_mine(api: ApiKey, answer: dict[str, Any], names: Names) -> dict[str, Any]:
@@ -21,6 +33,11 @@ def only_mine(api: ApiKey, answer: dict[str, Any], names: Names) -> dict[str, An
     if api is ApiKey.LIST_GROUPS:
         mine = [row for row in answer["groups"] if names.mine([row["group_id"]])]
         return answer | {"groups": mine}
+    if api is ApiKey.LIST_CONFIG_RESOURCES:
+        rows = answer["config_resources"]
+        return answer | {
+            "config_resources": [row for row in rows if names.mine([row["resource_name"]])]
+        }
     if api is ApiKey.API_VERSIONS:
         served = {row["api_key"] for row in answer["api_keys"]}
         assert served >= set(VERSIONS)
@@ -55,6 +72,7 @@ def test_every_version_is_answered_as_apache_kafka_answers_it(
             world = World.make(connection, names)
             for version in range(lowest, highest + 1):
                 answer = connection.ask(api, version, BENIGN[api](world, version))
+                answer = without(OWN_NUMBERS.get(api, frozenset()), answer)
                 answer = only_mine(api, stable(answer, bootstrap), names)
                 transcript.note(f"{api.name} v{version}", answer)
 

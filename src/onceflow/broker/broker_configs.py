@@ -86,13 +86,17 @@ _FIXED: Final = (
 
 
 def describe_broker(
-    settings: BrokerSettings, address: Address, names: Collection[str] | None
+    settings: BrokerSettings,
+    listening: Address,
+    advertised: Address,
+    names: Collection[str] | None,
 ) -> Iterator[ConfigEntry]:
-    """The settings asked for that there are; all for None or an empty collection."""
+    """The settings asked for that there are; all for None or an empty collection. The addresses are
+    those that the broker got, where it was to choose a port."""
     for entry in (
         *_own(settings),
         *_topic_defaults(settings),
-        *_under_kafkas_names(settings.config, address),
+        *_under_kafkas_names(settings.config, listening, advertised),
         *_fixed(),
     ):
         if not names or entry.name in names:
@@ -155,12 +159,14 @@ def _default_synonyms(
         yield ConfigSynonym(broker_name.name, broker_name.default, ConfigSource.DEFAULT)
 
 
-def _under_kafkas_names(config: BrokerConfig, address: Address) -> Iterator[ConfigEntry]:
+def _under_kafkas_names(
+    config: BrokerConfig, listening: Address, advertised: Address
+) -> Iterator[ConfigEntry]:
     """Settings that go by another name here."""
     for name, kind, value, key in (
-        ("advertised.listeners", _LIST, f"{_SCHEME}://{address}", "advertise"),
+        ("advertised.listeners", _LIST, f"{_SCHEME}://{advertised}", "advertise"),
         ("broker.id", _INT, str(config.node_id), "node.id"),
-        ("listeners", _LIST, f"{_SCHEME}://{config.listen}", "listen"),
+        ("listeners", _LIST, f"{_SCHEME}://{listening}", "listen"),
         ("log.dir", _LIST, str(config.data_dir.absolute()), "data.dir"),
         ("log.dirs", _LIST, str(config.data_dir.absolute()), "data.dir"),
     ):

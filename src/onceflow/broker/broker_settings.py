@@ -73,7 +73,7 @@ class BrokerSettings:
     ) -> Mapping[str, str] | Refusal:
         """What is altered under this name after all of the alterations, or why none is made.
         `anew`: what they do not name goes back to what it was."""
-        if refusal := malformed(alterations) or self._unalterable(broker, alterations):
+        if refusal := malformed(alterations) or _unalterable(alterations):
             return refusal
         configs = {} if anew else dict(self.altered_of(broker))
         for name, operation, value in alterations:
@@ -112,22 +112,6 @@ class BrokerSettings:
             else:
                 self.apply(broker, usable)
 
-    def _unalterable(self, broker: str, alterations: Sequence[Alteration]) -> Refusal | None:
-        names = [each.name for each in alterations if each.name not in ALTERABLE]
-        fixed = [name for name in names if name in SETTINGS or name in BROKER_NAMES]
-        if fixed:
-            return Refusal(
-                ErrorCode.INVALID_REQUEST,
-                f"Cannot update these configs dynamically: [{', '.join(fixed)}]. Set them by a "
-                "flag, a variable or the file, and start the broker again",
-            )
-        kept = self.altered_of(broker)
-        for name, operation, _ in alterations:
-            if name not in ALTERABLE and (operation != Operation.DELETE or name in kept):
-                message = f"There is no broker config {name} that can be altered here"
-                return Refusal(ErrorCode.INVALID_CONFIG, message)
-        return None
-
     def _changed_list(self, name: str, operation: int, value: str) -> str | Refusal:
         setting = BROKER_NAMES[name][0] if name in BROKER_NAMES else None
         if setting is None or setting.type is not ConfigType.LIST:
@@ -164,6 +148,22 @@ def _layers(
     return (
         (ConfigSource.DYNAMIC_BROKER, altered.get(broker, {})),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, altered.get(ALL_BROKERS, {})),
+    )
+
+
+def _unalterable(alterations: Sequence[Alteration]) -> Refusal | None:
+    """Also for names that Kafka does not know, either: it takes them, and nothing comes of it."""
+    names = [
+        name
+        for name, operation, _ in alterations
+        if name not in ALTERABLE and operation != Operation.DELETE  # of what cannot be there
+    ]
+    if not names:
+        return None
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"Cannot update these configs dynamically: [{', '.join(names)}]. What this broker has of "
+        "them is set by a flag, a variable or its file, and holds from the next start on",
     )
 
 

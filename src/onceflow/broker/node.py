@@ -55,7 +55,10 @@ class Node:
         self.store = store
         self.clock = clock
         self.call_later = call_later
+        self.listening = config.listen
+        """Where the broker really listens, once it does."""
         self.address = config.advertise or config.listen
+        """Where clients are told to connect."""
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
         self.checks = BatchChecks(background)
@@ -183,6 +186,7 @@ class Node:
 
     def listens_on(self, address: Address) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""
+        self.listening = address
         if self.config.advertise is None:
             self.address = address
 

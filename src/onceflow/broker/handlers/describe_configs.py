@@ -89,7 +89,7 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
             )
         if not name:
             return describe_all_brokers(node.settings, names)
-        return describe_broker(node.settings, node.address, names)
+        return describe_broker(node.settings, node.listening, node.address, names)
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -29,7 +29,8 @@ _PREFERRED, _UNCLEAN = 0, 1
 def handle(node: Node, client: Client, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elects nobody, and says why."""
     code = ErrorCode.NONE
-    if request.election_type not in (_PREFERRED, _UNCLEAN):
+    # Who asks for nothing is not told that it is of no type, as by Apache Kafka.
+    if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != ():
         code = ErrorCode.INVALID_REQUEST
     return ElectLeadersResponse(
         throttle_time=timedelta(0),

@@ -19,6 +19,8 @@ from typing import Final
 KAFKA_VERSION: Final = "4.3.1"
 OLDER_KAFKA_VERSION: Final = "3.9.2"
 """The last line before transactions got epochs of their own: it speaks the older protocol only."""
+CLIENT_VERSION: Final = "4.4.0"
+"""The newest release: its clients are in Maven Central, its broker is not."""
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -29,6 +31,22 @@ class KafkaJarsError(RuntimeError):
 def ensure_kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The directory that holds the jars of a release, after fetching them if need be."""
     return ensure_jars("pom.xml", f"kafka-{version}", {"kafka.version": version})
+
+
+def ensure_client_jars() -> Path:
+    """The directory that holds the newest of Apache Kafka's clients, and what that needs."""
+    versions = {"kafka.version": CLIENT_VERSION}
+    return ensure_jars("pom-client.xml", f"kafka-clients-{CLIENT_VERSION}", versions)
+
+
+def newest_client() -> Path:
+    """The jar itself, which also has the specifications of all messages."""
+    return ensure_client_jars() / f"kafka-clients-{CLIENT_VERSION}.jar"
+
+
+def classpath_of_newest_client() -> str:
+    """For programs and tools of the release that we test with, but with the newest client."""
+    return f"{newest_client()}:{ensure_kafka_jars()}/*"
 
 
 def ensure_jars(pom: str, name: str, versions: Mapping[str, str]) -> Path:

@@ -19,7 +19,7 @@ from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer
 from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
-from tools.kafka_jars import KafkaJarsError, ensure_kafka_jars
+from tools.kafka_jars import KafkaJarsError, ensure_client_jars, ensure_kafka_jars
 
 REFERENCE: Final = "apache_kafka"
 BROKERS: Final = (REFERENCE, "onceflow_server")
@@ -93,6 +93,7 @@ def kafka_jars(request: pytest.FixtureRequest) -> Path:
     """
     try:
         jars = ensure_kafka_jars()
+        ensure_client_jars()
     except KafkaJarsError as error:
         problem = str(error)
     else:

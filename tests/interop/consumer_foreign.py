@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, Self
 import confluent_kafka
 
 from tools.java import find_java
-from tools.kafka_jars import ensure_kafka_jars
+from tools.kafka_jars import classpath_of_newest_client
 
 JVM_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
 JAVA_STRATEGIES: Final = {
@@ -108,7 +108,7 @@ class JavaMember:
             str(find_java()),
             *JVM_OPTIONS,
             "-cp",
-            f"{ensure_kafka_jars()}/*",
+            classpath_of_newest_client(),
             "org.apache.kafka.tools.VerifiableConsumer",
             *("--bootstrap-server", bootstrap),
             *("--group-id", group_id),

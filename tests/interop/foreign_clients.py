@@ -19,7 +19,7 @@ from tests.interop.clients import Received, all_received
 from tests.interop.foreign_samples import PARTITIONS, SECONDS, Placed, Sample, samples, transactions
 from tests.interop.harness import Names
 from tools.java import find_java
-from tools.kafka_jars import ensure_kafka_jars
+from tools.kafka_jars import classpath_of_newest_client
 
 PROGRAM: Final = Path(__file__).with_name("java") / "Records.java"
 # It lives for a few seconds: code that is compiled fast beats code that runs fast.
@@ -236,7 +236,7 @@ def java_lines(names: Names, topic: str, codec: str) -> tuple[list[str], list[tu
 
 def run_java(bootstrap: str, lines: Sequence[str]) -> list[list[str]]:
     """What the program answers, word by word."""
-    classpath = f"{ensure_kafka_jars()}/*"
+    classpath = classpath_of_newest_client()
     done = subprocess.run(
         [str(find_java()), *JVM_OPTIONS, "-cp", classpath, str(PROGRAM), bootstrap],
         input="\n".join(lines),

@@ -16,7 +16,7 @@ from tests.interop.client_scripts import ready_topic
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript
 from tools.java import find_java
-from tools.kafka_jars import ensure_kafka_jars
+from tools.kafka_jars import classpath_of_newest_client
 
 pytestmark = pytest.mark.interop
 
@@ -41,7 +41,7 @@ class Tools:
         self._bootstrap = bootstrap
         self._names = names
         self._java = find_java()
-        self._jars = ensure_kafka_jars()
+        self._classpath = classpath_of_newest_client()
 
     def run(self, tool: str, *arguments: str, text: str = "", fails: bool = False) -> list[str]:
         """The lines of a tool that must succeed (or fail)."""
@@ -50,7 +50,7 @@ class Tools:
             properties.write(NO_IDEMPOTENCE)
             properties.flush()
             given = [each.replace("@properties", properties.name) for each in arguments]
-            command = [str(self._java), *JVM_OPTIONS, "-cp", f"{self._jars}/*", kind]
+            command = [str(self._java), *JVM_OPTIONS, "-cp", self._classpath, kind]
             done = subprocess.run(
                 [*command, "--bootstrap-server", self._bootstrap, *given],
                 input=text,

@@ -16,7 +16,7 @@ from tests.interop.harness import Names, Transcript
 from tests.interop.raw_client import RawConnection
 from tests.interop.raw_txn import wait_for_coordinators
 from tools.java import find_java
-from tools.kafka_jars import ensure_kafka_jars
+from tools.kafka_jars import classpath_of_newest_client
 
 pytestmark = pytest.mark.interop
 
@@ -61,7 +61,7 @@ def java_transactions(bootstrap: str, names: Names, transcript: Transcript) -> N
         ready_topic(names, label, partitions=2)
     with RawConnection(bootstrap) as connection:
         wait_for_coordinators(connection)
-    command = [str(find_java()), *JVM_OPTIONS, "-cp", f"{ensure_kafka_jars()}/*", str(PROGRAM)]
+    command = [str(find_java()), *JVM_OPTIONS, "-cp", classpath_of_newest_client(), str(PROGRAM)]
     done = subprocess.run(
         [*command, bootstrap, names.prefix],
         capture_output=True,

@@ -56,6 +56,8 @@ def test_what_a_transaction_tries_again_with_the_same_bytes(api: ApiKey, code: i
         (ApiKey.PRODUCE, (46,), Action.DONE),
         (ApiKey.TXN_OFFSET_COMMIT, (22, 25, 82, 69, 113, 30, 12, 47, 48, 90, 120), Action.ABORT),
         (ApiKey.TXN_OFFSET_COMMIT, (49, 53), Action.FATAL),
+        (ApiKey.TXN_OFFSET_COMMIT, (100,), Action.REFRESH),
+        (ApiKey.DELETE_GROUPS, (68, 69, 134), Action.FAIL),
         (ApiKey.ADD_PARTITIONS_TO_TXN, (47, 48, 49, 90, 53), Action.FATAL),
         (ApiKey.ADD_PARTITIONS_TO_TXN, (29, 55, 120), Action.ABORT),
         (ApiKey.ADD_OFFSETS_TO_TXN, (47, 48, 49, 90, 53), Action.FATAL),

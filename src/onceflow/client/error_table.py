@@ -109,7 +109,14 @@ _BY_API: Final[Mapping[ApiKey, Mapping[int, Action]]] = {
     # Of the older protocol alone, where nobody can tell a timeout from a newer producer.
     ApiKey.ADD_PARTITIONS_TO_TXN: _LOST_IDENTITY,
     ApiKey.ADD_OFFSETS_TO_TXN: _LOST_IDENTITY,
-    ApiKey.TXN_OFFSET_COMMIT: {**_NOT_PERMITTED, E.INVALID_PRODUCER_ID_MAPPING: Action.FATAL},
+    ApiKey.TXN_OFFSET_COMMIT: {
+        **_NOT_PERMITTED,
+        E.INVALID_PRODUCER_ID_MAPPING: Action.FATAL,
+        # These three are of version 6.
+        E.GROUP_ID_NOT_FOUND: Action.ABORT,
+        E.STALE_MEMBER_EPOCH: Action.ABORT,
+        E.UNKNOWN_TOPIC_ID: Action.REFRESH,
+    },
     # To a commit this says that the coordinator has aborted: an abort takes over the new epoch.
     ApiKey.END_TXN: {E.INVALID_TXN_STATE: Action.ABORT},
     ApiKey.INIT_PRODUCER_ID: {
@@ -193,6 +200,12 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     E.STALE_MEMBER_EPOCH: "the group has given this member a newer epoch",
     E.UNSTABLE_OFFSET_COMMIT: "a transaction is just committing offsets of it",
     E.GROUP_ID_NOT_FOUND: "there is no such group",
+    E.GROUP_DELETION_FAILED: "the group could not be deleted; the broker's log says why",
+    E.UNKNOWN_TOPIC_ID: "the broker knows no topic of that id, or not yet",
+    E.REBOOTSTRAP_REQUIRED: (
+        "another broker answers at this address than the one that was meant: connect again through "
+        "the bootstrap servers"
+    ),
     E.NON_EMPTY_GROUP: "the group has members; stop them first",
     E.INVALID_GROUP_ID: "not a name for a group",
     E.INCONSISTENT_GROUP_PROTOCOL: (

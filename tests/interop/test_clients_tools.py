@@ -12,8 +12,14 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource as AiokafkaResource
 from aiokafka.admin.config_resource import ConfigResourceType as AiokafkaType
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry
-from confluent_kafka.admin import ConfigResource as ConfluentResource
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by its stubs
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # likewise
+    ConfigResource as ConfluentResource,
+)
 
 from onceflow.wire.api import ApiKey
 from tests.interop.client_kafka_python import (

@@ -3,6 +3,7 @@ features, and the configs of the broker itself; with all that can be odd about t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -117,7 +118,7 @@ def log_dirs(bootstrap: str, names: Names, transcript: Transcript) -> None:
 
 def elections(bootstrap: str, names: Names, transcript: Transcript) -> None:
     topic = names("topic")
-    rows = {
+    rows: dict[str, list[tuple[str, list[int]]]] = {
         "odd partitions": [(topic, [0, 0, -1, 9])],
         "in two places": [(topic, [0]), (topic, [1])],
         "no partition": [(topic, [])],
@@ -129,10 +130,10 @@ def elections(bootstrap: str, names: Names, transcript: Transcript) -> None:
         for label, asked in rows.items():
             for kind in (0, 1, 7):
                 parts = [{"topic": name, "partitions": each} for name, each in asked]
-                fields = {"election_type": kind, "topic_partitions": parts, "timeout": 10_000}
+                fields: dict[str, Any] = {"election_type": kind, "topic_partitions": parts}
                 answer = connection.ask(ApiKey.ELECT_LEADERS, 2, fields)
                 transcript.note(f"{label}, type {kind}", stable(answer, bootstrap))
-        fields = {"election_type": 0, "topic_partitions": None, "timeout": 10_000}
+        fields = {"election_type": 0, "topic_partitions": None}
         answer = connection.ask(ApiKey.ELECT_LEADERS, 2, fields)
         mine = [row for row in answer["replica_election_results"] if row["topic"] == topic]
         transcript.note("all", stable(mine, bootstrap))
@@ -168,12 +169,13 @@ def reassignments(bootstrap: str, names: Names, transcript: Transcript) -> None:
             transcript.note(label, stable(answer, bootstrap))
         answer = reassign((topic, [0, 0], [1]), (topic, [0], [1]))
         transcript.note("named twice", stable(answer, bootstrap))
-        for label, asked in {
+        listed: dict[str, list[dict[str, Any]] | None] = {
             "all": None,
             "none": [],
             "some": [{"name": topic, "partition_indexes": [0, 0, -1, 9]}],
             "absent": [{"name": absent, "partition_indexes": [0]}],
-        }.items():
+        }
+        for label, asked in listed.items():
             fields = {"topics": asked, "timeout": 10_000}
             answer = connection.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, fields)
             transcript.note(f"listed: {label}", stable(answer, bootstrap))
@@ -181,7 +183,7 @@ def reassignments(bootstrap: str, names: Names, transcript: Transcript) -> None:
 
 def quorum(bootstrap: str, names: Names, transcript: Transcript) -> None:
     with RawConnection(bootstrap) as connection:
-        for label, rows in {
+        asked: dict[str, list[tuple[str, list[int]]]] = {
             "the log": [(METADATA_TOPIC, [0])],
             "another partition": [(METADATA_TOPIC, [1])],
             "a negative one": [(METADATA_TOPIC, [-1])],
@@ -190,7 +192,8 @@ def quorum(bootstrap: str, names: Names, transcript: Transcript) -> None:
             "both": [(METADATA_TOPIC, [0]), (names("absent"), [0])],
             "no partition": [(METADATA_TOPIC, [])],
             "nothing": [],
-        }.items():
+        }
+        for label, rows in asked.items():
             topics = [
                 {"topic_name": name, "partitions": [{"partition_index": each} for each in indexes]}
                 for name, indexes in rows
@@ -405,10 +408,8 @@ def altered_anew(bootstrap: str, names: Names, transcript: Transcript) -> None:
             ("none", [], ["604800000", "1073741824"]),
         ):
             transcript.note(label, stable(alter(TOPIC, topic, *pairs), bootstrap))
-            transcript.note(
-                f"{label}: then", eventually(values, lambda found, e=expected: found == e)
-            )
-        for label, kind, name, pairs in (
+            transcript.note(f"{label}: then", eventually(values, partial(operator.eq, expected)))
+        odd: tuple[tuple[str, int, str, list[tuple[str, str | None]]], ...] = (
             ("null", TOPIC, topic, [("retention.ms", None)]),
             ("no number", TOPIC, topic, [("retention.ms", "x")]),
             ("unknown", TOPIC, topic, [("no.such.config", "x")]),
@@ -418,8 +419,9 @@ def altered_anew(bootstrap: str, names: Names, transcript: Transcript) -> None:
             ("not a name", TOPIC, "a/b", [("retention.ms", "1")]),
             ("no kind", 0, "x", [("a", "b")]),
             ("an odd kind", 99, "x", [("a", "b")]),
-        ):
-            transcript.note(label, stable(alter(kind, name, *pairs), bootstrap))
+        )
+        for label, kind, name, given in odd:
+            transcript.note(label, stable(alter(kind, name, *given), bootstrap))
         answer = alter(TOPIC, topic, ("retention.ms", "5"), validate_only=True)
         transcript.note("only looked at", stable(answer, bootstrap))
         transcript.note("only looked at: then", values())

@@ -265,7 +265,8 @@ def test_a_setting_that_follows_from_another_is_told_as_it_holds(listen: str, ho
 
 def told(config: BrokerConfig, key: str) -> tuple[str, bool]:
     """By DescribeConfigs: the value, and whether somebody has set it."""
-    (entry,) = describe_broker(BrokerSettings(config), *[config.listen] * 2, [key])
+    listen = config.listen
+    (entry,) = describe_broker(BrokerSettings(config), listen, listen, [key])
     assert entry.type is ConfigType.BOOLEAN
     return str(entry.value), entry.source is not ConfigSource.DEFAULT
 

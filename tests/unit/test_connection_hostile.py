@@ -121,11 +121,11 @@ def test_an_unknown_version_of_api_versions_is_answered_so_that_clients_can_go_o
     async def main() -> None:
         async with broker(tmp_path) as running:
             client = await running.client()
-            for version in (5, 99, 2**15 - 1):
+            for version in (6, 99, 2**15 - 1):
                 client.send_body(ApiKey.API_VERSIONS, version, b"\x05what\x02v\x00")
                 answer = await client.receive(ApiKey.API_VERSIONS, 0)
                 assert answer["error_code"] == "UNSUPPORTED_VERSION"
-                assert answer["api_keys"] == [{"api_key": 18, "min_version": 0, "max_version": 4}]
+                assert answer["api_keys"] == [{"api_key": 18, "min_version": 0, "max_version": 5}]
             good = await client.ask(ApiKey.API_VERSIONS, 4, SOFTWARE)
             assert good["error_code"] == "NONE"
             bad = await client.ask(

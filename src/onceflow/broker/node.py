@@ -93,21 +93,25 @@ class Node:
             OFFSETS_TOPIC: self._offsets,
             TRANSACTIONS_TOPIC: self._transactions_topic,
         }
-        partitions = self._offsets.partition_count
-        self.groups = GroupService(
-            replace(config.to_group_config(), offsets_topic_num_partitions=partitions),
-            clock,
-            rand,
-            call_later,
-            self._offsets,
-            self._topic_exists,
-            partial(store.quarantine.attempt, "expiry of a group's offsets"),
-        )
-        self._offsets.replay(self.groups.replay, self._unapplied(OFFSETS_TOPIC))
-        self.groups.loaded()
-        self.topics.on_delete = self.groups.topic_deleted
+        self.groups = self._make_groups(rand)
         self.markers = Markers(self.topics, clock, self._offsets_decided)
         self.transactions = self._make_transactions()
+
+    def _make_groups(self, rand: Rand) -> GroupService:
+        partitions = self._offsets.partition_count
+        groups = GroupService(
+            replace(self.config.to_group_config(), offsets_topic_num_partitions=partitions),
+            self.clock,
+            rand,
+            self.call_later,
+            self._offsets,
+            self._topic_exists,
+            partial(self.store.quarantine.attempt, "expiry of a group's offsets"),
+        )
+        self._offsets.replay(groups.replay, self._unapplied(OFFSETS_TOPIC))
+        groups.loaded()
+        self.topics.on_delete = groups.topic_deleted
+        return groups
 
     def _settings_altered(self) -> None:
         self.config = self.settings.config

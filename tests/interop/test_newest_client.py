@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import zipfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,7 @@ from onceflow.broker.router import SERVED
 from onceflow.wire.api import FLEXIBLE_FROM, NEVER, ApiKey
 from onceflow.wire.error_code import ErrorCode
 from tools.java import find_java
-from tools.kafka_jars import CLIENT_VERSION, newest_client
+from tools.kafka_jars import CLIENT_VERSION, classpath_of_newest_client, newest_client
 
 pytestmark = pytest.mark.interop
 
@@ -106,9 +107,8 @@ def test_the_documentation_names_every_knowing_difference() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.partition("## Not served")[2].partition("\n## ")[0]
     told: set[int] = set()
-    for low, high in re.findall(
-        r"\b(\d+)(?:-(\d+))?", "".join(re.findall(r"\|([\d, -]+)\|", section))
-    ):
+    cells = " ".join(re.findall(r"\|([\d, -]+)\|", section))
+    for low, high in re.findall(r"\b(\d+)(?:-(\d+))?", cells):
         told.update(range(int(low), int(high or low) + 1))
     assert told >= NOT_SERVED
     assert not told & set(map(int, SERVED))
@@ -119,10 +119,6 @@ def test_the_documentation_names_every_knowing_difference() -> None:
 
 def test_every_error_code_has_its_name(kafka_jars: Path, tmp_path: Path) -> None:
     """The jar has them in a class, which only Java can read."""
-    import subprocess
-
-    from tools.kafka_jars import classpath_of_newest_client
-
     program = tmp_path / "Codes.java"
     program.write_text(
         "public class Codes { public static void main(String[] none) {"

@@ -23,6 +23,7 @@ from onceflow.records.batch import (
 )
 from onceflow.records.compression import DECOMPRESSED_LIMIT, Room
 from onceflow.records.validate import RecordsSummary, validate_records
+from onceflow.runtime.loading import loading
 from onceflow.wire.error_code import ErrorCode
 
 _ZSTD_FROM = 7
@@ -165,7 +166,8 @@ def _refusal(
     batch: NewBatch, code: ErrorCode, is_wrong: Callable[[Any], Any], message: str
 ) -> Refused:
     """Names the first records of the batch that are wrong; a small batch can hold a million."""
-    from onceflow.records.columns import decode
+    with loading:
+        from onceflow.records.columns import decode
 
     wrong = is_wrong(decode([StoredBatch(*batch)]))
     rows = [index for index, each in enumerate(wrong.tolist()) if each]
@@ -190,7 +192,8 @@ def _level(config: TopicConfig, codec: Codec) -> int | None:
 
 
 def _recompressed(batch: NewBatch, codec: Codec, level: int | None) -> NewBatch:
-    from onceflow.records.columns import decode, encode
+    with loading:
+        from onceflow.records.columns import decode, encode
 
     header = batch.header
     try:

@@ -277,11 +277,11 @@ class Connection(asyncio.BufferedProtocol):
                 what = f"version {header.version} of {key.name}"
             raise Hangup(f"{what} is not served (client id {header.client_id!r})")
         # Every client can read version 0, and learns from it what to ask for.
-        from onceflow.broker.handlers.api_versions import unsupported
-
         way = route(key, 0)
         if way is None:
             raise InvariantViolated("version-0-of-api-versions-is-served")
+        from onceflow.broker.handlers.api_versions import unsupported  # `route` has loaded it
+
         slot = _Slot(header.correlation_id, way)
         self._slots.append(slot)
         self._answer(slot, unsupported())

@@ -21,6 +21,7 @@ from onceflow.broker.config import PREFIX, BrokerConfig
 from onceflow.broker.config_settings import Address
 from onceflow.broker.embedded_log import MOST_LINES, LogBuffer, attach, detach
 from onceflow.errors import OnceflowError
+from onceflow.runtime.loading import loading
 
 READY: Final = "listening on "
 _STOP_SECONDS: Final = 30.0
@@ -73,7 +74,8 @@ class ThreadHost:
         self._log.adopt_thread()
         try:
             # Not before it is needed: it loads most of the broker.
-            from onceflow.broker.run import run
+            with loading:
+                from onceflow.broker.run import run
 
             run(self._config, self._is_ready, self._stop.wait, owns_process=False)
         except Exception as error:

@@ -25,6 +25,7 @@ from onceflow.log.segment import Segment
 from onceflow.log.swap import Swap
 from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Disk
+from onceflow.runtime.loading import loading
 
 _MOST_OPEN = 8
 """Files of segments that are being compacted."""
@@ -33,7 +34,8 @@ _JOB = "compaction"
 
 
 def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
-    from onceflow.log.cleaner import clean  # loads numba, so not in the owner's thread
+    with loading:
+        from onceflow.log.cleaner import clean  # loads numba, so not in the owner's thread
 
     yield from clean(disk, cleaning, outcome)
 

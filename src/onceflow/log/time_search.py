@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from onceflow.log.segment import Found, Segment
 from onceflow.records.batch import StoredBatch
+from onceflow.runtime.loading import loading
 
 _NEVER = 2**63 - 1
 _NOWHERE = -1
@@ -54,8 +55,9 @@ def latest_record(segments: Iterable[Segment], start: int, end: int) -> Timestam
 def _find(segment: Segment, found: Found, timestamp: int, start: int) -> TimestampedOffset | None:
     """Of the records of one batch from offset `start` on the first that is not older than
     `timestamp`, else the first of the latest ones. A marker is one of them, as in Apache Kafka."""
-    from onceflow.log.record_rows import SoundRecords  # loads the kernels: only a search needs them
-    from onceflow.log.time_kernel import find_time
+    with loading:  # loads the kernels: only a search needs them
+        from onceflow.log.record_rows import SoundRecords
+        from onceflow.log.time_kernel import find_time
 
     records = SoundRecords()
     records.add(StoredBatch.parse(segment.file.pread(found.position, found.header.size)))

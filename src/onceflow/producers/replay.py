@@ -21,6 +21,7 @@ from onceflow.records.batch import (
     read_header,
 )
 from onceflow.records.control import parse_marker
+from onceflow.runtime.loading import loading
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
@@ -59,9 +60,10 @@ def replay_plain(table: ProducerTable, view: memoryview) -> int:
 
 def replay_compiled(table: ProducerTable, view: memoryview) -> int:
     """Only the batches that matter, found by a compiled loop."""
-    import numpy
+    with loading:
+        import numpy
 
-    from onceflow.producers import replay_kernel as kernel
+        from onceflow.producers import replay_kernel as kernel
 
     address = numpy.frombuffer(view, numpy.uint8).ctypes.data
     found = array("q", bytes(8 * kernel.FOUND))

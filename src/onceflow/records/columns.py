@@ -35,6 +35,7 @@ from onceflow.records.layout import SPILL, Total, Written
 from onceflow.records.scalar import explain
 from onceflow.records.sequence import NO_SEQUENCE, next_sequence
 from onceflow.records.validate import SMALLEST_RECORD, read_kernels
+from onceflow.runtime.loading import loading
 
 __all__ = [
     "RECORD_SCHEMA",
@@ -51,7 +52,8 @@ _LARGEST_BATCH = 2**31 - 1
 
 @cache
 def _write_kernels() -> Any:
-    from onceflow.records import write_kernels
+    with loading:
+        from onceflow.records import write_kernels
 
     return write_kernels
 

@@ -15,6 +15,7 @@ from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, NewBatch, StoredBatc
 from onceflow.records.compression import DECOMPRESSED_LIMIT, Room, check_portable
 from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
+from onceflow.runtime.loading import loading
 
 SMALLEST_RECORD = 7
 _TABLE = 3  # of one batch: where it is, where its records are, how many bytes they take
@@ -29,7 +30,8 @@ _BAD_POSITION, _BAD_RECORD = _TABLE + Total.BAD_POSITION, _TABLE + Total.BAD_REC
 @cache
 def read_kernels() -> Any:
     """Imported when first needed: numba takes a quarter of a second."""
-    from onceflow.records import kernels
+    with loading:
+        from onceflow.records import kernels
 
     return kernels
 

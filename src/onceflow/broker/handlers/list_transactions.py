@@ -16,6 +16,7 @@ from kio.schema.list_transactions.v2.response import ListTransactionsResponse, T
 
 from onceflow.broker.promise import Answer
 from onceflow.broker.request import Client, once_each
+from onceflow.runtime.loading import loading
 from onceflow.txn.state import State, Transaction
 from onceflow.wire.error_code import ErrorCode
 
@@ -55,7 +56,8 @@ def handle(
 
 def _compiled(pattern: str | None) -> Any:
     """None for a text that is no pattern."""
-    import re2  # which few ask for
+    with loading:
+        import re2  # which few ask for
 
     options = re2.Options()
     options.log_errors = False  # who sent it is told

@@ -332,3 +332,15 @@ def test_a_deleted_log_gives_its_room_back_though_it_was_read_and_written_to() -
     before = disk.free_bytes()
     store.delete([log])
     assert disk.free_bytes() > before + 45 * 161
+
+
+def test_a_store_that_is_closed_keeps_no_file_open_for_late_readers() -> None:
+    disk, store, log = store_with_log()
+    gone = many(store, 1)[0]
+    for each in (log, gone):
+        append(store, each, new_batch())
+    store.delete([gone])
+    store.close()
+    assert disk.opened.total() == 0
+    assert offsets(log) == [0]  # a client's request that came last
+    assert disk.opened.total() == 0

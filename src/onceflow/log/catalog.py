@@ -24,6 +24,12 @@ class Catalog:
         self._config = config
         self.logs: dict[LogId, PartitionLog] = {}
 
+    def close_files(self) -> None:
+        """The store is over."""
+        for log in self.logs.values():
+            log.close_files()
+        self._files.close()
+
     def get(self, log_id: LogId) -> PartitionLog:
         log = self.logs.get(log_id)
         if log is None:

@@ -44,6 +44,7 @@ class OpenFiles:
         self._borrowed: OrderedDict[str, tuple[File, Callable[[], None]]] = OrderedDict()
         self._clean: OrderedDict[Appended, None] = OrderedDict()
         self._dirty: Counter[Appended] = Counter()  # twice, if again while it is being synced
+        self._is_closed = False
         self.on_crowded: Callable[[], None] = lambda: None
         """Called when half of the files wait to be synced; whoever owns them should see to it."""
         self.limit(most)
@@ -62,6 +63,8 @@ class OpenFiles:
         if found is not None:
             self._borrowed.move_to_end(path)
             return found[0]
+        if self._is_closed:  # one who was not told yet: it is open for as long as it is read
+            return self._disk.open(path, Access.WRITE)
         while self._borrowed and (
             len(self._borrowed) >= self._most_borrowed or len(self._lent) >= self._most_lent
         ):
@@ -130,3 +133,15 @@ class OpenFiles:
         for segment in segments:
             self._clean.pop(segment, None)
             self._dirty.pop(segment, None)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The store is over: no file is kept any more but by readers, and by them no longer than
+        they hold it. A program with a stopped broker in it has its descriptors back at once."""
+        self._is_closed = True
+        for segment in (*self._clean, *self._dirty):
+            segment.let_go()
+        self._clean.clear()
+        self._dirty.clear()
+        self._borrowed.clear()

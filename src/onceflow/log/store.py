@@ -486,8 +486,7 @@ class LogStore:
     def _end(self) -> None:
         self._is_closed = True
         self._jobs.wait_for_all()
-        for log in self.logs.values():
-            log.close_files()
+        self._catalog.close_files()
         if self._journal is not None:
             self._journal.close_files()
         self._lock.close()

@@ -125,6 +125,30 @@ def test_data_are_kept_where_they_are_wanted(process: bool, tmp_path: Path) -> N
         assert topics(broker) == {"orders": 1}
 
 
+@BOTH
+def test_data_are_kept_where_a_setting_says(process: bool, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    with Broker({"data.dir": str(kept)}, process=process) as broker:
+        assert broker.data_dir == kept
+        create_topic(broker, "orders")
+    with Broker({"data_dir": kept}, data_dir=str(kept), process=process) as broker:
+        assert topics(broker) == {"orders": 1}
+
+
+def test_two_data_directories_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidSetting, match=r"data_dir is '.*one' and the setting data\.dir is '.*"
+    ):
+        Broker({"data.dir": tmp_path / "two"}, data_dir=tmp_path / "one")
+    with pytest.raises(InvalidSetting, match=r"data\.dir is ''"):
+        Broker({"data.dir": ""}).start()
+
+
+def test_the_durability_of_a_mapping_counts() -> None:
+    with Broker({"durability": "os"}) as broker:
+        assert "durability os" in broker.log_text
+
+
 # --- what keeps it from starting ---------------------------------------------------------------
 
 
@@ -240,9 +264,23 @@ def test_what_failed_in_the_block_is_told_rather(monkeypatch: pytest.MonkeyPatch
         block()
 
 
-def test_one_that_was_signalled_is_somebodys_wish() -> None:
+def test_a_process_that_was_killed_is_told_at_the_end() -> None:
+    broker = Broker(process=True)
+
+    def block() -> None:
+        with broker:
+            os.kill(broker.pid, signal.SIGKILL)
+            os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
+
+    with pytest.raises(BrokerEnded, match="was killed by SIGKILL; the last line of its log: .*"):
+        block()
+    assert not broker.data_dir.exists()
+
+
+def test_a_process_that_was_told_to_stop_has_ended_well() -> None:
     with Broker(process=True) as broker:
-        os.kill(broker.pid, signal.SIGKILL)
+        os.kill(broker.pid, signal.SIGTERM)
+        os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
 
 
 # --- beside others -----------------------------------------------------------------------------

@@ -34,7 +34,8 @@ from onceflow.broker.embedded_hosts import (
     ThreadHost,
 )
 from onceflow.broker.embedded_log import MOST_LINES
-from onceflow.errors import OnceflowError
+from onceflow.broker.embedded_signals import done_when_signalled, watch_signals
+from onceflow.errors import InvalidSetting, OnceflowError
 
 if TYPE_CHECKING:
     from onceflow.broker.config import BrokerConfig
@@ -46,6 +47,8 @@ DEFAULTS: Final[Mapping[str, SettingValue]] = {
     "listen": "127.0.0.1:0",
     "group.initial.rebalance.delay.ms": 0,
 }
+_DATA_DIR: Final = "data.dir"
+_VANISH_TRIES: Final = 10
 
 
 class BrokerMisused(OnceflowError):
@@ -77,15 +80,16 @@ class Broker:
 
     It runs on a thread of its own. With `process=True` it runs in a process of its own, which a
     test can `kill` and `restart`; take that too where the program forks while the broker runs.
-    `data_dir` keeps the data, which are otherwise temporary. Settings go by Kafka's names, with
-    underscores as keywords (`num_partitions=3`) or as they are in a mapping
+    `data_dir`, or the setting `data.dir`, keeps the data, which are otherwise temporary. Settings
+    go by Kafka's names, with underscores as keywords (`num_partitions=3`) or as they are in a mapping
     (`Broker({"log.retention.ms": 1000})`); those in the environment do not count. Two have other
     defaults here than in `onceflow serve`: `listen` is any free port of 127.0.0.1, and
     `group.initial.rebalance.delay.ms` is 0, because a test should not wait for members to come.
 
     A wrong setting raises `InvalidSetting`; all else that keeps it from starting raises
     `BrokerNotStarted`. When it ended before it was told to, leaving the block raises
-    `BrokerEnded`, unless there is an exception under way already.
+    `BrokerEnded`, unless there is an exception under way already; so it is with a process that
+    a signal has killed, unless that was `kill`.
 
     A child that the program forks may use `bootstrap`; for it, `stop` does nothing.
 
@@ -103,16 +107,17 @@ class Broker:
         *,
         process: bool = False,
         data_dir: str | Path | None = None,
-        durability: str = "fsync",
+        durability: str | None = None,
         **more_settings: SettingValue,
     ) -> None:
         self._is_process = process
-        self._kept_dir = None if data_dir is None else Path(data_dir)
         self._settings = {
             **_texts(DEFAULTS),
             **_texts(settings or {}),
-            **_texts({"durability": durability, **more_settings}),
+            **({} if durability is None else {"durability": durability}),
+            **_texts(more_settings),
         }
+        self._kept_dir = _kept_dir(data_dir, self._settings.pop(_DATA_DIR, None))
         self._state = _State.NEW
         self._owner = os.getpid()
         self._lock = threading.RLock()
@@ -202,6 +207,7 @@ class Broker:
             raise BrokerEnded(f"the broker ended too early: {failure}") from failure
 
     async def __aenter__(self) -> Self:
+        watch_signals()  # here, for `start` runs on a thread that cannot
         try:
             await _beside(self.start)
         except asyncio.CancelledError:
@@ -233,25 +239,35 @@ class Broker:
 
     def _prepare(self) -> None:
         """Settings, directory and port, which stay the same over restarts."""
-        listen = self._config(Path("unused")).listen
+        config = self._config("unused" if self._kept_dir is None else self._kept_dir)
+        listen = config.listen
         if self._kept_dir is None:
-            directory = tempfile.mkdtemp(prefix="onceflow-")
-            self._cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-            self._data_dir = Path(directory)
+            self._cleanup.enter_context(done_when_signalled(self._vanish))
+            self._data_dir = Path(tempfile.mkdtemp(prefix="onceflow-"))
+            self._cleanup.callback(shutil.rmtree, self._data_dir, ignore_errors=True)
         else:
-            self._data_dir = self._kept_dir.absolute()
+            self._data_dir = config.data_dir.absolute()
         self._reserved = self._cleanup.enter_context(_reserve(listen))
         self._address = Address(listen.host, self._reserved.getsockname()[1])
         self._settings |= {"listen": str(self._address)}
 
-    def _config(self, data_dir: Path) -> BrokerConfig:
-        return load_config({**self._settings, "data.dir": str(data_dir)}, {}, None)
+    def _config(self, data_dir: str) -> BrokerConfig:
+        return load_config({**self._settings, _DATA_DIR: data_dir}, {}, None)
+
+    def _vanish(self) -> None:
+        """The program is being ended, this instant: nobody will read the temporary data again."""
+        if isinstance(self._host, ProcessHost):
+            self._host.kill_unheard()
+        tries = _VANISH_TRIES  # a broker on a thread runs on, and may make files meanwhile
+        while self._data_dir != Path() and self._data_dir.exists() and tries:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            tries -= 1
 
     def _start_host(self) -> None:
         if self._is_process:
-            self._host = ProcessHost({**self._settings, "data.dir": str(self._data_dir)})
+            self._host = ProcessHost({**self._settings, _DATA_DIR: str(self._data_dir)})
         else:
-            self._host = ThreadHost(self._config(self._data_dir))
+            self._host = ThreadHost(self._config(str(self._data_dir)))
         try:
             self._host.start()
         except (OnceflowError, OSError) as error:
@@ -278,6 +294,19 @@ class Broker:
         with self._cleanup:
             self._state = _State.STOPPED
             return self._stop_host()
+
+
+def _kept_dir(keyword: str | Path | None, setting: str | None) -> str | None:
+    """Where the data are to be kept; None: nowhere."""
+    keyword = None if keyword is None else str(keyword)
+    if keyword is None or setting is None:
+        return keyword if setting is None else setting
+    if Path(keyword).absolute() != Path(setting).absolute():
+        raise InvalidSetting(
+            f"data_dir is {keyword!r} and the setting {_DATA_DIR} is {setting!r}: a broker has one "
+            "data directory; give one of them"
+        )
+    return keyword
 
 
 def _texts(settings: Mapping[str, SettingValue]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -105,6 +106,13 @@ class ThreadHost:
         return self._failure
 
 
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the many without a name
+        return f"signal {number}"
+
+
 class ProcessHost:
     """`onceflow serve` in a process of its own, which may be killed. It ends with this one, however
     this one ends: nobody else knows of it, and it would keep the data directory."""
@@ -121,6 +129,7 @@ class ProcessHost:
         self._ready: Future[None] = Future()
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
+        self._was_killed = False
 
     @property
     def log_text(self) -> str:
@@ -166,8 +175,17 @@ class ProcessHost:
     def kill(self) -> None:
         """SIGKILL, and waits until the process is gone."""
         if self._process is not None:
+            self._was_killed = self._process.poll() is None
             self._process.kill()
             self._end(self._process)
+
+    def kill_unheard(self) -> None:
+        """SIGKILL, and waits until the process does nothing more; leaves it to others to take note
+        of its end, whose locks the calling signal handler may have interrupted."""
+        if self._process is not None:
+            self._process.kill()
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
 
     def stop(self) -> Exception | None:
         process = self._process
@@ -181,11 +199,18 @@ class ProcessHost:
             except subprocess.TimeoutExpired:
                 process.kill()
         self._end(process)
-        if has_ended and process.returncode > 0:  # below zero it was a signal: somebody's wish
+        # Status 0 is an orderly end, which somebody wished for, if not this program.
+        if not has_ended or self._was_killed or process.returncode == 0:
+            return None
+        if process.returncode > 0:
             return BrokerEnded(
                 f"the broker ended with status {process.returncode}: {self._last_words()}"
             )
-        return None
+        *_, last_line = ["", *self.log_text.splitlines()]
+        return BrokerEnded(
+            f"the broker was killed by {_signal_name(-process.returncode)}; the last line of its "
+            f"log: {last_line}"
+        )
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         process.wait()

@@ -272,7 +272,7 @@ def test_a_process_that_was_killed_is_told_at_the_end() -> None:
             os.kill(broker.pid, signal.SIGKILL)
             os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
 
-    with pytest.raises(BrokerEnded, match="was killed by SIGKILL; the last line of its log: .*"):
+    with pytest.raises(BrokerEnded, match=r"was killed by SIGKILL; the last line of its log: .*"):
         block()
     assert not broker.data_dir.exists()
 

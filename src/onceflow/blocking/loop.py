@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import uvloop
 
 from onceflow.client.errors import ClientError, CrossedFork
+from onceflow.runtime.descriptors import take_standard_descriptors
 
 T = TypeVar("T")
 Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
@@ -137,6 +138,7 @@ class Life:
     """From a start to its stop: a loop, the thread that it runs on, and those who wait for it."""
 
     def __init__(self, name: str) -> None:
+        take_standard_descriptors()
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self.last: Settle | None = None

@@ -81,9 +81,9 @@ class Broker:
     It runs on a thread of its own. With `process=True` it runs in a process of its own, which a
     test can `kill` and `restart`; take that too where the program forks while the broker runs.
     `data_dir`, or the setting `data.dir`, keeps the data, which are otherwise temporary. Settings
-    go by Kafka's names, with underscores as keywords (`num_partitions=3`) or as they are in a mapping
-    (`Broker({"log.retention.ms": 1000})`); those in the environment do not count. Two have other
-    defaults here than in `onceflow serve`: `listen` is any free port of 127.0.0.1, and
+    go by Kafka's names, with underscores as keywords (`num_partitions=3`) or as they are in a
+    mapping (`Broker({"log.retention.ms": 1000})`); those in the environment do not count. Two have
+    other defaults here than in `onceflow serve`: `listen` is any free port of 127.0.0.1, and
     `group.initial.rebalance.delay.ms` is 0, because a test should not wait for members to come.
 
     A wrong setting raises `InvalidSetting`; all else that keeps it from starting raises

@@ -23,7 +23,12 @@ from onceflow.records.validate import read_kernels
 from onceflow.runtime.aio import Aio
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
-from onceflow.runtime.descriptors import NO_LIMIT, descriptor_limit, raise_descriptor_limit
+from onceflow.runtime.descriptors import (
+    NO_LIMIT,
+    descriptor_limit,
+    raise_descriptor_limit,
+    take_standard_descriptors,
+)
 from onceflow.runtime.disk import RealDisk
 from onceflow.runtime.net import RealNet
 from onceflow.runtime.rand import RealRand
@@ -59,6 +64,7 @@ def run(
 
     In a process of its own the broker takes all descriptors that it may have; else the limit is the
     program's, and the broker takes half of it."""
+    take_standard_descriptors()
     descriptors = raise_descriptor_limit() if owns_process else descriptor_limit() // 2
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config, on_ready, until, descriptors))

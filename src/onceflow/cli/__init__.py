@@ -1,6 +1,7 @@
 """The command `onceflow`: one file for each command.
 
-Ends with 0 when all went well, 1 on an error, 2 when it was called wrongly, 130 on Ctrl-C. Results
+Ends with 0 when all went well, 1 on an error, 2 when it was called wrongly, 130 on Ctrl-C, 143 on
+SIGTERM and 129 on SIGHUP; `serve` and `run` are told to stop that way, and end with 0. Results
 go to standard output, everything else to standard error; with `--json` both are JSON.
 """
 
@@ -15,6 +16,8 @@ from onceflow import __version__
 from onceflow.cli.client_notes import client_notes
 from onceflow.cli.lazy import APP_SETTINGS, LazyCommand, lazy_group
 from onceflow.cli.report import report
+from onceflow.cli.signals import catch_signals, status_after
+from onceflow.cli.streams import open_closed_streams
 from onceflow.errors import OnceflowError
 
 COMMANDS: Final = {
@@ -82,7 +85,13 @@ def options(
 
 def main() -> None:
     """Runs a command; an error that Onceflow raises on purpose is a message, not a traceback."""
-    sys.exit(run(sys.argv[1:]))
+    open_closed_streams()
+    catch_signals()
+    try:
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while it was ending by itself
+        status = 0
+    sys.exit(status_after(status))
 
 
 def run(arguments: list[str]) -> int:

@@ -21,6 +21,7 @@ from onceflow.cli.options import (
 )
 from onceflow.cli.output import counted, progress_bar, warn
 from onceflow.cli.record_format import DEFAULT_FORMAT, format_renderer, json_renderer
+from onceflow.cli.streams import require_stdout
 from onceflow.cli.values import Place, Position, parse_position
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def consume(
     from onceflow.client import admin
     from onceflow.client.consumer_settings import ConsumerSettings
 
+    require_stdout()
     position = parse_position(start)
     render = json_renderer if as_json else format_renderer(template)
     given = all_settings(bootstrap, settings, _chosen(isolation, group))

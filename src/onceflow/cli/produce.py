@@ -14,6 +14,8 @@ import typer
 
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSettings, TopicName
 from onceflow.cli.output import counted, note, print_json, print_text, progress_bar
+from onceflow.cli.signals import run_in
+from onceflow.cli.streams import require_stdin
 from onceflow.cli.values import parse_pairs
 
 if TYPE_CHECKING:
@@ -110,7 +112,8 @@ def produce(
             note(_invitation(topic, name))
         with progress_bar("sending", size, in_bytes=True, prints=is_typed) as bar:
             work = Work(descriptor, parse, topic, partition)
-            tally = asyncio.run(send_input(producer, work, bar, as_json=as_json))
+            with asyncio.Runner() as runner:
+                tally = run_in(runner, send_input(producer, work, bar, as_json=as_json))
     if as_json:
         print_json(_document(topic, name, tally))
     else:
@@ -121,6 +124,7 @@ def produce(
 def _opened(file: Path | None) -> Iterator[tuple[int, int | None]]:
     """The descriptor to read from, and the size when it has one."""
     if file is None:
+        require_stdin()
         yield sys.stdin.fileno(), None
         return
     try:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from onceflow.blocking import Consumer, RebalanceListener
 from onceflow.cli.output import Bar, note, warn
 from onceflow.cli.record_format import Render
+from onceflow.cli.signals import hold_up
 from onceflow.client.consumer_errors import CommitFailed
 from onceflow.client.errors import LOST
 from onceflow.client.fetched import Record
@@ -170,12 +171,13 @@ class Reading(RebalanceListener):
         if ends is not None:
             last = {each.partition: end for each, end in ends.items()}
             records = [each for each in records if each.offset < last.get(each.partition, 0)]
-        sys.stdout.buffer.write(b"".join(map(self._render, records)))
-        sys.stdout.buffer.flush()
+        with hold_up():
+            sys.stdout.buffer.write(b"".join(map(self._render, records)))
+            sys.stdout.buffer.flush()
+            for each in records:
+                self._places[TopicPartition(each.topic, each.partition)] = each.offset + 1
         self._written += len(records)
         self._bar.advance(len(records))
-        for each in records:
-            self._places[TopicPartition(each.topic, each.partition)] = each.offset + 1
 
     def _is_at_end(self, brought: set[int]) -> bool:
         """Whether nothing is left to read; what is at its end is not asked for any more. Behind its

@@ -1,8 +1,9 @@
 """`onceflow serve`: a broker in the foreground.
 
-Prints one line on standard output when it is ready, and logs to standard error. SIGTERM and SIGINT
-stop it in an orderly way; a second one stops it at once, as a crash would: nothing acknowledged is
-lost, and the next start recovers. A broker that is part of a program ends with it, however it ends.
+Prints one line on standard output when it is ready, and logs to standard error. SIGTERM, SIGINT and
+SIGHUP stop it in an orderly way; a second one stops it at once, as a crash would: nothing
+acknowledged is lost, and the next start recovers. SIGHUP is left alone where it is ignored, as
+under `nohup`. A broker that is part of a program ends with it, however it ends.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+
+from onceflow.cli.signals import not_ignored
 
 _AT_ONCE: Final = 130
 _LOOK_SECONDS: Final = 0.5
@@ -104,13 +107,14 @@ def _until_signalled(parent: int | None) -> Awaitable[object]:
     """Done at the first signal, or when the parent is gone; signals are caught from now on."""
     loop = asyncio.get_running_loop()
     signalled = asyncio.Event()
+    numbers = {signal.SIGTERM, signal.SIGINT, *not_ignored()}
 
     def stop() -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.add_signal_handler(number, os._exit, _AT_ONCE)
         signalled.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in numbers:
         loop.add_signal_handler(number, stop)
 
     def look() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
+from onceflow.cli.signals import run_in
 from onceflow.cli.values import parse_client_settings
 from onceflow.client.address import parse_addresses
 from onceflow.client.cluster import Cluster
@@ -30,7 +31,7 @@ class Session(NamedTuple):
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine of the client."""
-        return self.runner.run(work)
+        return run_in(self.runner, work)
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
@@ -72,7 +73,7 @@ def connected_by(settings: ClientSettings) -> Iterator[Session]:
     """The same, with settings of any kind of client."""
     cluster = Cluster(settings.bootstrap_servers, settings.cluster())
     with asyncio.Runner() as runner:
-        runner.run(cluster.connect())
+        run_in(runner, cluster.connect())
         try:
             yield Session(runner, cluster)
         finally:

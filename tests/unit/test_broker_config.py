@@ -223,6 +223,24 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert "cannot be read: No such file" in problem_of(path=tmp_path / "absent.toml")
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "onceflow.toml"
+    path.write_bytes(b"\xef\xbb\xbfnum.partitions = 3\ndata.dir = 'x'\n")
+    assert load_config({}, {}, path).num_partitions == 3
+
+
+def test_a_file_without_end_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "onceflow.toml"
+    path.write_text("num.partitions = " + "[" * 100_000)
+    assert "is nested too deeply to hold settings" in problem_of(path=path)
+
+
+@pytest.mark.parametrize("text", ["data ", " data", "data\n", "", "\t", "da\0ta"])
+def test_a_data_directory_is_taken_as_it_is_written_or_refused(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="without blanks before or behind it"):
+        load_config({"data-dir": text}, {}, None)
+
+
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "binary.toml"
     path.write_bytes(b"\xff\xfe")

@@ -107,6 +107,41 @@ def test_damage_is_told_with_its_place_and_the_next_file_is_read(
     assert files[1]["problem"] is None
 
 
+@pytest.mark.parametrize("at", [8, 9, 10, 11])
+@pytest.mark.parametrize("behind", [0, 1, 2], ids=["last", "last-but-one", "middle"])
+def test_a_damaged_length_is_not_taken_for_an_unfinished_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int, behind: int
+) -> None:
+    bad = bytearray(batch(1, b"b"))
+    bad[at] ^= 0x55
+    after = b"".join(batch(2 + number, b"c") for number in range(behind))
+    path = segment(tmp_path, batch(0, b"a") + bytes(bad) + after)
+    status, lines = dump(capsys, str(path))
+    assert status == 1
+    assert (lines[-1]["batches"], lines[-1]["problem"]["position"]) == (1, 69)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [b"\x01" * 40, b"\xff" * 12, bytes(16) + b"\x07" + bytes(10)],
+    ids=["garbage", "negative-offset", "magic"],
+)
+def test_bytes_that_begin_no_batch_are_damage(tmp_path: Path, tail: bytes) -> None:
+    path = segment(tmp_path, batch(0, b"a") + tail)
+    walk = SegmentWalk(SegmentFile(path, 0, True))
+    assert len(list(walk)) == 1
+    assert walk.problem is not None
+    assert walk.problem.is_damage
+
+
+def test_an_offset_that_no_segment_can_hold_is_damage(tmp_path: Path) -> None:
+    path = segment(tmp_path, batch(0, b"a") + batch(1 << 40, b"b"))
+    walk = SegmentWalk(SegmentFile(path, 0, True))
+    assert len(list(walk)) == 1
+    assert walk.problem is not None
+    assert walk.problem.is_damage
+
+
 def test_a_batch_whose_records_are_wrong_is_damage_when_records_are_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

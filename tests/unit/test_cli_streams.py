@@ -1,4 +1,4 @@
-"""Commands whose standard streams are closed, full, or hung up: told in a sentence, never a crash."""
+"""Commands whose standard streams are closed, full or hung up: a sentence, never a crash."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ from onceflow.client.model import TopicPartition
 
 SECONDS: Final = 120.0
 CLOSED: Final = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-")
+COMMANDS: Final = (
+    "--help",
+    "--version",
+    "topics list",
+    "consume jobs --exit-at-end",
+    "log dump {data} --records",
+)
+"""What prints something. `{data}` is the data directory of a broker."""
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +33,10 @@ def broker() -> Iterator[onceflow.Broker]:
     with onceflow.Broker() as broker:
         with Admin(broker.bootstrap) as admin:
             admin.create_topic("jobs", partitions=1)
-        with Producer(broker.bootstrap, {"transactional.id": "t"}) as producer:
-            with producer.transaction():
-                for number in range(2000):
-                    producer.send("jobs", b"%d" % number)
+        settings = {"transactional.id": "t"}
+        with Producer(broker.bootstrap, settings) as producer, producer.transaction():
+            for number in range(2000):
+                producer.send("jobs", b"%d" % number)
         yield broker
 
 
@@ -79,3 +87,137 @@ def test_an_embedded_broker_lives_in_a_program_with_closed_streams(closed: str) 
         check=False,
     )
     assert done.returncode == 0
+
+
+def command(line: str, broker: onceflow.Broker) -> str:
+    return "onceflow " + line.format(data=quote(str(broker.data_dir)))
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_an_output_that_is_full_is_told(line: str, broker: onceflow.Broker) -> None:
+    done = without_crash(shell(f"{command(line, broker)} > /dev/full", broker.bootstrap))
+    assert done.returncode == 1
+    assert "standard output cannot be written to: No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_who_has_seen_enough_is_no_error(line: str, broker: onceflow.Broker) -> None:
+    done = without_crash(shell(f"{command(line, broker)} | head -1", broker.bootstrap))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "consume jobs -f"])
+def test_nobody_at_the_other_end_is_no_error(line: str, broker: onceflow.Broker) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "onceflow", *line.split()],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=SECONDS,
+        check=False,
+        env={**os.environ, "ONCEFLOW_BOOTSTRAP": broker.bootstrap},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", CLOSED)
+def test_closed_streams_are_no_matter(closed: str, broker: onceflow.Broker) -> None:
+    done = without_crash(shell(f"onceflow topics list {closed}", broker.bootstrap))
+    assert done.returncode == 0
+
+
+def test_an_error_stream_that_is_full_is_no_matter(broker: onceflow.Broker) -> None:
+    done = shell("onceflow topics list 2> /dev/full", broker.bootstrap)
+    assert (done.returncode, "jobs" in done.stdout) == (0, True)
+    assert shell("onceflow topics list 2> /dev/full").returncode == 1  # nothing listens there
+
+
+def test_a_full_output_commits_nothing_of_what_was_lost(broker: onceflow.Broker) -> None:
+    group = ["-g", "lost", "--exit-at-end"]
+    done = without_crash(
+        shell(f"onceflow consume jobs {' '.join(group)} > /dev/full", broker.bootstrap)
+    )
+    assert done.returncode == 1
+    with Admin(broker.bootstrap) as admin:
+        assert TopicPartition("jobs", 0) not in admin.committed_offsets("lost")
+
+
+def test_records_are_not_read_from_or_written_to_what_is_closed(broker: onceflow.Broker) -> None:
+    done = without_crash(shell("onceflow produce jobs <&-", broker.bootstrap))
+    assert done.returncode == 1
+    assert "error: standard input is closed, so there are no lines to send" in done.stderr
+    done = without_crash(shell("onceflow consume jobs -g closed -e >&-", broker.bootstrap))
+    assert done.returncode == 1
+    assert "error: standard output is closed, so records cannot be written out" in done.stderr
+
+
+def test_an_output_that_does_not_block_is_waited_for(broker: onceflow.Broker) -> None:
+    program = "import os; os.set_blocking(1, False)"
+    line = (
+        f"({quote(sys.executable)} -c {quote(program)}; "
+        f"onceflow consume jobs --exit-at-end) | (read first; cat)"
+    )
+    done = without_crash(shell(line, broker.bootstrap))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "1999"
+
+
+# --- odd arguments, files and places ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "words"),
+    [
+        ("topics create $'\\xff'", 1, "'\\udcff' is not text in UTF-8"),
+        ("produce $'\\xff' < /dev/null", 1, "'\\udcff' is not text in UTF-8"),
+        ("consume jobs -e -g $'\\xff'", 1, "'\\udcff' is not text in UTF-8"),
+        ("produce jobs -f /proc/self/mem", 1, "error: the input cannot be read: "),
+        ("produce jobs -f /", 2, "cannot read /: Is a directory"),
+        ("produce jobs -f /nowhere", 2, "cannot read /nowhere: No such file or directory"),
+        ("log dump /nowhere", 1, "there is nothing at /nowhere"),
+        ("log dump /dev/null", 1, "error: /dev/null: Not a directory"),
+    ],
+)
+def test_odd_inputs_get_a_sentence(
+    line: str, status: int, words: str, broker: onceflow.Broker
+) -> None:
+    done = without_crash(shell(f"onceflow {line}", broker.bootstrap))
+    assert done.returncode == status
+    assert words in done.stderr
+
+
+def test_bytes_that_are_no_text_pass_through(broker: onceflow.Broker) -> None:
+    line = r"printf 'k\xffv\n' | onceflow produce jobs -k $'\xff' -H $'h=\xfe'"
+    assert without_crash(shell(line, broker.bootstrap)).returncode == 0
+    done = shell("onceflow consume jobs --exit-at-end --json --from 2001", broker.bootstrap)
+    assert '"key": "k", "value": "v", "headers": [{"key": "h", "value": {"base64": "/g=="}}]' in (
+        done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    "environment", [{"LC_ALL": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_bare_environment_is_enough(environment: dict[str, str], broker: onceflow.Broker) -> None:
+    line = "env -u HOME onceflow topics list"
+    assert "jobs" in without_crash(shell(line, broker.bootstrap, **environment)).stdout
+
+
+def test_a_data_directory_where_there_can_be_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "config").write_bytes(b"\xef\xbb\xbfdata.dir = 'x '\n")
+    for options, words in (
+        (f"--data-dir {tmp_path}/file", "error: "),
+        (f"--data-dir {tmp_path}/file/below", "error: "),
+        (f"--data-dir '{tmp_path}/blank '", "without blanks before or behind it"),
+        (f"--set 'data.dir={tmp_path}/blank '", "without blanks before or behind it"),
+        (f"--config {tmp_path}/config", "data.dir is 'x ' (file "),
+        (f"--config {tmp_path}", "Is a directory"),
+    ):
+        done = without_crash(shell(f"onceflow serve --listen 127.0.0.1:0 {options}"))
+        assert done.returncode == 1
+        assert words in done.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["config", "file"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -82,6 +83,7 @@ def test_a_broker_that_dies_is_told_with_what_was_sent(broker: onceflow.Broker) 
     assert b"hint:  start a broker" in errors
     _, errors = writer.communicate(b"second\n", timeout=SECONDS)
     assert writer.returncode == 1
+    assert b"line 2 of the input was " in errors
     assert b"1 record for orders-0 was not acknowledged within delivery.timeout.ms, 1.5 s" in errors
     assert b"note:  sent before that, and not taken back: 1 record" in errors
     broker.restart()
@@ -99,3 +101,71 @@ def test_what_the_topic_refuses_is_told_with_what_to_do(
     assert (told["type"], told["name"]) == ("DeliveryFailed", "MESSAGE_TOO_LARGE")
     assert told["outcome"] == "not applied"
     assert "max.message.bytes" in told["hint"]
+
+
+def test_the_line_that_was_refused_is_named_and_what_was_sent_is_told(
+    broker: onceflow.Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at = ("--bootstrap", broker.bootstrap)
+    assert run(["topics", "create", "tiny", "-c", "max.message.bytes=1000", *at]) == 0
+    lines = tmp_path / "lines"
+    lines.write_text("\n".join(["one", "two", "x" * 5000, "four"]))
+    capsys.readouterr()
+    assert run(["produce", "tiny", "-f", str(lines), *at]) == 1
+    said = capsys.readouterr().err
+    assert "error: line 3 of the input was refused: partition tiny-0: the batch has" in said
+    assert "note:  acknowledged, and not taken back: 3 records, the last of them line 4" in said
+    assert run(["produce", "tiny", "-f", str(lines), "-t", "tiny-input", *at]) == 1
+    said = capsys.readouterr().err
+    assert "error: line 3 of the input was refused: " in said
+    assert "note:  the transaction was aborted: nothing of the input will be seen" in said
+
+
+def test_a_record_of_a_refused_batch_is_named_by_its_line(
+    broker: onceflow.Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at = ("--bootstrap", broker.bootstrap)
+    assert run(["topics", "create", "table", "-c", "cleanup.policy=compact", *at]) == 0
+    lines = tmp_path / "lines"
+    lines.write_text('{"key": "a", "value": "1"}\n{"value": "2"}\n{"key": "c", "value": "3"}\n')
+    told = error_of("produce", "table", "-f", str(lines), *at, capsys=capsys)
+    assert told["message"].startswith("lines 1 to 3 of the input were refused: partition table-0: ")
+    assert "line 2: table is compacted and takes no record without a key" in told["message"]
+    assert told["name"] == "INVALID_RECORD"
+
+
+def test_a_line_that_the_client_refuses_is_named(
+    broker: onceflow.Broker, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    at = ("--bootstrap", broker.bootstrap)
+    assert run(["topics", "create", "heads", *at]) == 0
+    lines = tmp_path / "lines"
+    lines.write_text('{"value": "1"}\n{"value": "2", "headers": [{"key": "\\ud800"}]}\n')
+    capsys.readouterr()
+    assert run(["produce", "heads", "--json", "-f", str(lines), *at]) == 1
+    note, error = map(json.loads, capsys.readouterr().err.splitlines())
+    assert note == {"note": "sent before that, and not taken back: 1 record"}
+    assert "line 2 of the input cannot be sent: the key of a header" in error["error"]["message"]
+
+
+def test_records_whose_fate_is_unknown_are_named(broker: onceflow.Broker) -> None:
+    assert run(["topics", "create", "fates", "--bootstrap", broker.bootstrap]) == 0
+    chosen = [word for each in IMPATIENT for word in ("--set", each)]
+    reader = start(broker, "consume", "fates")
+    writer = start(broker, "produce", "fates", *chosen)
+    assert writer.stdin is not None
+    assert reader.stdout is not None
+    writer.stdin.write(b"first\n")
+    writer.stdin.flush()
+    assert reader.stdout.readline() == b"first\n"
+    reader.terminate()
+    reader.communicate(timeout=SECONDS)
+    os.kill(broker.pid, signal.SIGSTOP)  # it may have read what it does not answer
+    try:
+        _, errors = writer.communicate(b"second\nthird\n", timeout=SECONDS)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert writer.returncode == 1
+    assert b"error: lines 2 to 3 of the input were not acknowledged: " in errors
+    assert b"note:  sent before that, and not taken back: 1 record" in errors
+    assert b"note:  lines 2 to 3 may have been written, or not: nobody has answered" in errors

@@ -24,6 +24,7 @@ from onceflow.cli.lines import (
 from onceflow.cli.output import counted
 from onceflow.cli.record_format import format_renderer, json_renderer
 from onceflow.cli.report import as_document, hint_for
+from onceflow.cli.sending import lines_text
 from onceflow.cli.values import (
     Place,
     Position,
@@ -55,6 +56,9 @@ from onceflow.wire.error_code import ErrorCode
         ("@1700000000123", Position(Place.TIMESTAMP, 1_700_000_000_123)),
         ("2023-11-14T22:13:20Z", Position(Place.TIMESTAMP, 1_700_000_000_000)),
         ("2023-11-14T23:13:20.5+01:00", Position(Place.TIMESTAMP, 1_700_000_000_500)),
+        ("1969-12-31T23:59:59.999Z", Position(Place.TIMESTAMP, 0)),  # -1 would be the end
+        ("1969-12-31T23:59:59.998Z", Position(Place.TIMESTAMP, 0)),  # -2 the beginning
+        ("1912-06-23T00:00:00Z", Position(Place.TIMESTAMP, 0)),
     ],
 )
 def test_places(text: str, position: Position) -> None:
@@ -70,6 +74,35 @@ def test_a_time_without_a_zone_is_local() -> None:
 def test_what_is_no_place_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(typer.BadParameter, match=r"earliest, latest, an offset \(42\), a time"):
         parse_position(text)
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ([3], "line 3"),
+        ([3, 4], "lines 3 to 4"),
+        ([1, 3, 4, 5], "lines 1 and 3 to 5"),
+        ([1, 3, 5, 7, 9, 11, 13], "lines 1, 3, 5, 7, 9 and others"),
+    ],
+)
+def test_lines_of_an_input(lines: list[int], text: str) -> None:
+    assert lines_text(lines) == text
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"value":' * 100_000])
+def test_json_without_end_is_no_record(line: bytes) -> None:
+    _, problem = parse_lines([line], json_parser(()), 7)
+    assert "line 7 of the input cannot be sent: its JSON is nested too deeply" in str(problem)
+
+
+def test_a_separator_may_be_any_bytes() -> None:
+    parse = text_parser(os.fsdecode(b"\xff"), ())
+    assert parse(b"a\xffb") == NewRecord(b"b", b"a")
+
+
+def test_a_file_of_settings_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "client").write_bytes(b"\xef\xbb\xbfclient.id=me\n")
+    assert parse_client_settings([f"@{tmp_path / 'client'}"]) == {"client.id": "me"}
 
 
 def test_settings() -> None:

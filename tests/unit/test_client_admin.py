@@ -97,6 +97,8 @@ def test_offsets_are_listed_by_time_and_for_readers_of_committed_records() -> No
         assert (await admin.list_offsets(latest))[P0].offset == 2
         assert (await admin.list_offsets(latest, read_committed=True))[P0].offset == 1
         assert await admin.offsets_at([P0], NOW_MS) == {P0: 0}
+        for before_1970 in (-1, -2, -3, -1000):  # to Kafka -1 is the end, -3 the largest timestamp
+            assert await admin.offsets_at([P0], before_1970) == {P0: 0}
         assert await admin.offsets_at([P0], NOW_MS + 10_000_000_000) == {P0: 2}
         assert await admin.offset_ranges([P0], read_committed=True) == {P0: OffsetRange(0, 1)}
 

@@ -163,7 +163,7 @@ def load_config(
             else:
                 topic_setting, broker_name = BROKER_NAMES[key]
                 topic_setting.parse_default(broker_name, setting.text)
-                defaults[key] = setting.text
+                defaults[key] = setting.text.strip()
         except ValueError:
             allowed = SETTINGS[key].kind.allowed
             problems.append(_wrong(key, setting, f"allowed is {allowed}"))
@@ -248,12 +248,15 @@ def _from_file(path: Path | None, problems: list[str]) -> dict[str, _Given]:
     import tomllib
 
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         problems.append(f"the file {path} cannot be read: {error.strerror}")
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.append(f"the file {path} is not TOML: {error}")
+        return {}
+    except RecursionError:
+        problems.append(f"the file {path} is nested too deeply to hold settings")
         return {}
     given: dict[str, _Given] = {}
     for key, value in _flat(tables, ""):

@@ -40,6 +40,8 @@ class Kind:
     allows: Callable[[object], bool]
     type: ConfigType = ConfigType.STRING
     """As DescribeConfigs tells it, which is as Kafka has it for its own settings."""
+    is_verbatim: bool = False
+    """Whether blanks around a text are part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Setting:
 
     def parse(self, text: str) -> object:
         """The value; ValueError where it is not allowed."""
-        value = self.kind.read(text.strip())
+        value = self.kind.read(text if self.kind.is_verbatim else text.strip())
         if not self.kind.allows(value):
             raise ValueError(text)
         return value
@@ -85,7 +87,8 @@ def _read_boolean(text: str) -> bool:
 
 
 def _read_path(text: str) -> Path:
-    if not text:
+    # Whoever quotes a blank or a line's end too many must not find the data elsewhere.
+    if not text or text != text.strip() or "\0" in text:
         raise ValueError(text)
     return Path(text)
 
@@ -114,7 +117,12 @@ def _choice(*choices: str) -> Kind:
 _BOOLEAN: Final = Kind(
     "true or false", _read_boolean, lambda value: isinstance(value, bool), ConfigType.BOOLEAN
 )
-_PATH: Final = Kind("the path of a directory", _read_path, lambda value: isinstance(value, Path))
+_PATH: Final = Kind(
+    "the path of a directory, without blanks before or behind it",
+    _read_path,
+    lambda value: isinstance(value, Path),
+    is_verbatim=True,
+)
 _COUNT: Final = _whole(1, INT_MAX)
 _BYTES: Final = _whole(1, LONG_MAX)
 _MS: Final = _whole(1, LONG_MAX)

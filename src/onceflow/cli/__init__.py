@@ -17,8 +17,17 @@ from onceflow.cli.client_notes import client_notes
 from onceflow.cli.lazy import APP_SETTINGS, LazyCommand, lazy_group
 from onceflow.cli.report import report
 from onceflow.cli.signals import catch_signals, status_after
-from onceflow.cli.streams import open_closed_streams
+from onceflow.cli.streams import prepare_streams
 from onceflow.errors import OnceflowError
+
+
+class SystemRefused(OnceflowError):
+    """The system would not do something; the message is its own."""
+
+
+class ArgumentMalformed(OnceflowError):
+    """An argument holds bytes that are no text."""
+
 
 COMMANDS: Final = {
     "serve": LazyCommand(
@@ -70,7 +79,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        print(f"onceflow {__version__}")
+        typer.echo(f"onceflow {__version__}")
         raise typer.Exit
 
 
@@ -85,7 +94,7 @@ def options(
 
 def main() -> None:
     """Runs a command; an error that Onceflow raises on purpose is a message, not a traceback."""
-    open_closed_streams()
+    prepare_streams()
     catch_signals()
     try:
         status = run(sys.argv[1:])
@@ -111,4 +120,16 @@ def run(arguments: list[str]) -> int:
         return 2
     except typer.Abort:  # asked, and not confirmed
         return 1
+    except (OSError, UnicodeEncodeError) as error:
+        report(_named(error), as_json=as_json)
+        return 1
     return status or 0
+
+
+def _named(error: OSError | UnicodeEncodeError) -> OnceflowError:
+    """What no command has a word for: a file that cannot be read, an argument that is no text."""
+    if isinstance(error, UnicodeEncodeError):
+        return ArgumentMalformed(f"{error.object!r} is not text in UTF-8, as names have to be")
+    if error.filename is not None:
+        return SystemRefused(f"{error.filename}: {error.strerror}")
+    return SystemRefused(error.strerror or str(error))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -48,6 +49,17 @@ class LazyCommand(NamedTuple):
         )
 
 
+@contextmanager
+def _seen_enough() -> Iterator[None]:
+    """Whoever read our output may hang up; that is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Nothing may be written to it any more, not even by the interpreter on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+
+
 def lazy_group(table: Mapping[str, LazyCommand]) -> type[TyperGroup]:
     """The class of a group that has the commands of the table."""
 
@@ -63,15 +75,14 @@ def lazy_group(table: Mapping[str, LazyCommand]) -> type[TyperGroup]:
                 command = table[name].load(name)
             return name, command, rest
 
+        def make_context(self, *args: Any, **named: Any) -> Any:
+            with _seen_enough():  # the help and the version are printed here
+                return super().make_context(*args, **named)
+
         def invoke(self, ctx: Any) -> Any:
-            try:
+            with _seen_enough():
                 result = super().invoke(ctx)
                 sys.stdout.flush()
-            except BrokenPipeError:
-                # Whoever read our output has seen enough. Nothing may be written to it any more,
-                # not even by the interpreter on its way out.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-                raise typer.Exit(0) from None
-            return result
+                return result
 
     return LazyGroup

@@ -37,6 +37,10 @@ class InputMalformed(OnceflowError):
     """A line of the input is no record; nothing behind it was sent."""
 
 
+class InputUnreadable(OnceflowError):
+    """The system gives no more of the input; what had come before was sent."""
+
+
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
     """What each read brings, cut into lines; line ends are taken off."""
     rest = b""
@@ -61,12 +65,15 @@ async def _read(descriptor: int) -> bytes:
             await readable.wait()
         finally:
             loop.remove_reader(descriptor)
-    return os.read(descriptor, READ_BYTES)
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError as error:
+        raise InputUnreadable(f"the input cannot be read: {error.strerror}") from error
 
 
 def text_parser(key_separator: str | None, headers: Headers) -> ParseLine:
     """A line is a value; with a separator, what stands before the first one is the key."""
-    separator = key_separator.encode() if key_separator else None
+    separator = os.fsencode(key_separator) if key_separator else None
 
     def parse(line: bytes) -> NewRecord:
         if separator is None:
@@ -90,6 +97,8 @@ def json_parser(headers: Headers) -> ParseLine:
             record = json.loads(line)
         except ValueError as error:
             raise ValueError(f"it is not JSON ({error})") from None
+        except RecursionError:
+            raise ValueError("its JSON is nested too deeply to be a record") from None
         if not isinstance(record, dict):
             raise ValueError('it is not a JSON object such as {"key": "a", "value": "b"}')
         unknown = [name for name in record if name not in _FIELDS]
@@ -134,5 +143,10 @@ def parse_lines(
         try:
             records.append(parse(line))
         except ValueError as error:
-            return records, InputMalformed(f"line {number} of the input cannot be sent: {error}")
+            return records, no_record(number, error)
     return records, None
+
+
+def no_record(line: int, reason: Exception) -> InputMalformed:
+    """For a line that cannot be sent as it is."""
+    return InputMalformed(f"line {line} of the input cannot be sent: {reason}")

@@ -101,7 +101,7 @@ def produce(
 
     if as_json and key_separator is not None:
         raise typer.BadParameter("--key-separator is for plain lines; JSON lines have a key field")
-    headers = tuple((name, value.encode()) for name, value in parse_pairs(header or ()))
+    headers = tuple((name, os.fsencode(value)) for name, value in parse_pairs(header or ()))
     parse = json_parser(headers) if as_json else text_parser(key_separator, headers)
     chosen = {"transactional.id": transactional_id, "compression.type": compression.value}
     producer = Producer(settings=all_settings(bootstrap, settings, {**_DEFAULTS, **chosen}))

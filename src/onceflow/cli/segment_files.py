@@ -13,9 +13,20 @@ from typing import Final
 
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.log.segment import segment_base
-from onceflow.records.batch import HEADER_SIZE, StoredBatch, read_header, verify_crc
+from onceflow.records.batch import (
+    HEADER_SIZE,
+    LENGTH_PREFIX,
+    MAGIC,
+    StoredBatch,
+    read_header,
+    verify_crc,
+)
 
 READ_BYTES: Final = 1 << 20
+_MOST_OFFSETS: Final = 2**31 - 1
+_OFFSET_SIZE: Final = 8
+_LENGTH: Final = slice(8, 12)
+_MAGIC_AT: Final = 16
 
 
 class NoSegments(OnceflowError):
@@ -102,7 +113,7 @@ class SegmentWalk:
                 if end > len(window):
                     return
                 verify_crc(window, header, at)
-                if header.base_offset < self._lowest:
+                if not self._may_follow(header.base_offset):
                     self._stop(f"base offset {header.base_offset} where {self._lowest} is due")
                     return
                 yield self._position, StoredBatch(header, window[at:end])
@@ -121,11 +132,61 @@ class SegmentWalk:
             size = read_header(window).size
             if len(window) < size <= left:
                 return size
-        self._end(f"the last {left} bytes are the beginning of a batch")
+        if any(window) and not self._is_beginning(window):
+            self._stop(f"the last {left} bytes are no batch, nor the beginning of one")
+        else:
+            self._end(f"the last {left} bytes are the beginning of a batch")
         return 0
+
+    def _may_follow(self, base_offset: int) -> bool:
+        """Offsets may be left out, but a segment's indexes have room for so many only."""
+        return self._lowest <= base_offset <= self._segment.base_offset + _MOST_OFFSETS
+
+    def _is_beginning(self, window: bytes) -> bool:
+        """Whether what is there of a batch is as it would be while it is being written: not with
+        another sound batch behind its start, nor with all of its own data, which only a wrong
+        length would hide."""
+        if len(window) >= _MAGIC_AT + 1 and window[_MAGIC_AT] != MAGIC:
+            return False
+        if len(window) >= _OFFSET_SIZE and not self._may_follow(_whole(window[:_OFFSET_SIZE])):
+            return False
+        if len(window) < HEADER_SIZE:
+            return True
+        whole = bytearray(window)
+        whole[_LENGTH] = (len(window) - LENGTH_PREFIX).to_bytes(_LENGTH.stop - _LENGTH.start, "big")
+        return not _is_sound(whole, 0) and not any(
+            _is_sound(window, at) for at in _places_of_batches(window)
+        )
 
     def _stop(self, reason: str) -> None:
         self.problem = Problem(self._position, reason, is_damage=True)
 
     def _end(self, reason: str) -> None:
         self.problem = Problem(self._position, reason, is_damage=not self._segment.is_last)
+
+
+def _whole(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)
+
+
+def _places_of_batches(window: bytes) -> Iterator[int]:
+    """Where, behind the start, batches might begin."""
+    at = window.find(MAGIC, _MAGIC_AT + 1)
+    while at >= 0:
+        yield at - _MAGIC_AT
+        at = window.find(MAGIC, at + 1)
+
+
+def _is_sound(window: bytes | bytearray, at: int) -> bool:
+    """Whether a batch lies there, whole and with the right checksum."""
+    view = memoryview(window)[at:]
+    try:
+        if len(view) < HEADER_SIZE:
+            return False
+        header = read_header(view)
+        if header.size > len(view):
+            return False
+        verify_crc(view, header, 0)
+    except RecordError:
+        return False
+    return True

@@ -6,15 +6,17 @@ error and on Ctrl-C. Without one, what was sent before an error stays. Either wa
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from onceflow.cli.lines import ParseLine, parse_lines, read_lines
+from onceflow.cli.lines import ParseLine, no_record, parse_lines, read_lines
 from onceflow.cli.output import Bar, counted, warn
-from onceflow.client.errors import ClientError
+from onceflow.client.batches import RecordInvalid
+from onceflow.client.errors import ClientError, ProducerError
 from onceflow.client.producer import Producer
 from onceflow.client.receipts import Receipt
 from onceflow.client.txn_states import State
@@ -27,6 +29,9 @@ _LEFT: Final[Mapping[State, str]] = {
     "transaction.timeout.ms is over",
 }
 """What became of a transaction that did not end well, by where the producer was left."""
+_RECORD: Final = re.compile(r"\brecord (\d+): ")
+"""How the client names a record of a batch that a broker has named."""
+_MOST_PARTS: Final = 5
 
 
 class Work(NamedTuple):
@@ -48,12 +53,24 @@ class Sent:
     last_offset: int
 
 
+class Failure(NamedTuple):
+    """A line that was not acknowledged."""
+
+    line: int
+    receipt: Receipt
+    error: ClientError
+
+
 @dataclass(slots=True)
 class Tally:
     """What was sent: `sent` is what was acknowledged, by partition."""
 
     sent: dict[int, Sent] = field(default_factory=dict)
-    waiting: deque[Receipt] = field(default_factory=deque)
+    waiting: deque[tuple[int, Receipt]] = field(default_factory=deque)
+    """By the number of its line."""
+    failures: list[Failure] = field(default_factory=list)
+    last_line: int = 0
+    """Of those that were acknowledged."""
 
     @property
     def records(self) -> int:
@@ -62,8 +79,14 @@ class Tally:
     async def take(self, *, wait: bool) -> None:
         """Counts what has an outcome, in the order of sending; `wait`: until all has. Raises the
         first error."""
-        while self.waiting and (wait or self.waiting[0].is_done):
-            _, partition, offset, _ = await self.waiting.popleft()
+        while self.waiting and (wait or self.waiting[0][1].is_done):
+            line, receipt = self.waiting.popleft()
+            try:
+                _, partition, offset, _ = await receipt
+            except ClientError as error:
+                self.failures.append(Failure(line, receipt, error))
+                raise
+            self.last_line = line
             so_far = self.sent.get(partition)
             if so_far is None:
                 self.sent[partition] = Sent(partition, 1, offset, offset)
@@ -71,11 +94,11 @@ class Tally:
                 so_far.records += 1
                 so_far.last_offset = offset
 
-    async def take_what_is_good(self) -> None:
-        """Counts all that was acknowledged; the first error among the rest has been told."""
-        while self.waiting:
+    async def take_all(self, *, wait: bool) -> None:
+        """Counts all that was acknowledged, and gathers the failures."""
+        while self.waiting and (wait or self.waiting[0][1].is_done):
             with suppress(ClientError):
-                await self.take(wait=True)
+                await self.take(wait=wait)
 
 
 async def send_input(producer: Producer, work: Work, bar: Bar, *, as_json: bool) -> Tally:
@@ -89,8 +112,11 @@ async def send_input(producer: Producer, work: Work, bar: Bar, *, as_json: bool)
             else:
                 async with producer.transaction():
                     await _send_lines(producer, work, tally, bar)
-        except BaseException:
-            await _tell_what_is_left(producer, tally, as_json)
+        except BaseException as error:
+            await _settle(producer, tally)
+            _tell_what_is_left(producer, tally, as_json)
+            if isinstance(error, ProducerError) and tally.failures:
+                raise _naming_lines(error, tally.failures) from error.__cause__
             raise
     return tally
 
@@ -99,16 +125,19 @@ async def _send_lines(producer: Producer, work: Work, tally: Tally, bar: Bar) ->
     number = 1
     async for lines in read_lines(work.descriptor):
         records, problem = parse_lines(lines, work.parse, number)
-        for record in records:
-            receipt = await producer.send(
-                work.topic,
-                record.value,
-                key=record.key,
-                partition=work.partition,
-                timestamp_ms=record.timestamp_ms,
-                headers=record.headers,
-            )
-            tally.waiting.append(receipt)
+        for line, record in enumerate(records, number):
+            try:
+                receipt = await producer.send(
+                    work.topic,
+                    record.value,
+                    key=record.key,
+                    partition=work.partition,
+                    timestamp_ms=record.timestamp_ms,
+                    headers=record.headers,
+                )
+            except RecordInvalid as error:
+                raise no_record(line, error) from error
+            tally.waiting.append((line, receipt))
         await tally.take(wait=False)
         if problem is not None:
             raise problem
@@ -118,15 +147,75 @@ async def _send_lines(producer: Producer, work: Work, tally: Tally, bar: Bar) ->
     await tally.take(wait=True)
 
 
-async def _tell_what_is_left(producer: Producer, tally: Tally, as_json: bool) -> None:
-    """After an error: what a reader of the topic will see."""
+# --- after an error ----------------------------------------------------------------------------
+
+
+async def _settle(producer: Producer, tally: Tally) -> None:
+    """Waits until all that was sent has an outcome. With a transaction that is over already, as
+    far as it ever will be."""
+    is_over = producer.settings.transactional_id is not None
+    if not is_over:
+        with suppress(ClientError):  # which the receipts tell as well
+            await producer.flush()
+    await tally.take_all(wait=not is_over)
+
+
+def _tell_what_is_left(producer: Producer, tally: Tally, as_json: bool) -> None:
+    """What a reader of the topic will see."""
     if producer.settings.transactional_id is not None:
         if left := _LEFT.get(producer.state):
             warn(left, as_json=as_json)
         return
-    with suppress(ClientError):
-        await producer.flush()
-        await tally.take_what_is_good()
     if tally.records:
         done = counted(tally.records, "record")
-        warn(f"sent before that, and not taken back: {done}", as_json=as_json)
+        is_before = not tally.failures or tally.last_line < tally.failures[0].line
+        what = "sent before that" if is_before else "acknowledged"
+        behind = "" if is_before else f", the last of them line {tally.last_line}"
+        warn(f"{what}, and not taken back: {done}{behind}", as_json=as_json)
+    unknown = [each.line for each in tally.failures if each.error.outcome == "unknown"]
+    if unknown:
+        warn(
+            f"{lines_text(unknown)} may have been written, or not: nobody has answered; look at "
+            "the topic before you send them again",
+            as_json=as_json,
+        )
+
+
+def _naming_lines(error: ProducerError, failures: list[Failure]) -> ProducerError:
+    """The same error, with the lines of the input that it is about. A broker takes or refuses a
+    batch as a whole; where it names the records that it refuses it for, by their numbers in the
+    batch, those are named by their lines."""
+    batch, _ = failures[0].receipt.batch.locate(failures[0].receipt.number)
+    lines: dict[int, int] = {}
+    for each in failures:
+        found, index = each.receipt.batch.locate(each.receipt.number)
+        if found is batch:
+            lines[index] = each.line
+
+    def named(match: re.Match[str]) -> str:
+        line = lines.get(int(match[1]))
+        return match[0] if line is None else f"line {line}: "
+
+    reason = _RECORD.sub(named, str(error))
+    was = "was" if len(lines) == 1 else "were"
+    what = "not acknowledged" if error.outcome == "unknown" else "refused"
+    message = f"{lines_text(list(lines.values()))} of the input {was} {what}: {reason}"
+    return type(error)(message, outcome=error.outcome, advice=error.advice)
+
+
+def lines_text(lines: list[int]) -> str:
+    """`line 3`, `lines 3 to 7 and 9`; of many parts the first few."""
+    parts: list[list[int]] = []
+    for line in lines:
+        if parts and line == parts[-1][1] + 1:
+            parts[-1][1] = line
+        else:
+            parts.append([line, line])
+    shown = [
+        str(first) if first == last else f"{first} to {last}" for first, last in parts[:_MOST_PARTS]
+    ]
+    if len(parts) > _MOST_PARTS:
+        shown.append("others")
+    *most, last_part = shown
+    text = f"{', '.join(most)} and {last_part}" if most else last_part
+    return f"line {text}" if len(lines) == 1 else f"lines {text}"

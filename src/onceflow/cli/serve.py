@@ -99,7 +99,7 @@ def _pairs(settings: list[str]) -> dict[str, str | None]:
         key, equals, value = each.partition("=")
         if not equals:
             raise typer.BadParameter(f"{each!r} is not of the form KEY=VALUE", param_hint="--set")
-        pairs[key.strip()] = value.strip()
+        pairs[key.strip()] = value  # what blanks around it mean is for the setting to say
     return pairs
 
 

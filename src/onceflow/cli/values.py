@@ -41,13 +41,18 @@ def parse_position(text: str) -> Position:
     if word[:1] == "@" and word[1:].isascii() and word[1:].isdigit() and int(word[1:]) < 2**63:
         return Position(Place.TIMESTAMP, int(word[1:]))
     try:
-        moment = datetime.fromisoformat(text.strip())
-        return Position(Place.TIMESTAMP, int(moment.timestamp() * 1000))
+        return Position(Place.TIMESTAMP, _milliseconds(datetime.fromisoformat(text.strip())))
     except (ValueError, OverflowError):
         raise typer.BadParameter(
             f"{text!r} is none of: earliest, latest, an offset (42), a time "
             "(2025-03-01T12:00:00Z, local without a zone, or @ and milliseconds since 1970)"
         ) from None
+
+
+def _milliseconds(moment: datetime) -> int:
+    """Since 1970. What was before that is the beginning of all logs: below zero Kafka has numbers
+    with another meaning, such as -1 for the end."""
+    return max(0, int(moment.timestamp() * 1000))
 
 
 def parse_pairs(texts: Iterable[str]) -> list[tuple[str, str]]:
@@ -78,7 +83,7 @@ def parse_client_settings(texts: Iterable[str]) -> dict[str, str]:
 
 def _lines_of(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise typer.BadParameter(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -274,8 +274,8 @@ class Consumer:
 
     async def seek_to_timestamp(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
         """To the first records that are not older, in milliseconds since 1970; to the end where
-        there are none."""
-        await self._seek_by_time(partitions, timestamp_ms)
+        there are none. A time before 1970 is the beginning of all."""
+        await self._seek_by_time(partitions, max(0, timestamp_ms))
 
     async def _seek_by_time(self, partitions: Partitions, time: int) -> None:
         self._work.check_open()

@@ -154,8 +154,9 @@ async def offset_ranges(
 async def offsets_at(
     cluster: Cluster, partitions: Iterable[TopicPartition], timestamp_ms: int
 ) -> dict[TopicPartition, int]:
-    """From where to read in order to see all that is not older; the end where nothing is."""
-    partitions = list(partitions)
+    """From where to read in order to see all that is not older; the end where nothing is. A time
+    before 1970 is the beginning: below zero Kafka has numbers with another meaning."""
+    partitions, timestamp_ms = list(partitions), max(0, timestamp_ms)
     latest = await list_offsets(cluster, dict.fromkeys(partitions, LATEST))
     found = await list_offsets(cluster, dict.fromkeys(partitions, timestamp_ms))
     return {

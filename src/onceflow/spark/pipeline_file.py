@@ -17,7 +17,7 @@ def load_plan(path: Path, *, bootstrap: str | None = None) -> PipelinePlan:
     """The plan that a file describes; with `bootstrap`, on that cluster, whatever the file says of
     one. Raises `InvalidPipeline`. Relative paths in it are relative to where it lies."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         document = tomllib.loads(text)
     except OSError as error:
         raise InvalidPipeline(
@@ -25,6 +25,8 @@ def load_plan(path: Path, *, bootstrap: str | None = None) -> PipelinePlan:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidPipeline([Problem((), f"it is not TOML: {error}")], path) from error
+    except RecursionError:
+        raise InvalidPipeline([Problem((), "it is nested too deeply")], path) from None
     if bootstrap is not None:
         document = _elsewhere(document, bootstrap)
     try:

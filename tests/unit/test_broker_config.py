@@ -50,7 +50,7 @@ def test_the_defaults() -> None:
     assert config.listen == ("127.0.0.1", 9092)
     assert config.durability == "fsync"
     assert config.request_max_bytes == 16 << 20
-    assert config.creates_topics_when_asked_for
+    assert config.auto_create_topics_enable
     assert config.to_store_config() == StoreConfig()
     assert config.to_group_config() == GroupConfig()
 
@@ -251,8 +251,7 @@ def test_other_machines_are_let_in_only_knowingly() -> None:
     told = problem_of({"listen": "192.168.7.7:9092"})
     assert "there is no authentication yet" in told
     assert "insecure = true" in told
-    config = load_config({**DATA, "listen": "192.168.7.7:9092", "insecure": "true"}, {}, None)
-    assert not config.creates_topics_when_asked_for
+    assert load_config({**DATA, "listen": "192.168.7.7:9092", "insecure": "true"}, {}, None)
 
 
 def test_who_listens_everywhere_says_where_to_connect() -> None:
@@ -265,20 +264,8 @@ def test_who_listens_everywhere_says_where_to_connect() -> None:
 
 @pytest.mark.parametrize("is_enabled", [True, False])
 def test_topics_are_made_when_asked_for_as_is_set(is_enabled: bool) -> None:
-    config = BrokerConfig(
-        data_dir=Path("data"),
-        listen=Address("192.168.7.7", 9092),
-        insecure=True,
-        auto_create_topics_enable=is_enabled,
-    )
-    assert config.creates_topics_when_asked_for is is_enabled
-    assert told(config, "auto.create.topics.enable") == (str(is_enabled).lower(), True)
-
-
-@pytest.mark.parametrize(("listen", "holds"), [("127.0.0.1", "true"), ("192.168.7.7", "false")])
-def test_a_setting_that_follows_from_another_is_told_as_it_holds(listen: str, holds: str) -> None:
-    config = BrokerConfig(data_dir=Path("data"), listen=Address(listen, 9092), insecure=True)
-    assert told(config, "auto.create.topics.enable") == (holds, False)
+    config = BrokerConfig(data_dir=Path("data"), auto_create_topics_enable=is_enabled)
+    assert told(config, "auto.create.topics.enable") == (str(is_enabled).lower(), not is_enabled)
 
 
 def told(config: BrokerConfig, key: str) -> tuple[str, bool]:
@@ -348,7 +335,7 @@ def test_the_example_shows_every_setting_with_its_default(tmp_path: Path) -> Non
         "log.roll.hours",
     }
     plain = BrokerConfig(data_dir=Path("onceflow-data"))
-    spelled_out = ("advertise", "auto_create_topics_enable", "topic_defaults")
+    spelled_out = ("advertise", "topic_defaults")
     for field in fields(BrokerConfig):
         if field.name not in spelled_out:
             assert getattr(config, field.name) == getattr(plain, field.name), field.name

@@ -336,7 +336,7 @@ def test_a_new_subscription_takes_the_place_of_the_old_one() -> None:
 
 def test_a_topic_that_comes_later_is_taken_up_soon() -> None:
     async def program(on: Stage) -> None:
-        async with on.member() as member:
+        async with on.member(allow_auto_create_topics=False) as member:
             member.subscribe(["orders", "later"])
             await hold(member, 1)
             await on.client.create("later", 2)

@@ -56,6 +56,38 @@ def one(caplog: pytest.LogCaptureFixture, event: str) -> logging.LogRecord:
 # --- groups -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("is_created", [True, False])
+def test_a_misspelt_subscription_is_told_once(
+    caplog: pytest.LogCaptureFixture, is_created: bool
+) -> None:
+    async def program(on: Stage) -> None:
+        leader = on.member("first", allow_auto_create_topics=is_created)
+        follower = on.member("second", allow_auto_create_topics=is_created)
+        async with leader, follower:
+            leader.subscribe(["orders"])
+            await hold(leader, 1)
+            follower.subscribe(["ordres", "orders"])
+            for _ in range(30):  # several rebalances, and looks at what is missing
+                await asyncio.gather(leader.poll(1), follower.poll(1))
+        assert ("ordres" in on.running.server.node.topics.by_name) is is_created
+
+    stage(program)
+    found = one(caplog, "missing")
+    assert found.levelname == "WARNING"
+    assert "group 'shop'" in found.getMessage()
+    assert "there is no topic 'ordres'; did you mean 'orders'?" in found.getMessage()
+
+
+def test_a_pattern_that_matches_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def program(on: Stage) -> None:
+        async with on.member() as member:
+            member.subscribe(pattern="ordres-.*")
+            await member.poll(5)
+
+    stage(program)
+    assert "no topic matches 'ordres-.*'" in one(caplog, "missing").getMessage()
+
+
 def test_a_member_tells_when_it_comes_what_it_is_given_and_when_it_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pytest
 
 from onceflow.broker.config_settings import Address
+from onceflow.client.admin import Admin
 from onceflow.client.errors import (
     AbortableError,
     BufferFull,
     DeliveryFailed,
     FatalProducerError,
     NoSuchPartition,
+    TopicNameInvalid,
     TopicNotFound,
 )
 from onceflow.client.producer import Producer
@@ -29,9 +31,9 @@ from tests.unit.broker_helpers import RawClient, Running, Script, values_in
 ADDRESS = "broker:9092"
 
 
-def play(script: Script) -> None:
+def play(script: Script, **settings: Any) -> None:
     """Clients are sent to where the broker really is."""
-    broker_helpers.play(script, advertise=Address("broker", 9092))
+    broker_helpers.play(script, advertise=Address("broker", 9092), **settings)
 
 
 def producer(world: World, **settings: Any) -> Producer:
@@ -294,6 +296,52 @@ def test_nothing_is_gathered_when_the_sender_has_failed(monkeypatch: pytest.Monk
     play(script)
 
 
+@pytest.mark.parametrize("way", ["send", "send_table", "partitions_for"])
+def test_a_broker_creates_a_topic_that_is_not_there(way: str) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        async with producer(world) as ours:
+            if way == "send":
+                assert (await (await ours.send("t", b"a"))).offset == 0
+            elif way == "send_table":
+                await (await ours.send_table("t", pa.table({"value": [b"a"]})))
+            else:
+                assert await ours.partitions_for("t") == 3
+        assert len(running.server.node.topics.by_name["t"].partitions) == 3
+
+    play(script, num_partitions=3)
+
+
+@pytest.mark.parametrize(("max_block_ms", "waited_s"), [(60_000, 5), (500, 0.5)])
+def test_a_topic_that_nobody_creates_is_told_soon(max_block_ms: int, waited_s: float) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("orders", 2)
+        async with producer(world, max_block_ms=max_block_ms) as ours:
+            began = world.clock.monotonic()
+            with pytest.raises(TopicNotFound, match="no topic 'order'; did you mean 'orders'"):
+                await ours.send("order", b"")
+            assert world.clock.monotonic() - began <= waited_s + 0.1
+            assert await ours.partitions_for("orders") == 2
+        assert "order" not in running.server.node.topics.by_name
+
+    play(script, auto_create_topics_enable=False)
+
+
+def test_a_deleted_topic_is_not_created_again_by_what_only_asks_anew() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        async with producer(world, metadata_max_age_ms=100) as ours:
+            for topic in ("gone", "kept"):
+                await (await ours.send(topic, b""))
+            async with Admin(ADDRESS, net=world.net.host("admin"), clock=world.clock) as others:
+                await others.delete_topic("gone")
+            await asyncio.sleep(1)
+            for _ in range(2):
+                await (await ours.send("kept", b""))
+                await asyncio.sleep(1)
+        assert list(running.server.node.topics.by_name) == ["kept"]
+
+    play(script)
+
+
 def test_wrong_uses_are_named() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("orders", 2)
@@ -301,8 +349,8 @@ def test_wrong_uses_are_named() -> None:
         with pytest.raises(WrongState, match="not started"):
             await ours.send("orders", b"")
         async with ours:
-            with pytest.raises(TopicNotFound, match="did you mean 'orders'"):
-                await ours.send("order", b"")
+            with pytest.raises(TopicNameInvalid, match="'or der' cannot be the name of a topic"):
+                await ours.send("or der", b"")
             with pytest.raises(NoSuchPartition, match="it has 2, counted from 0"):
                 await ours.send("orders", b"", partition=2)
             with pytest.raises(WrongState, match=r"no transactional\.id"):

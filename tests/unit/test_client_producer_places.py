@@ -121,9 +121,11 @@ def test_a_broker_that_is_behind_makes_no_topic_disappear(
             ask = Cluster._ask_metadata
             left = times
 
-            async def behind(cluster: Cluster, names: tuple[str, ...] | None) -> Any:
+            async def behind(
+                cluster: Cluster, names: tuple[str, ...] | None, *, create: bool = False
+            ) -> Any:
                 nonlocal left
-                answer = await ask(cluster, names)
+                answer = await ask(cluster, names, create=create)
                 if not left:
                     return answer
                 left -= 1
@@ -176,7 +178,7 @@ def test_a_topic_that_is_gone_is_told_and_troubles_no_other() -> None:
             with pytest.raises(TopicNotFound):
                 await ours.send("gone", b"")
 
-    play(script)
+    play(script, auto_create_topics_enable=False)
 
 
 # --- the end --------------------------------------------------------------------------------------

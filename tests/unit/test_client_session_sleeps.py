@@ -96,13 +96,16 @@ def test_a_session_that_was_idle_does_not_fight_for_its_name() -> None:
         await until_written(on, 4)
         await asyncio.sleep(LONG_S)
         younger = on.session("younger")
+        asked = []
         async with younger:
             async with asyncio.timeout(60):
                 while not younger.assignment:
-                    await asyncio.wait([asyncio.ensure_future(younger.__anext__())], timeout=1)
+                    asked.append(asyncio.ensure_future(younger.__anext__()))
+                    await asyncio.wait(asked[-1:], timeout=1)
             for partition in range(2):
                 await on.produce(*numbers(1, 50 + partition), partition=partition)
             await asyncio.wait_for(worker.task, 60)
+        await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(worker.error, SessionFenced)
 
     theatre(program, partitions=2, **FORGETFUL)

@@ -24,8 +24,6 @@ from onceflow.broker.topic_config import (
 from onceflow.broker.topic_settings import BROKER_NAMES
 from onceflow.broker.topic_values import BrokerName, ConfigType, TopicSetting
 
-_AUTO_CREATE: Final = "auto.create.topics.enable"
-"""Unless it is set, it follows from another setting; clients want to know what holds."""
 _SCHEME: Final = "PLAINTEXT"
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST, _SHORT = ConfigType
 
@@ -118,8 +116,6 @@ def _own(settings: BrokerSettings) -> Iterator[ConfigEntry]:
     for key, setting in SETTINGS.items():
         synonyms = tuple(_own_synonyms(settings, setting))
         value: object = getattr(settings.config, setting.field)
-        if key == _AUTO_CREATE:
-            value = settings.config.creates_topics_when_asked_for
         yield _entry(key, _text(value), setting.kind.type, setting.documentation, synonyms)
 
 

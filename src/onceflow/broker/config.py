@@ -29,7 +29,6 @@ _KNOWN: Final = (*SETTINGS, *BROKER_NAMES)
 _BY_VARIABLE: Final = {PREFIX + key.replace(".", "_").upper(): key for key in _KNOWN}
 _EXAMPLES: Final[Mapping[str, str]] = {
     "advertise": '"127.0.0.1:9092"',
-    "auto.create.topics.enable": "true",
     "data.dir": '"onceflow-data"',
 }
 """For the settings without a default."""
@@ -49,7 +48,7 @@ class BrokerConfig:
     insecure: bool = False
     node_id: int = 1
     num_partitions: int = 1
-    auto_create_topics_enable: bool | None = None
+    auto_create_topics_enable: bool = True
     request_max_bytes: int = 16 << 20
     buffered_bytes: int = 256 << 20
     max_connections: int = 1000
@@ -91,13 +90,6 @@ class BrokerConfig:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         if problems := [*_wrong_values(values)] or [*_wrong_together(values)]:
             raise InvalidSetting(_report(problems))
-
-    @property
-    def creates_topics_when_asked_for(self) -> bool:
-        """`auto.create.topics.enable`, or what it is unless set."""
-        if self.auto_create_topics_enable is None:
-            return is_loopback(self.listen.host)
-        return self.auto_create_topics_enable
 
     def to_store_config(self) -> StoreConfig:
         """The part that the log store works by."""

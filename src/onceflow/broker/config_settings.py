@@ -157,8 +157,7 @@ _ROWS: Final = (
     _setting(
         "auto.create.topics.enable",
         _BOOLEAN,
-        "Whether a topic is made when a client asks for one that is not there; unless set, only "
-        "where the broker listens on loopback.",
+        "Whether a topic is made when a client that wants that asks for one that is not there.",
     ),
     _setting(
         "socket.request.max.bytes",

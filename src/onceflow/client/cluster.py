@@ -19,10 +19,12 @@ from onceflow.client.connection import Connection
 from onceflow.client.errors import (
     LOST,
     BrokerError,
+    ClientError,
     ConnectionClosed,
     ConnectionLost,
     NoSuchPartition,
     NotKafka,
+    TopicNameInvalid,
     TopicNotFound,
 )
 from onceflow.client.model import Partition, Topic, TopicPartition
@@ -39,11 +41,10 @@ from onceflow.wire.error_code import ErrorCode
 T = TypeVar("T")
 
 _NO_LEADER: Final = -1
-_NO_SUCH_TOPIC: Final = (
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.INVALID_TOPIC_EXCEPTION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-)
+_NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_FIRST_LOOK_S: Final = 0.01
+_LONGEST_PAUSE_S: Final = 0.25
+"""Between two looks at a topic that is being created."""
 _TRANSACTION_VERSION: Final = "transaction.version"
 _NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
@@ -65,7 +66,7 @@ class _Answer(NamedTuple):
 
     topics: list[Topic]
     missing: list[str]
-    refused: BrokerError | None
+    refused: ClientError | None
 
 
 class Cluster:
@@ -265,14 +266,41 @@ class Cluster:
         asked = None if names is None else tuple(sorted(set(names)))
         answer = await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
         if answer.missing:
-            raise TopicNotFound(answer.missing[0], await self._topic_names())
+            raise TopicNotFound(answer.missing[0], await self.topic_names())
         if answer.refused is not None:
             raise answer.refused
         return answer.topics
 
-    async def _ask_metadata(self, names: tuple[str, ...] | None) -> _Answer:
+    async def create_missing(self, names: Iterable[str]) -> list[str]:
+        """Asks for topics as a producer does: brokers with `auto.create.topics.enable` create those
+        that are not there. Which were missing; a broker says so also of those that it creates now.
+        """
+        asked = tuple(sorted(set(names)))
+
+        async def attempt() -> list[str]:
+            key = ("metadata of what may be created", asked)
+            answer = await self._flights.run(key, lambda: self._ask_metadata(asked, create=True))
+            if answer.refused is not None:
+                raise answer.refused
+            return answer.missing
+
+        return await self.retrying(attempt)
+
+    async def find_or_create(self, name: str, patience_s: float) -> Topic:
+        """`find_topic`, of one that the broker may have to create first: how long that is waited
+        for, as nobody says whether it does; then this raises `TopicNotFound`."""
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + patience_s, _FIRST_LOOK_S
+        while await self.create_missing([name]) and loop.time() + pause <= until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+        return await self.find_topic(name)
+
+    async def _ask_metadata(
+        self, names: tuple[str, ...] | None, *, create: bool = False
+    ) -> _Answer:
         connection = await self.any_broker()
-        answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
+        answer = await connection.request(ApiKey.METADATA, _metadata_request(names, create=create))
         self._addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
         self._controller = answer.controller_id
         now = asyncio.get_running_loop().time()
@@ -280,6 +308,8 @@ class Cluster:
         for found in answer.topics:
             if found.error_code.value in _NO_SUCH_TOPIC:
                 result.missing.append(found.name)
+            elif found.error_code.value == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                result = result._replace(refused=TopicNameInvalid(found.name))
             elif found.error_code.value:
                 refusal = (found.error_code, ApiKey.METADATA.name, f"topic {found.name!r}")
                 result = result._replace(refused=BrokerError(*refusal))
@@ -322,7 +352,8 @@ class Cluster:
 
         return await self.retrying(attempt)
 
-    async def _topic_names(self) -> list[str]:
+    async def topic_names(self) -> list[str]:
+        """All but those that the cluster uses itself."""
         return [topic.name for topic in await self.metadata(None) if not topic.is_internal]
 
     def forget(self, name: str) -> None:
@@ -374,7 +405,7 @@ def _leader(topic: Topic, number: int) -> int | None:
     return next((each.leader for each in partitions if each.partition == number), None)
 
 
-def _metadata_request(names: Iterable[str] | None) -> Any:
+def _metadata_request(names: Iterable[str] | None, *, create: bool = False) -> Any:
     from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
     wanted = None
@@ -382,7 +413,7 @@ def _metadata_request(names: Iterable[str] | None) -> Any:
         wanted = tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names)
     return MetadataRequest(
         topics=wanted,
-        allow_auto_topic_creation=False,
+        allow_auto_topic_creation=create,
         include_topic_authorized_operations=False,
     )
 

@@ -55,6 +55,9 @@ class ConsumerSettings(FetcherSettings):
     partition_assignment_strategy: tuple[str, ...] = setting(
         strategies, ("range", "cooperative-sticky")
     )
+    allow_auto_create_topics: bool = setting(yes_or_no, True)
+    """Whether subscribing to a topic that is not there lets brokers create it that do so
+    (`auto.create.topics.enable`)."""
     exclude_internal_topics: bool = setting(yes_or_no, True)
     """Whether a pattern passes over topics that the cluster uses itself."""
 

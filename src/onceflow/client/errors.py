@@ -145,6 +145,19 @@ class TopicNotFound(ClientError):
         return _revive, (type(self), self.args), self.__dict__
 
 
+class TopicNameInvalid(TopicNotFound):
+    """No topic can have that name."""
+
+    advice = "correct the name of the topic"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.args = (
+            f"{topic!r} cannot be the name of a topic: that is 1 to 249 letters of ASCII, digits, "
+            "'.', '_' and '-', and neither '.' nor '..'",
+        )
+
+
 # --- what a broker says -------------------------------------------------------------------------
 
 

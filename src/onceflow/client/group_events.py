@@ -57,6 +57,16 @@ def told_not_left(member: GroupMember, error: object) -> None:
     )
 
 
+def told_missing(machine: MemberMachine, reason: str) -> None:
+    """Of what was subscribed to."""
+    GROUPS.warning(
+        "missing",
+        "group %(group)r has subscribed to what is not there: %(reason)s",
+        **_who(machine),
+        reason=reason,
+    )
+
+
 def told_overslept(machine: MemberMachine, why: str) -> None:
     GROUPS.warning(
         "overslept",

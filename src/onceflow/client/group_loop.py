@@ -19,6 +19,7 @@ from onceflow.client.group_assignors import ASSIGNORS
 from onceflow.client.group_events import (
     told_again,
     told_joined,
+    told_missing,
     told_left,
     told_not_left,
     told_overslept,
@@ -36,7 +37,7 @@ from onceflow.client.group_wire import (
 )
 from onceflow.client.model import TopicPartition
 from onceflow.client.retry import Backoff
-from onceflow.client.topic_watch import Wish, meant_topics, partition_counts
+from onceflow.client.topic_watch import Wish, meant_topics, missing_topics, partition_counts
 from onceflow.errors import MessageMalformed
 from onceflow.runtime.rand import Rand
 
@@ -96,6 +97,8 @@ class GroupLoop:
         """None for all but the leader."""
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
+        self._looked_for: Wish | None = None
+        """Of which it was told what is not there."""
         self._polled_at = inf
         self.is_over = False
         """It was left: nothing is begun here any more."""
@@ -225,6 +228,7 @@ class GroupLoop:
     async def _join_once(self, held: Held) -> Given:
         wanted = self.wish
         topics = await meant_topics(self._cluster, wanted)
+        await self._look_for(wanted, topics)
         wish = Subscription(
             topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
         )
@@ -246,6 +250,19 @@ class GroupLoop:
         machine.synced()
         self._watch_from_now(topics)
         return Given(partitions, wanted, answer.membership.generation)
+
+    async def _look_for(self, wanted: Wish, topics: frozenset[str]) -> None:
+        """Tells, once for each subscription, what of it is not there: a name may be misspelt, and
+        nothing else would ever say so."""
+        if wanted == self._looked_for:
+            return
+        if wanted.pattern is None:
+            create = self._settings.allow_auto_create_topics
+            for reason in await missing_topics(self._cluster, topics, create=create):
+                told_missing(self.machine, reason)
+        elif not topics:
+            told_missing(self.machine, f"no topic matches {wanted.pattern.pattern!r}")
+        self._looked_for = wanted
 
     async def _share_out(self, answer: Joined) -> dict[str, bytes]:
         """What everybody gets, from the leader; nothing from the others."""

@@ -2,7 +2,8 @@
 
 What is known of the topic decides. It is asked for when nothing is known, when that is too old
 (`metadata.max.age.ms`; or records of one key would go on to two partitions), and when the partition
-that was told is none of those that are known.
+that was told is none of those that are known. A topic that is not there is created by brokers that
+do so (`auto.create.topics.enable`), as for Apache Kafka's own producer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ NOWHERE: Final = -1
 """No partition has that number."""
 _SOON_S: Final = 1.0
 """So long a record waits for news of a topic that is known: what is old is better than nothing."""
-_PAUSE_S: Final = 0.1
+_CREATION_S: Final = 5.0
+"""So long, and at most for `max.block.ms`, a record waits for its topic to be created: a broker
+that never does so gives the same answer as one that has just begun. A topic that was there is not
+gone, either, because one broker does not know it, which may be behind."""
 _AGAIN_S: Final = 10.0
 """When there were none, so long none waits for them."""
 
@@ -28,13 +32,12 @@ _AGAIN_S: Final = 10.0
 class Places:
     """Of one producer."""
 
-    __slots__ = ("_cluster", "_not_before", "_seen", "sticky")
+    __slots__ = ("_cluster", "_creation_s", "_not_before", "sticky")
 
-    def __init__(self, cluster: Cluster, sticky: StickyPartitioner) -> None:
+    def __init__(self, cluster: Cluster, sticky: StickyPartitioner, max_block_ms: int) -> None:
         self._cluster = cluster
+        self._creation_s = min(max_block_ms / 1000, _CREATION_S)
         self._not_before = 0.0
-        self._seen: set[str] = set()
-        """Topics that were there."""
         self.sticky = sticky
 
     def likely(self, topic: str, key: bytes | None) -> int:
@@ -77,21 +80,7 @@ class Places:
         return partitions
 
     async def _found(self, topic: str) -> int:
-        """A topic that was there is not gone because one broker does not know it, which may be
-        behind: that is asked for some time."""
-        now = asyncio.get_running_loop().time
-        until = now() + _SOON_S
-        while True:
-            try:
-                found = await self._cluster.find_topic(topic)
-            except TopicNotFound:
-                if topic not in self._seen or now() >= until:
-                    self._seen.discard(topic)
-                    raise
-            else:
-                self._seen.add(topic)
-                return len(found.partitions)
-            await asyncio.sleep(_PAUSE_S)
+        return len((await self._cluster.find_or_create(topic, self._creation_s)).partitions)
 
     async def _renewed(self, topic: str, partitions: int) -> int:
         """How many there are now; as many as before when nobody says so soon."""

@@ -83,7 +83,7 @@ class RecordProducer:
         )
         self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
         sticky = StickyPartitioner(self._rand, self.settings.batch_size)
-        self._places = Places(self._cluster, sticky)
+        self._places = Places(self._cluster, sticky, self.settings.max_block_ms)
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
@@ -376,9 +376,10 @@ class RecordProducer:
         return TableReceipt(batches)
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has; raises `TopicNotFound`."""
+        """How many partitions a topic has, which a broker may create as for `send`; raises
+        `TopicNotFound`."""
         self._running()
-        return len((await self._cluster.find_topic(topic)).partitions)
+        return await self._places.count(topic)
 
     async def _wait_for_room(self) -> None:
         limit_s = self.settings.max_block_ms / 1000

@@ -45,6 +45,20 @@ async def meant_topics(cluster: Cluster, wish: Wish) -> frozenset[str]:
     return await cluster.retrying(attempt)
 
 
+async def missing_topics(cluster: Cluster, names: Collection[str], *, create: bool) -> list[str]:
+    """Why there is nothing to read of each topic that is not there, with what may have been meant;
+    the cluster is asked. `create`: brokers may create them, as they do for producers."""
+    if create:
+        missing = await cluster.create_missing(names)
+    else:
+        counts = await partition_counts(cluster, names)
+        missing = [name for name in sorted(names) if name not in counts]
+    if not missing:
+        return []
+    known = [name for name in await cluster.retrying(cluster.topic_names) if name not in missing]
+    return [str(TopicNotFound(name, known)) for name in missing]
+
+
 async def partition_counts(cluster: Cluster, names: Collection[str]) -> dict[str, int]:
     """How many partitions those of the topics have that exist; the cluster is asked."""
 

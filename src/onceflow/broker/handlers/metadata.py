@@ -56,7 +56,7 @@ def upgrade(request: Any, version: int) -> MetadataRequest:
 def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[MetadataResponse]:
     """Describes topics; makes missing ones where that is allowed."""
     created: dict[str, ErrorCode] = {}
-    if request.allow_auto_topic_creation and node.config.creates_topics_when_asked_for:
+    if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
         names = [each.name for each in request.topics or () if each.topic_id is None]
         created = {name: ErrorCode.NONE for name in names if name and _is_missing(node, name)}
     if not created:

@@ -251,7 +251,8 @@ def test_other_machines_are_let_in_only_knowingly() -> None:
     told = problem_of({"listen": "192.168.7.7:9092"})
     assert "there is no authentication yet" in told
     assert "insecure = true" in told
-    assert load_config({**DATA, "listen": "192.168.7.7:9092", "insecure": "true"}, {}, None)
+    config = load_config({**DATA, "listen": "192.168.7.7:9092", "insecure": "true"}, {}, None)
+    assert config.listen == ("192.168.7.7", 9092)
 
 
 def test_who_listens_everywhere_says_where_to_connect() -> None:

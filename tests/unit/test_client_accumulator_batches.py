@@ -221,7 +221,7 @@ def test_bytes_of_other_kinds_are_copied(value: bytearray | memoryview) -> None:
 
 @pytest.mark.parametrize("value", ["text", 5, [b"a"]])
 def test_what_is_not_bytes_is_named(value: object) -> None:
-    with pytest.raises(RecordInvalid, match=f"the key of a record is {type(value).__name__}"):
+    with pytest.raises(RecordInvalid, match=f"the key of a record is an? {type(value).__name__}"):
         checked_bytes("key", value)
 
 

@@ -203,7 +203,7 @@ def test_orders_outlive_their_broker_and_are_in_the_log_once() -> None:
 
 
 def test_orders_that_cannot_be_sent_are_told() -> None:
-    with onceflow.Broker() as broker:
+    with onceflow.Broker(auto_create_topics_enable=False) as broker:
         feeder = Feeder(broker.bootstrap)
         feeder.start()
         eventually(lambda: feeder.failure, lambda failure: failure is not None)

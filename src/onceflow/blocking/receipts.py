@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from onceflow.blocking.loop import LoopThread
-from onceflow.blocking.twin import C_co, Twin
+from onceflow.blocking.twin import A_co, Calls
 from onceflow.errors import InvariantViolated
 
 P = ParamSpec("P")
@@ -41,6 +41,9 @@ class Receipt(Generic[T]):
         self._loop = loop
         self._promise = promise
 
+    def __repr__(self) -> str:
+        return f"<blocking.{repr(self._promise).removeprefix('<')}"
+
     def result(self, timeout_s: float | None = None) -> T:
         """Where it is; raises why it is nowhere, or `TimeoutError`. Once that is known it can also
         be asked for when the client is closed."""
@@ -64,12 +67,12 @@ def _known(promise: Promise[T]) -> T:
 
 
 def promising(
-    method: Callable[Concatenate[C_co, P], Coroutine[Any, Any, Promise[T]]],
-) -> Callable[Concatenate[Twin[C_co], P], Receipt[T]]:
+    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, Promise[T]]],
+) -> Callable[Concatenate[Calls[A_co], P], Receipt[T]]:
     """The twin of an async method that gives a receipt."""
 
     @wraps(method)
-    def call(self: Twin[C_co], /, *args: P.args, **named: P.kwargs) -> Receipt[T]:
+    def call(self: Calls[A_co], /, *args: P.args, **named: P.kwargs) -> Receipt[T]:
         return Receipt(self._loop, self._loop.run(method(self._client, *args, **named)))
 
     return call

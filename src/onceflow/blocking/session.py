@@ -15,18 +15,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Self
 
 from onceflow.blocking.handover import Handover
-from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.receipts import promising
-from onceflow.blocking.twin import Twin, blocking, plain
+from onceflow.blocking.twin import Calls, Twin, blocking, plain
 from onceflow.client import session as twin
 from onceflow.client.model import TopicPartition
 from onceflow.client.session_batch import Batch
 from onceflow.client.session_transaction import SessionTransaction as TwinTransaction
 
 
-class SessionTransaction(Twin[TwinTransaction]):
+class SessionTransaction(Calls[TwinTransaction]):
     """Handed out with a batch, and good until the next one is asked for. The session begins and
-    ends it, and adds the offsets of the batch.
+    ends it, and adds the offsets of the batch: so it is no block for `with`.
 
     >>> from onceflow.blocking import Producer, Session
     >>> with Producer(bootstrap) as producer:
@@ -38,9 +37,6 @@ class SessionTransaction(Twin[TwinTransaction]):
     ...     for record in batch:
     ...         _ = txn.dead_letter(record, ValueError("not a number"))
     """
-
-    def __init__(self, client: TwinTransaction, loop: LoopThread) -> None:
-        super().__init__(client, loop)
 
     send = promising(TwinTransaction.send)
     send_table = promising(TwinTransaction.send_table)

@@ -31,17 +31,28 @@ class Client(Protocol):
     ) -> None: ...
 
 
+A_co = TypeVar("A_co", covariant=True)
 C_co = TypeVar("C_co", bound=Client, covariant=True)
 
 
-class Twin(Generic[C_co]):
-    """For `with`; any number of threads may use one."""
+class Calls(Generic[A_co]):
+    """Something async, and the thread on which it lives; any number of threads may use one."""
+
+    def __init__(self, client: A_co, loop: LoopThread) -> None:
+        self._client = client
+        self._loop = loop
+
+    def __repr__(self) -> str:
+        return f"<blocking.{repr(self._client).removeprefix('<')}"
+
+
+class Twin(Calls[C_co]):
+    """For `with`."""
 
     def __init__(self, client: C_co, loop: LoopThread | None = None) -> None:
         """`loop`: the thread of somebody else, on which it lives."""
-        self._client = client
         self._is_guest = loop is not None
-        self._loop = loop or LoopThread(f"onceflow {type(client).__name__.lower()}")
+        super().__init__(client, loop or LoopThread(f"onceflow {type(client).__name__.lower()}"))
 
     def start(self) -> None:
         """As entering `with`; raises `BrokerUnreachable` and the like."""
@@ -109,23 +120,23 @@ class Twin(Generic[C_co]):
 
 
 def blocking(
-    method: Callable[Concatenate[C_co, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Twin[C_co], P], T]:
+    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Calls[A_co], P], T]:
     """The twin of an async method."""
 
     @wraps(method)
-    def call(self: Twin[C_co], /, *args: P.args, **named: P.kwargs) -> T:
+    def call(self: Calls[A_co], /, *args: P.args, **named: P.kwargs) -> T:
         return self._loop.run(method(self._client, *args, **named))
 
     return call
 
 
-def plain(method: Callable[Concatenate[C_co, P], T]) -> Callable[Concatenate[Twin[C_co], P], T]:
+def plain(method: Callable[Concatenate[A_co, P], T]) -> Callable[Concatenate[Calls[A_co], P], T]:
     """The twin of a method that only looks or sets something: done where nothing else is at the
     same time."""
 
     @wraps(method)
-    def call(self: Twin[C_co], /, *args: P.args, **named: P.kwargs) -> T:
+    def call(self: Calls[A_co], /, *args: P.args, **named: P.kwargs) -> T:
         return self._loop.call(lambda: method(self._client, *args, **named))
 
     return call

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from onceflow.cli.lines import ParseLine, no_record, parse_lines, read_lines
 from onceflow.cli.output import Bar, counted, warn
 from onceflow.client.batches import RecordInvalid
-from onceflow.client.errors import ClientError, ProducerError
+from onceflow.client.errors import ClientError, DeliveryFailed, ProducerError
 from onceflow.client.producer import Producer
 from onceflow.client.receipts import Receipt
 from onceflow.client.txn_states import State
@@ -143,7 +143,8 @@ async def _send_lines(producer: Producer, work: Work, tally: Tally, bar: Bar) ->
             raise problem
         number += len(lines)
         bar.advance(sum(map(len, lines)) + len(lines))
-    await producer.flush()
+    with suppress(DeliveryFailed):  # the receipts tell, one by one
+        await producer.flush()
     await tally.take(wait=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from onceflow.errors import InvalidSetting
@@ -18,6 +19,11 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def comma_separated(addresses: Iterable[Address]) -> str:
+    """As `parse_addresses` reads them."""
+    return ",".join(map(str, addresses))
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

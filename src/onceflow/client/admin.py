@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from onceflow.client.address import comma_separated
 from onceflow.client.cluster import Cluster
 from onceflow.client.group_lag import COUNTED, lag_behind
 from onceflow.client.groups import (
@@ -114,8 +115,12 @@ class Admin:
         **settings: object,
     ) -> None:
         made = ClientSettings.of({"bootstrap.servers": bootstrap, **(more or {})}, **settings)
+        self._bootstrap = made.bootstrap_servers
         self.cluster = Cluster(made.bootstrap_servers, made.cluster(), net=net, rand=rand)
         self._clock = clock or RealClock()
+
+    def __repr__(self) -> str:
+        return f"<Admin of {comma_separated(self._bootstrap)}>"
 
     async def __aenter__(self) -> Self:
         await self.cluster.connect()

@@ -7,7 +7,7 @@ never written a second time, and bytes that may still lie in a connection are le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index as to_index
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -77,6 +77,7 @@ class Batch:
         "base_sequence",
         "created",
         "headers",
+        "heard",
         "held",
         "in_doubt",
         "is_open",
@@ -123,6 +124,9 @@ class Batch:
         self.parts: tuple[Batch, ...] = ()
         """What it was split into."""
         self.waiters: list[Any] = []
+        self.heard: set[int] | None = None
+        """Once it has failed: the numbers of the records whose receipts were awaited, for whoever
+        tells of the others (`unheard.py`)."""
         # The records, until they are bytes. What most of them have not is kept by their number.
         self.values: list[bytes | None] = []
         self.keys: dict[int, bytes] = {}
@@ -362,10 +366,35 @@ def checked_bytes(what: str, value: object) -> bytes | None:
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    how = f"pass {what}.encode()" if isinstance(value, str) else "serialise it first"
     raise RecordInvalid(
-        f"the {what} of a record is {type(value).__name__}, and only bytes or None can be sent; "
-        "serialise it first"
+        f"the {what} of a record is {_kind(value)}, and only bytes or None can be sent; {how}"
     )
+
+
+def _kind(value: object) -> str:
+    if value is None or isinstance(value, bytes):
+        return "bytes" if value is not None else "None"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def check_topic(topic: object) -> None:
+    """Raises `RecordInvalid`."""
+    if not isinstance(topic, str):
+        raise RecordInvalid(f"the topic is {_kind(topic)}; pass its name as a str")
+
+
+def checked_partition(partition: object) -> int | None:
+    """The number, or None for any that the client chooses."""
+    if partition is None:
+        return None
+    try:
+        return to_index(partition)  # type: ignore[arg-type]  # what is no integer raises
+    except TypeError:
+        raise RecordInvalid(
+            f"the partition is {_kind(partition)}; pass its number as an int, or None"
+        ) from None
 
 
 def checked_timestamp(timestamp: object) -> int:
@@ -374,21 +403,29 @@ def checked_timestamp(timestamp: object) -> int:
         number = to_index(timestamp)  # type: ignore[arg-type]  # what is no integer raises
     except TypeError:
         raise RecordInvalid(
-            f"the timestamp of a record is {type(timestamp).__name__}; "
-            "it must be an int, milliseconds since 1970"
+            f"the timestamp of a record is {_kind(timestamp)}; pass an int, milliseconds since "
+            "1970, such as int(time.time() * 1000)"
         ) from None
     if not 0 <= number <= _LATEST:
         raise RecordInvalid(f"timestamp {number} is negative or does not fit 64 bits")
     return number
 
 
-def checked_headers(headers: Sequence[Any]) -> bytes:
+def checked_headers(headers: Any) -> bytes:
     """As they are written behind the value."""
+    if isinstance(headers, Mapping):
+        raise RecordInvalid("the headers are a mapping; pass a list of pairs: [*headers.items()]")
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        raise RecordInvalid(
+            f"the headers are {_kind(headers)}; pass a list of pairs such as [('trace', b'7')]"
+        )
     for each in headers:
         match each:
             case (str(), bytes() | None):
                 continue
-        raise RecordInvalid(f"a header is {each!r}; it must be a pair of a str, and bytes or None")
+        raise RecordInvalid(
+            f"a header is {each!r}; pass pairs of a str, and bytes or None, such as ('trace', b'7')"
+        )
     try:
         return write_headers(headers)
     except UnicodeEncodeError as error:

@@ -14,11 +14,13 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from onceflow.client.address import comma_separated
 from onceflow.client.cluster import Cluster
 from onceflow.client.consumer_errors import WrongUse
 from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.consumer_settings import ConsumerSettings
 from onceflow.client.consumer_work import ConsumerWork
+from onceflow.client.events import Names
 from onceflow.client.fetch_errors import NoPosition
 from onceflow.client.lag import PartitionLag
 from onceflow.client.model import EARLIEST, LATEST, TopicPartition
@@ -92,6 +94,15 @@ class Consumer:
     @property
     def _positions(self) -> Positions:
         return self._work.positions
+
+    def __repr__(self) -> str:
+        settings, work = self.settings, self._work
+        group = "no group" if settings.group_id is None else f"group {settings.group_id!r}"
+        if work.is_running:
+            state = f"reads {Names.of(sorted(self.assignment))}"
+        else:
+            state = "closed" if work.is_over else "not started"
+        return f"<Consumer of {comma_separated(settings.bootstrap_servers)}, {group}, {state}>"
 
     # --- start and end --------------------------------------------------------------------------
 

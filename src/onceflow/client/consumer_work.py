@@ -102,8 +102,13 @@ class ConsumerWork:
         is_closed = self._closed is not None and self._closed.is_set()
         return is_closed or self._pid != os.getpid()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and nobody closes it."""
+        return self._is_open and self._closed is None
+
     async def start(self) -> None:
-        if self._is_open and self._closed is None:
+        if self.is_running:
             return
         if self._is_started:
             raise WrongUse("start: the consumer is being started or closed by somebody else")

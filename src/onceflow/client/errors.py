@@ -152,10 +152,8 @@ class TopicNameInvalid(TopicNotFound):
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
-        self.args = (
-            f"{topic!r} cannot be the name of a topic: that is 1 to 249 letters of ASCII, digits, "
-            "'.', '_' and '-', and neither '.' nor '..'",
-        )
+        allowed = "1 to 249 letters of ASCII, digits, '.', '_' and '-', and neither '.' nor '..'"
+        self.args = (f"{topic!r} cannot be the name of a topic: that is {allowed}",)
 
 
 # --- what a broker says -------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from onceflow.client.group_assignors import ASSIGNORS
 from onceflow.client.group_events import (
     told_again,
     told_joined,
-    told_missing,
     told_left,
+    told_missing,
     told_not_left,
     told_overslept,
     told_refused,

@@ -15,7 +15,12 @@ from onceflow.client.transaction import Transaction
 from onceflow.client.transfer import Claim, OpenTransaction
 from onceflow.client.txn_events import told
 from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.client.txn_requests import (
+    GroupMember,
+    OffsetsInvalid,
+    OffsetToCommit,
+    offset_rows,
+)
 from onceflow.client.txn_states import Event, State, WrongState
 from onceflow.errors import InvariantViolated
 
@@ -85,10 +90,11 @@ class Producer(RecordProducer):
         """Offsets of a group that hold if the transaction is committed."""
         machine = self._transactional()
         member = GroupMember(group) if isinstance(group, str) else group
-        rows = {
-            place: OffsetToCommit(each) if isinstance(each, int) else each
-            for place, each in offsets.items()
-        }
+        rows = offset_rows(offsets)
+        if not isinstance(member, GroupMember):
+            raise OffsetsInvalid(
+                f"the group is {group!r}; pass its name, or what consumer.group_metadata() gives"
+            )
         await self._driver.run(machine.commit_offsets(member, rows))
 
     async def commit_transaction(self) -> None:

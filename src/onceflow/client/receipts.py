@@ -25,7 +25,8 @@ class Delivery(NamedTuple):
 
 class Receipt(NamedTuple):
     """Awaiting it gives the `Delivery`, or raises why there is none. It may be awaited by nobody or
-    by many; the record counts either way.
+    by many; the record counts either way. That of a record which failed is raised by `flush` and at
+    the end of the producer if nobody awaits it.
 
     >>> from onceflow.client.producer import Producer
     >>> async def main() -> None:
@@ -42,6 +43,13 @@ class Receipt(NamedTuple):
     batch: Batch
     number: int
     """Of the record in the batch."""
+
+    def __repr__(self) -> str:
+        batch, number = self.batch.locate(self.number)
+        if isinstance(batch.outcome, Delivered):
+            return f"<Receipt of {batch.partition}, offset {batch.outcome.offset_of(number)}>"
+        state = "not acknowledged yet" if batch.outcome is None else f"failed: {batch.outcome}"
+        return f"<Receipt of {batch.partition}, {state}>"
 
     @property
     def is_done(self) -> bool:
@@ -69,6 +77,8 @@ class Receipt(NamedTuple):
 def _delivery(batch: Batch, number: int) -> Delivery:
     outcome = batch.outcome
     if isinstance(outcome, BaseException):
+        if batch.heard is not None:
+            batch.heard.add(number)
         raise outcome
     if outcome is None:
         raise InvariantViolated("a batch that is done has an outcome")
@@ -122,6 +132,11 @@ class TableReceipt:
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches
 
+    def __repr__(self) -> str:
+        rows = sum(batch.count for batch in _leaves(self._batches))
+        state = "with an outcome" if self.is_done else "not acknowledged yet"
+        return f"<TableReceipt of {rows} rows, {state}>"
+
     @property
     def is_done(self) -> bool:
         """Whether awaiting it would not wait."""
@@ -129,6 +144,9 @@ class TableReceipt:
 
     def __await__(self) -> Generator[Any, None, list[Placed]]:
         yield from all_settled(self._batches).__await__()
+        for batch in _leaves(self._batches):
+            if batch.heard is not None:  # one error is raised for all of them
+                batch.heard.update(range(batch.count))
         placed: dict[tuple[str, int], Placed] = {}
         for batch in _leaves(self._batches):
             first, last = _delivery(batch, 0), _delivery(batch, batch.count - 1)

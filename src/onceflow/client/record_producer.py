@@ -8,14 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from copy import copy
+from operator import index as to_index
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from onceflow.client.accumulator import Accumulator
+from onceflow.client.address import comma_separated
 from onceflow.client.batches import (
     RECORD_OVERHEAD,
     ProducerIdAndEpoch,
+    check_topic,
     checked,
+    checked_partition,
     checked_timestamp,
 )
 from onceflow.client.cluster import Cluster
@@ -128,6 +132,20 @@ class RecordProducer:
         ways = Ways(self.flush, self._drop, self._ask_end, self._count_end)
         self._ends = TransactionEnds(machine, self._clock, ways)
 
+    def __repr__(self) -> str:
+        settings = self.settings
+        name = settings.transactional_id
+        what = settings.delivery or f"acks={settings.acks}"
+        if name is not None:
+            what = f"transactional.id {name!r}"
+        if self._sender is None:
+            state = "closed" if self._is_used else "not started"
+        elif self._machine is None:
+            state = "running"
+        else:
+            state = self._machine.state.name.lower().replace("_", " ")
+        return f"<Producer of {comma_separated(settings.bootstrap_servers)}, {what}, {state}>"
+
     # --- start and end ------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -171,9 +189,9 @@ class RecordProducer:
 
     async def close(self) -> None:
         """Sends what is gathered, or gives up on it when its time is up; waits for a commit or an
-        abort that is under way; then ends everything. An open transaction is left to its timeout:
-        abort it first. Who is cancelled meanwhile cuts only the waiting short: all ends at once,
-        and each receipt that is out has an outcome."""
+        abort that is under way; then ends everything, and raises as `flush` does. An open
+        transaction is left to its timeout: abort it first. Who is cancelled meanwhile cuts only the
+        waiting short: all ends at once, and each receipt that is out has an outcome."""
         sender = self._sender
         if sender is None:
             self._cluster.close()  # a start may be under way
@@ -225,7 +243,13 @@ class RecordProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        try:
+            await self.close()
+        except ClientError as problem:
+            if error is None:
+                raise
+            if str(problem) != str(error):
+                error.add_note(f"besides, the producer ended with: {problem}")
 
     # --- sending ------------------------------------------------------------------------------
 
@@ -267,10 +291,10 @@ class RecordProducer:
         to be waited for or to be said: that is for `send`."""
         if self._door.state is not _OPEN:
             return None
-        number = self._places.likely(topic, key) if partition is None else partition
         try:
+            number = self._places.likely(topic, key) if partition is None else to_index(partition)
             batch = self._open_batches[topic][number]
-        except KeyError:
+        except (KeyError, TypeError):  # of a wrong type the long way says what to pass
             return None
         if value.__class__ is bytes and (key is None or key.__class__ is bytes) and not headers:
             section, size = None, RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
@@ -308,7 +332,11 @@ class RecordProducer:
     ) -> Receipt:
         """Gathers a record for which there may have to be a new batch, unless its transaction ends
         while that is waited for."""
-        size = (len(value) if value else 0) + (len(key) if key else 0)
+        check_topic(topic)
+        partition = checked_partition(partition)
+        timestamp_ms = checked_timestamp(timestamp_ms)
+        key, value, _, size = checked(key, value, headers)
+        size -= RECORD_OVERHEAD
         is_free = key is None and partition is None
         before = self._places.sticky.batch_of(topic) if is_free else None
         place = await self._places.find(topic, key, partition, size)
@@ -346,6 +374,8 @@ class RecordProducer:
         from onceflow.client.tables import encoded_by_partition, highest_partition
 
         self._running()
+        check_topic(topic)
+        partition = checked_partition(partition)
         transaction = self._check_transaction()
         if self._accumulator.is_full:
             await self._wait_for_room()
@@ -397,8 +427,9 @@ class RecordProducer:
             ) from None
 
     async def flush(self) -> None:
-        """Returns when everything that was sent so far has an outcome; whether it is a good one is
-        said by the receipts."""
+        """Returns when everything that was sent so far has an outcome. Raises `DeliveryFailed` for
+        records that failed and whose receipts nobody has awaited, once; in a transaction the commit
+        does."""
         sender = self._running()
         self._accumulator.flushing += 1
         try:
@@ -406,6 +437,10 @@ class RecordProducer:
             await all_settled(self._accumulator.incomplete())
         finally:
             self._accumulator.flushing -= 1
+        if sender.unheard:
+            await asyncio.sleep(0)  # who awaits a receipt just now is told before this is
+            if (problem := sender.unheard.take()) is not None:
+                raise problem
 
     def metrics(self) -> Mapping[str, float]:
         """What was counted so far, by the names that Kafka's producers use."""
@@ -414,8 +449,8 @@ class RecordProducer:
     def _running(self) -> Sender:
         if self._sender is None:
             raise WrongState("the producer is not started, or is closed: use it in `async with`")
-        if self._sender.failure is not None:
-            raise self._sender.failure
+        if (failure := self._sender.failure) is not None:
+            raise copy(failure) from failure.__cause__  # its traceback is of another call
         return self._sender
 
     def _check_life(self, machine: TransactionMachine) -> None:

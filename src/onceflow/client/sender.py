@@ -35,6 +35,7 @@ from onceflow.client.txn_asking import Operation
 from onceflow.client.txn_driver import TransactionDriver
 from onceflow.client.txn_machine import TransactionMachine
 from onceflow.client.txn_states import State, WrongState
+from onceflow.client.unheard import UnheardFailures
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2
 from onceflow.errors import MessageMalformed
 from onceflow.runtime.clock import Clock
@@ -82,6 +83,7 @@ class Sender:
         self._troubles = Troubles(clock)
         self.failure: ClientError | None = None
         """Why nothing can be sent any more."""
+        self.unheard = UnheardFailures()
         self.on_progress: Callable[[], None] = lambda: None
         """Called when batches have come to an outcome: there may be room again."""
 
@@ -419,4 +421,6 @@ class Sender:
         self._troubles.gave_up(batch, error)
         self._accumulator.fail(batch, error)
         self._metrics.failed(batch.count)
+        if self._machine is None:
+            self.unheard.add(batch, error)
         tell(batch)

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from onceflow.client.address import comma_separated
 from onceflow.client.consumer_metrics import ConsumerMetrics
 from onceflow.client.lag import PartitionLag
 from onceflow.client.model import TopicPartition
@@ -80,6 +81,13 @@ class Session:
         self._work = self._new_work()
         self._is_spent = False
         """Whether that was closed: what is started then is another one."""
+
+    def __repr__(self) -> str:
+        where = comma_separated(self._producer.settings.bootstrap_servers)
+        state = "closed" if self._is_spent else "not started"
+        if self._work.stage is not Stage.CLOSED:
+            state = self._work.stage.value
+        return f"<Session of {where}, transactional.id {self.transactional_id!r}, {state}>"
 
     def _new_work(self) -> SessionWork:
         """All that belongs to one life of a session, from its start to its close."""

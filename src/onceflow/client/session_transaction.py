@@ -16,7 +16,6 @@ from onceflow.client.receipts import Receipt, TableReceipt
 from onceflow.client.session_clients import SessionProducer
 from onceflow.client.session_errors import SessionFailed, SessionFenced, SessionForgotten
 from onceflow.client.session_rules import refusal_in
-from onceflow.client.transaction import Transaction
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 from onceflow.client.txn_states import WrongState
 from onceflow.wire.error_code import ErrorCode
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
     from onceflow.client.record_producer import Headers
 
 
-class SessionTransaction(Transaction):
+class SessionTransaction:
     """Handed out with a batch, and good until the next one is asked for. The session begins and
-    ends it, and adds the offsets of the batch."""
+    ends it, and adds the offsets of the batch: so it is no block for `async with`."""
 
     def __init__(self, producer: SessionProducer, dead_letter_topic: str | None) -> None:
-        super().__init__(producer)
         self._sends = producer
         self._dead_letter_topic = dead_letter_topic
         self._gather: Callable[..., Receipt | None] = producer.gather
@@ -108,6 +106,10 @@ class SessionTransaction(Transaction):
             raise WrongUse("there is no topic for dead letters: set dead.letter.topic")
         headers = (*record.headers, *dead_letter_headers(record, error))
         return await self.send(topic, record.value, key=record.key, headers=headers)
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "open" if self._failure is None else "failed"
+        return f"<SessionTransaction of {self._sends.settings.transactional_id!r}, {state}>"
 
     def _failed(self, error: AbortableError) -> None:
         self._failure = error

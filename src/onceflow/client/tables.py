@@ -46,7 +46,12 @@ def encoded_by_partition(
 
 
 def highest_partition(table: pa.Table | pa.RecordBatch, partition: int | None) -> int:
-    """Of those that are named for its rows; -1 when none is."""
+    """Of those that are named for its rows; -1 when none is. Raises `RecordInvalid`."""
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise RecordInvalid(
+            f"what send_table sends is a {type(table).__name__}; pass an Arrow table, such as "
+            "pyarrow.table({'value': [b'paid']})"
+        )
     if partition is not None:
         return partition
     if "partition" not in table.schema.names or not table.num_rows:

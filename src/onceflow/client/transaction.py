@@ -42,6 +42,11 @@ class Transaction:
         self._number: int | None = None
         """Which one of the producer's it is: what is sent in it must not go into the next one."""
 
+    def __repr__(self) -> str:
+        is_open = self._producer._block is self
+        state = "open" if is_open else "not begun" if self._number is None else "over"
+        return f"<Transaction of {self._producer.settings.transactional_id!r}, {state}>"
+
     async def __aenter__(self) -> Self:
         producer = self._producer
         await producer._settled()

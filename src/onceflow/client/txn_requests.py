@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
+from onceflow.client.errors import ProducerError
 from onceflow.client.model import TopicPartition
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.versions import NEWEST_WITHOUT_TRANSACTION_V2, Versions
@@ -34,6 +35,7 @@ _FLEXIBLE: Final = True
 _NO_TAGS: Final = b"\x00"
 _PRODUCER: Final = struct.Struct(">qh")
 _OFFSET: Final = struct.Struct(">iqi")
+_OFFSETS_ARE: Final = "pass a mapping such as {TopicPartition('orders', 0): 43}"
 
 _SPOKEN: Final[Mapping[ApiKey, Versions]] = {
     ApiKey.INIT_PRODUCER_ID: Versions(3, 5),
@@ -77,6 +79,24 @@ class GroupMember:
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+
+
+class OffsetsInvalid(ProducerError):
+    """Offsets for a transaction are not what it takes; nothing of them was sent."""
+
+
+def offset_rows(offsets: object) -> dict[TopicPartition, OffsetToCommit]:
+    """What callers give, made sure of: a mistake found later would cost them the transaction."""
+    if not isinstance(offsets, Mapping):
+        raise OffsetsInvalid(f"the offsets are {offsets!r}; {_OFFSETS_ARE}")
+    rows = {}
+    for place, value in offsets.items():
+        match place, OffsetToCommit(value) if isinstance(value, int) else value:
+            case (str() as topic, int() as partition), OffsetToCommit(offset=int()) as row:
+                rows[TopicPartition(topic, partition)] = row
+            case _:
+                raise OffsetsInvalid(f"an offset is {place!r}: {value!r}; {_OFFSETS_ARE}")
+    return rows
 
 
 # --- requests -----------------------------------------------------------------------------------

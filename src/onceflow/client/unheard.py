@@ -1,0 +1,94 @@
+"""Records that were not delivered, until somebody has heard of it.
+
+Who awaits a receipt hears what became of that record. Who never does would not: so `flush` and the
+end of a producer raise for all records that failed and whose receipts nobody has awaited, once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from onceflow.client.batches import Batch
+from onceflow.client.errors import ClientError, DeliveryFailed
+from onceflow.client.model import TopicPartition
+
+_MOST_KEPT: Final = 10_000
+"""Of older ones only the number of records is kept."""
+_MOST_NAMED: Final = 3
+
+
+class _Failure(NamedTuple):
+    """Of one batch, which itself is let go."""
+
+    partition: TopicPartition
+    records: int
+    error: ClientError
+    heard: set[int]
+    """Of which records; the receipts write it down."""
+
+    @property
+    def unheard(self) -> int:
+        return self.records - len(self.heard)
+
+
+class UnheardFailures:
+    """Of one producer without transactions: in one, the commit fails."""
+
+    __slots__ = ("_failures", "_first", "_older")
+
+    def __init__(self) -> None:
+        self._failures: deque[_Failure] = deque()
+        self._older = 0
+        self._first: _Failure | None = None
+        """Of the older ones."""
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._failures) or self._older > 0
+
+    def add(self, batch: Batch, error: ClientError) -> None:
+        """None of its records was delivered, as far as is known."""
+        batch.heard = set()
+        self._failures.append(_Failure(batch.partition, batch.count, error, batch.heard))
+        if len(self._failures) > _MOST_KEPT:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self._failures = deque(each for each in self._failures if each.unheard)
+        while len(self._failures) > _MOST_KEPT // 2:
+            oldest = self._failures.popleft()
+            self._older += oldest.unheard
+            self._first = self._first or oldest
+
+    def take(self) -> DeliveryFailed | None:
+        """What is to be raised, if anything; the next time it is not there any more."""
+        failures = [each for each in self._failures if each.unheard]
+        older, first = self._older, self._first
+        self._failures.clear()
+        self._older, self._first = 0, None
+        if not failures and first is None:
+            return None
+        first = first or failures[0]
+        return _raised(older + sum(each.unheard for each in failures), first, failures)
+
+
+def _raised(records: int, first: _Failure, failures: list[_Failure]) -> DeliveryFailed:
+    places = sorted({first.partition, *(each.partition for each in failures)})
+    named = ", ".join(map(str, places[:_MOST_NAMED]))
+    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    who = "1 record was" if records == 1 else f"{records} records were"
+    is_unknown = any(each.error.outcome == "unknown" for each in (first, *failures))
+    reason = "" if all(_is_same(first, each) for each in failures) else "the first reason: "
+    made = DeliveryFailed(
+        f"{who} not delivered to {named}{more}, and nobody has awaited the receipts; "
+        f"{reason}{first.error}",
+        outcome="unknown" if is_unknown else "not applied",
+        advice=first.error.advice,
+    )
+    made.__cause__ = first.error
+    return made
+
+
+def _is_same(one: _Failure, other: _Failure) -> bool:
+    return str(one.error) == str(other.error)

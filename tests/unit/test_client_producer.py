@@ -255,7 +255,7 @@ def test_a_full_buffer_makes_the_sender_wait_and_then_refuses() -> None:
             with pytest.raises(BufferFull, match=r"buffer\.memory is 4000"):
                 await send_on(ours)
             ours._running().fail_waiting(DeliveryFailed("the test is over"))
-            with pytest.raises(DeliveryFailed, match="4 records were .*; the test is over"):
+            with pytest.raises(DeliveryFailed, match=r"4 records were .*; the test is over"):
                 await ours.flush()
 
     play(script)

@@ -1,4 +1,4 @@
-"""What clients look like in a debugger or a log: where they connect to, as whom, and how they are."""
+"""What clients look like in a debugger: where they connect to, as whom, and how they are."""
 
 from __future__ import annotations
 
@@ -24,8 +24,12 @@ def test_clients_that_were_not_started() -> None:
     assert repr(Admin(WHERE)) == f"<Admin of {WHERE}>"
     session = Session(WHERE, group_id="g", topics=["t"])
     assert repr(session) == f"<Session of {WHERE}, transactional.id 'g/0', not started>"
-    assert repr(blocking.Producer(WHERE)) == f"<blocking.Producer of {WHERE}, idempotent, not started>"
-    assert repr(blocking.Consumer(WHERE)) == f"<blocking.Consumer of {WHERE}, no group, not started>"
+    assert (
+        repr(blocking.Producer(WHERE)) == f"<blocking.Producer of {WHERE}, idempotent, not started>"
+    )
+    assert (
+        repr(blocking.Consumer(WHERE)) == f"<blocking.Consumer of {WHERE}, no group, not started>"
+    )
     assert repr(blocking.Admin(WHERE)) == f"<blocking.Admin of {WHERE}>"
 
 

@@ -67,7 +67,7 @@ def test_the_end_of_the_block_raises_and_everything_has_ended() -> None:
 def test_what_failed_long_before_is_told_at_the_end() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await small_topic(client)
-        with pytest.raises(DeliveryFailed, match="1 record was"):
+        with pytest.raises(DeliveryFailed, match="1 record was"):  # noqa: PT012  # its end raises
             async with refused(world) as ours:
                 await ours.send("t", TOO_LARGE)
                 await asyncio.sleep(100)
@@ -108,7 +108,7 @@ def test_who_stopped_waiting_has_heard_nothing() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("t", 1)
         timeouts = {"request_timeout_ms": 1_000, "delivery_timeout_ms": 3_000}
-        with pytest.raises(DeliveryFailed, match="1 record was not delivered"):
+        with pytest.raises(DeliveryFailed, match="1 record was not delivered"):  # noqa: PT012  # its end raises
             async with producer(world, linger_ms=0, **timeouts) as ours:
                 await (await ours.send("t", b"good"))
                 world.net.partition("client", "broker")
@@ -173,7 +173,7 @@ def test_tables_are_told_too(is_awaited: bool) -> None:
 def test_what_leaves_the_block_is_not_hidden(leaving: BaseException) -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await small_topic(client)
-        with pytest.raises(type(leaving)) as left:
+        with pytest.raises(type(leaving)) as left:  # noqa: PT012  # its end raises
             async with refused(world) as ours:
                 await ours.send("t", TOO_LARGE)
                 raise leaving
@@ -188,7 +188,7 @@ def test_an_aborted_transaction_tells_nobody() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await small_topic(client)
         async with refused(world, transactional_id="shop") as ours:
-            with pytest.raises(KeyError):
+            with pytest.raises(KeyError):  # noqa: PT012  # its end raises
                 async with ours.transaction() as transaction:
                     receipt = await transaction.send("t", b"never seen")
                     raise KeyError("mine")
@@ -205,9 +205,11 @@ def test_programs_without_asyncio_are_told_as_well() -> None:
     with onceflow.Broker() as broker, blocking.Admin(broker.bootstrap) as admin:
         admin.create_topic("t", partitions=1, configs={"max.message.bytes": "1000"})
         settings = {"batch.size": 1500, "linger.ms": 0}
-        with pytest.raises(DeliveryFailed, match="1 record was not delivered"):
-            with blocking.Producer(broker.bootstrap, settings) as ours:
-                ours.send("t", TOO_LARGE)
+        with (
+            pytest.raises(DeliveryFailed, match="1 record was not delivered"),
+            blocking.Producer(broker.bootstrap, settings) as ours,
+        ):
+            ours.send("t", TOO_LARGE)
         with blocking.Producer(broker.bootstrap, settings) as ours:
             ours.send("t", TOO_LARGE)
             with pytest.raises(DeliveryFailed, match="1 record was not delivered"):
@@ -215,7 +217,7 @@ def test_programs_without_asyncio_are_told_as_well() -> None:
             receipt = ours.send("t", TOO_LARGE)
             with pytest.raises(DeliveryFailed):
                 receipt.result()
-        with pytest.raises(KeyError) as left, blocking.Producer(broker.bootstrap, settings) as ours:
+        with pytest.raises(KeyError) as left, blocking.Producer(broker.bootstrap, settings) as ours:  # noqa: PT012  # its end raises
             ours.send("t", TOO_LARGE)
             raise KeyError("mine")
         assert "1 record was not delivered" in left.value.__notes__[0]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _DEFAULTS: Final[Mapping[str, object]] = {
     "delivery.timeout.ms": 60_000,  # nobody waits two minutes at a terminal
     "batch.size": 256 << 10,  # an input is long, or soon at its end
+    "allow.auto.create.topics": False,  # a misspelt one would be another topic
 }
 
 

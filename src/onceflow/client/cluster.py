@@ -271,30 +271,27 @@ class Cluster:
             raise answer.refused
         return answer.topics
 
-    async def create_missing(self, names: Iterable[str]) -> list[str]:
-        """Asks for topics as a producer does: brokers with `auto.create.topics.enable` create those
-        that are not there. Which were missing; a broker says so also of those that it creates now.
-        """
+    async def missing(self, names: Iterable[str], *, create: bool) -> list[str]:
+        """Those of the topics that are not there. `create`: brokers with
+        `auto.create.topics.enable` create them, and call them missing all the same: ask again."""
         asked = tuple(sorted(set(names)))
 
         async def attempt() -> list[str]:
-            key = ("metadata of what may be created", asked)
-            answer = await self._flights.run(key, lambda: self._ask_metadata(asked, create=True))
+            key = ("missing", asked, create)
+            answer = await self._flights.run(key, lambda: self._ask_metadata(asked, create=create))
             if answer.refused is not None:
                 raise answer.refused
             return answer.missing
 
         return await self.retrying(attempt)
 
-    async def find_or_create(self, name: str, patience_s: float) -> Topic:
-        """`find_topic`, of one that the broker may have to create first: how long that is waited
-        for, as nobody says whether it does; then this raises `TopicNotFound`."""
+    async def await_topic(self, name: str, patience_s: float, *, create: bool) -> None:
+        """Returns when a topic is there, or when it has not come for so long; `create` as above."""
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + patience_s, _FIRST_LOOK_S
-        while await self.create_missing([name]) and loop.time() + pause <= until:
+        while await self.missing([name], create=create) and loop.time() + pause <= until:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-        return await self.find_topic(name)
 
     async def _ask_metadata(
         self, names: tuple[str, ...] | None, *, create: bool = False

@@ -228,7 +228,6 @@ class GroupLoop:
     async def _join_once(self, held: Held) -> Given:
         wanted = self.wish
         topics = await meant_topics(self._cluster, wanted)
-        await self._look_for(wanted, topics)
         wish = Subscription(
             topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
         )
@@ -248,21 +247,8 @@ class GroupLoop:
         partitions = _assigned(machine.group_id, data)
         measured.synced(began)
         machine.synced()
-        self._watch_from_now(topics)
+        self._watch_from_now(wanted, topics)
         return Given(partitions, wanted, answer.membership.generation)
-
-    async def _look_for(self, wanted: Wish, topics: frozenset[str]) -> None:
-        """Tells, once for each subscription, what of it is not there: a name may be misspelt, and
-        nothing else would ever say so."""
-        if wanted == self._looked_for:
-            return
-        if wanted.pattern is None:
-            create = self._settings.allow_auto_create_topics
-            for reason in await missing_topics(self._cluster, topics, create=create):
-                told_missing(self.machine, reason)
-        elif not topics:
-            told_missing(self.machine, f"no topic matches {wanted.pattern.pattern!r}")
-        self._looked_for = wanted
 
     async def _share_out(self, answer: Joined) -> dict[str, bytes]:
         """What everybody gets, from the leader; nothing from the others."""
@@ -321,17 +307,35 @@ class GroupLoop:
 
     # --- topics that come and grow --------------------------------------------------------------
 
-    def _watch_from_now(self, topics: frozenset[str]) -> None:
+    def _watch_from_now(self, wanted: Wish, topics: frozenset[str]) -> None:
         self._topics = topics
         if self._watch is not None:
             self._watch.cancel()
-        self._watch = asyncio.get_running_loop().create_task(self._watching())
+        self._watch = asyncio.get_running_loop().create_task(self._watching(wanted))
 
-    async def _watching(self) -> None:
+    async def _look_for(self, wanted: Wish) -> None:
+        """Tells, once for each subscription, what of it is not there: a name may be misspelt, and
+        nothing else would ever say so. Not before joining, which must not wait for it."""
+        reasons = []
+        if wanted.pattern is None:
+            create = self._settings.allow_auto_create_topics
+            try:
+                reasons = await missing_topics(self._cluster, wanted.topics, create=create)
+            except ClientError as error:
+                told_unwatched(self.machine, error)
+        elif not self._topics:
+            reasons = [f"no topic matches {wanted.pattern.pattern!r}"]
+        for reason in reasons:
+            told_missing(self.machine, reason)
+        self._looked_for = wanted  # not when this was cut short by the next rebalance
+
+    async def _watching(self, wanted: Wish) -> None:
         """Until something has changed that the group goes by."""
         shared = self._shared
         is_missing = shared is not None and len(shared.counts) < len(shared.names)
         longest = self._settings.metadata_max_age_ms / 1000
+        if wanted != self._looked_for:
+            await self._look_for(wanted)
         while True:
             await asyncio.sleep(min(longest, _LOOK_AGAIN_S) if is_missing else longest)
             try:

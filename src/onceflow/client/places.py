@@ -23,8 +23,7 @@ _SOON_S: Final = 1.0
 """So long a record waits for news of a topic that is known: what is old is better than nothing."""
 _CREATION_S: Final = 5.0
 """So long, and at most for `max.block.ms`, a record waits for its topic to be created: a broker
-that never does so gives the same answer as one that has just begun. A topic that was there is not
-gone, either, because one broker does not know it, which may be behind."""
+that never does so gives the same answer as one that has just begun."""
 _AGAIN_S: Final = 10.0
 """When there were none, so long none waits for them."""
 
@@ -32,12 +31,22 @@ _AGAIN_S: Final = 10.0
 class Places:
     """Of one producer."""
 
-    __slots__ = ("_cluster", "_creation_s", "_not_before", "sticky")
+    __slots__ = ("_cluster", "_may_create", "_not_before", "_patience_s", "_seen", "sticky")
 
-    def __init__(self, cluster: Cluster, sticky: StickyPartitioner, max_block_ms: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        sticky: StickyPartitioner,
+        *,
+        max_block_ms: int = 60_000,
+        may_create: bool = True,
+    ) -> None:
         self._cluster = cluster
-        self._creation_s = min(max_block_ms / 1000, _CREATION_S)
+        self._may_create = may_create
+        self._patience_s = min(max_block_ms / 1000, _CREATION_S)
         self._not_before = 0.0
+        self._seen: set[str] = set()
+        """Topics that were there."""
         self.sticky = sticky
 
     def likely(self, topic: str, key: bytes | None) -> int:
@@ -80,7 +89,14 @@ class Places:
         return partitions
 
     async def _found(self, topic: str) -> int:
-        return len((await self._cluster.find_or_create(topic, self._creation_s)).partitions)
+        """A topic that was there is not gone because one broker does not know it, which may be
+        behind: that is asked for some time, as one that may be created."""
+        if self._may_create or topic in self._seen:
+            await self._cluster.await_topic(topic, self._patience_s, create=self._may_create)
+        self._seen.discard(topic)
+        found = await self._cluster.find_topic(topic)
+        self._seen.add(topic)
+        return len(found.partitions)
 
     async def _renewed(self, topic: str, partitions: int) -> int:
         """How many there are now; as many as before when nobody says so soon."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from copy import copy
-from operator import index as to_index
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -87,7 +86,12 @@ class RecordProducer:
         )
         self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
         sticky = StickyPartitioner(self._rand, self.settings.batch_size)
-        self._places = Places(self._cluster, sticky, self.settings.max_block_ms)
+        self._places = Places(
+            self._cluster,
+            sticky,
+            max_block_ms=self.settings.max_block_ms,
+            may_create=self.settings.allow_auto_create_topics,
+        )
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
         """What was counted, one by one; `metrics` is all at once."""
@@ -292,7 +296,7 @@ class RecordProducer:
         if self._door.state is not _OPEN:
             return None
         try:
-            number = self._places.likely(topic, key) if partition is None else to_index(partition)
+            number = self._places.likely(topic, key) if partition is None else partition
             batch = self._open_batches[topic][number]
         except (KeyError, TypeError):  # of a wrong type the long way says what to pass
             return None
@@ -409,7 +413,9 @@ class RecordProducer:
         """How many partitions a topic has, which a broker may create as for `send`; raises
         `TopicNotFound`."""
         self._running()
-        return await self._places.count(topic)
+        if self._cluster.known_partitions(topic) is None:
+            return await self._places.count(topic)
+        return len((await self._cluster.find_topic(topic)).partitions)
 
     async def _wait_for_room(self) -> None:
         limit_s = self.settings.max_block_ms / 1000

@@ -157,6 +157,9 @@ class ProducerSettings(ClientSettings):
     retries: int = setting(whole_number(0), LARGEST_INT)
     max_request_size: int = setting(_SOME_BYTES, 1_048_576)
     max_block_ms: int = setting(_ANY_TIME, 60_000)
+    allow_auto_create_topics: bool = setting(yes_or_no, True)
+    """Whether sending to a topic that is not there lets brokers create it that do so
+    (`auto.create.topics.enable`)."""
 
     @classmethod
     def _completed(cls, given: Given) -> Mapping[str, Any]:

@@ -48,11 +48,7 @@ async def meant_topics(cluster: Cluster, wish: Wish) -> frozenset[str]:
 async def missing_topics(cluster: Cluster, names: Collection[str], *, create: bool) -> list[str]:
     """Why there is nothing to read of each topic that is not there, with what may have been meant;
     the cluster is asked. `create`: brokers may create them, as they do for producers."""
-    if create:
-        missing = await cluster.create_missing(names)
-    else:
-        counts = await partition_counts(cluster, names)
-        missing = [name for name in sorted(names) if name not in counts]
+    missing = await cluster.missing(names, create=create)
     if not missing:
         return []
     known = [name for name in await cluster.retrying(cluster.topic_names) if name not in missing]

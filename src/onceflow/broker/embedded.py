@@ -35,6 +35,7 @@ from onceflow.broker.embedded_hosts import (
 )
 from onceflow.broker.embedded_log import MOST_LINES
 from onceflow.broker.embedded_signals import done_when_signalled, watch_signals
+from onceflow.broker.embedded_topics import checked_port, checked_topics, make_topics
 from onceflow.errors import InvalidSetting, OnceflowError
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ class Broker:
     mapping (`Broker({"log.retention.ms": 1000})`); those in the environment do not count. Two have
     other defaults here than in `onceflow serve`: `listen` is any free port of 127.0.0.1, and
     `group.initial.rebalance.delay.ms` is 0, because a test should not wait for members to come.
+    `topics={"orders": 3}` are there, with so many partitions, when it has started; `port` is short
+    for a `listen` on 127.0.0.1.
 
     A wrong setting raises `InvalidSetting`; all else that keeps it from starting raises
     `BrokerNotStarted`. When it ended before it was told to, leaving the block raises
@@ -94,8 +97,7 @@ class Broker:
     A child that the program forks may use `bootstrap`; for it, `stop` does nothing.
 
     >>> from onceflow.blocking import Admin
-    >>> with Broker(num_partitions=3) as broker, Admin(broker.bootstrap) as admin:
-    ...     _ = admin.create_topic("orders")
+    >>> with Broker(topics={"orders": 3}) as broker, Admin(broker.bootstrap) as admin:
     ...     print(len(admin.describe_topic("orders").topic.partitions))
     3
     """
@@ -106,11 +108,14 @@ class Broker:
         /,
         *,
         process: bool = False,
+        topics: Mapping[str, int] | None = None,
+        port: int | None = None,
         data_dir: str | Path | None = None,
         durability: str | None = None,
         **more_settings: SettingValue,
     ) -> None:
         self._is_process = process
+        self._topics = checked_topics(topics)
         self._settings = {
             **_texts(DEFAULTS),
             **_texts(settings or {}),
@@ -118,6 +123,10 @@ class Broker:
             **_texts(more_settings),
         }
         self._kept_dir = _kept_dir(data_dir, self._settings.pop(_DATA_DIR, None))
+        if port is not None:
+            if self._settings["listen"] != DEFAULTS["listen"]:
+                raise InvalidSetting("port and listen are both given: listen has a port already")
+            self._settings["listen"] = checked_port(port)
         self._state = _State.NEW
         self._owner = os.getpid()
         self._lock = threading.RLock()
@@ -127,6 +136,11 @@ class Broker:
         self._address = Address("", 0)
         self._reserved: socket.socket | None = None
         self._log_before = ""
+
+    def __repr__(self) -> str:
+        host = "a process" if self._is_process else "a thread"
+        where = f" at {self._address}, data in {self._data_dir}" if self._address.port else ""
+        return f"<Broker in {host}{where}, {self._state.value}>"
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -164,6 +178,7 @@ class Broker:
             try:
                 self._prepare()
                 self._start_host()
+                self._make_topics()
             except BaseException:
                 self._finish()
                 raise
@@ -273,6 +288,16 @@ class Broker:
         except (OnceflowError, OSError) as error:
             raise BrokerNotStarted(f"the broker did not start: {error}") from error
         self._state = _State.RUNNING
+
+    def _make_topics(self) -> None:
+        if not self._topics:
+            return
+        try:
+            make_topics(self.bootstrap, self._topics)
+        except InvalidSetting:
+            raise
+        except OnceflowError as error:
+            raise BrokerNotStarted(f"the broker has not got its topics: {error}") from error
 
     def _stop_host(self) -> Exception | None:
         if self._host is None:

@@ -1,0 +1,43 @@
+"""The topics that an embedded broker has from its start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onceflow.errors import InvalidSetting
+
+
+def checked_topics(topics: object) -> dict[str, int]:
+    """By name, with the number of their partitions."""
+    if topics is None:
+        return {}
+    if isinstance(topics, Mapping):
+        rows = dict(topics)
+        if all(isinstance(name, str) and type(count) is int for name, count in rows.items()):
+            return rows
+    raise InvalidSetting(
+        f"topics is {topics!r}; pass names with their numbers of partitions, as in {{'orders': 3}}"
+    )
+
+
+def checked_port(port: object) -> str:
+    """As the setting `listen` has it."""
+    if type(port) is not int or not 0 <= port <= 65_535:
+        raise InvalidSetting(f"port is {port!r}; pass a whole number from 0 to 65535")
+    return f"127.0.0.1:{port}"
+
+
+def make_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
+    """Creates those that are not there; raises what a broker says to it, and `InvalidSetting` when
+    one that is there has another number of partitions."""
+    from onceflow.blocking import Admin
+
+    with Admin(bootstrap) as admin:
+        known = {each.name: len(each.partitions) for each in admin.list_topics()}
+        for name, count in topics.items():
+            if name not in known:
+                admin.create_topic(name, partitions=count)
+            elif known[name] != count:
+                raise InvalidSetting(
+                    f"topic {name!r} is to have {count} partitions, and is there with {known[name]}"
+                )

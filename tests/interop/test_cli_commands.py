@@ -45,7 +45,7 @@ def test_topics_from_first_to_last(cli: Cli) -> None:
     assert len(altered["partitions"]) == 3
     assert "segment.bytes  2000000  topic" in cli.text("topics", "describe", topic)
 
-    assert cli.json("topics", "delete", topic) == {"deleted": [topic]}
+    assert cli.json("topics", "delete", topic, "--yes") == {"deleted": [topic]}
     assert topic not in cli.text("topics", "list", "--internal")
 
 
@@ -55,7 +55,7 @@ def test_a_missing_topic_is_told_with_the_one_that_was_meant(cli: Cli) -> None:
     for command in (
         ("topics", "describe", near),
         ("topics", "alter", near, "-p", "9"),
-        ("topics", "delete", near),
+        ("topics", "delete", near, "--yes"),
         ("produce", near, "--file", os.devnull),
         ("consume", near, "-e"),
     ):
@@ -186,8 +186,12 @@ def test_a_group_goes_on_where_it_was_and_can_be_moved(cli: Cli) -> None:
         moved = cli.json(*reset, "--topic", f"{topic}:0", "--to", place, "--execute")
         assert moved["offsets"][0]["new"] == first
 
-    assert cli.json("groups", "delete", group) == {"deleted": [group]}
-    for command in (("describe", group), ("delete", group), ("reset-offsets", group, "--to", "0")):
+    assert cli.json("groups", "delete", group, "--yes") == {"deleted": [group]}
+    for command in (
+        ("describe", group),
+        ("delete", group, "--yes"),
+        ("reset-offsets", group, "--to", "0"),
+    ):
         assert cli.refused("groups", *command)["type"] == "GroupNotFound"
 
 
@@ -209,7 +213,7 @@ def test_a_group_in_use_is_shown_and_left_alone(cli: Cli) -> None:
         assert {each["member_id"] for each in found["offsets"]} == {member["member_id"]}
         assert "tester" in cli.text("groups", "describe", group)
         for command in (
-            ("groups", "delete", group),
+            ("groups", "delete", group, "--yes"),
             ("groups", "reset-offsets", group, "--topic", topic, "--to", "latest", "--execute"),
             ("consume", topic, "-e", "--group", group, "--partition", "0"),
         ):

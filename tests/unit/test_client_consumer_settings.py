@@ -89,5 +89,5 @@ def test_contradictions_name_both_keys(settings: dict[str, Any], keys: tuple[str
 
 
 def test_a_setting_of_a_producer_is_none_of_a_consumer() -> None:
-    with pytest.raises(InvalidSetting, match=r"there is no setting 'linger\.ms'"):
+    with pytest.raises(InvalidSetting, match=r"unknown setting 'linger\.ms'"):
         ConsumerSettings.of(linger_ms=5)

@@ -169,8 +169,8 @@ def test_without_idempotence_more_may_be_in_flight() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"lingr.ms": 5}, "there is no setting 'lingr.ms' here; did you mean 'linger.ms'?"),
-        ({"isolation.level": "read_committed"}, "there is no setting 'isolation.level' here"),
+        ({"lingr.ms": 5}, "unknown setting 'lingr.ms'; did you mean 'linger.ms'?"),
+        ({"isolation.level": "read_committed"}, "unknown setting 'isolation.level'"),
         (
             {"sasl.jaas.config": "x"},
             "sasl.jaas.config is not understood: it is for Java; give sasl",

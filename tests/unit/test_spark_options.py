@@ -128,7 +128,7 @@ def test_all_that_is_wrong_is_told_at_once_with_name_and_what_is_allowed() -> No
         "failOnDataLoss = 'maybe' is not allowed; it may be true or false",
         "minPartitions = '0' is not allowed; it may be a whole number from 1",
         "kafka.isolation.level: isolation.level = 'snapshot' is not allowed; it may be",
-        "kafka.no.such.setting: there is no setting",
+        "kafka.no.such.setting: unknown setting",
         "kafka.auto.offset.reset cannot be set: Spark keeps the offsets",
         "columns = 'key,colour' is not allowed",
         "kafka.bootstrap.servers is missing",

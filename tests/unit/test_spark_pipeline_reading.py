@@ -199,7 +199,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
             "to 2147483647"
         ),
         (
-            "line 21: broker.num.partitions: num.partitions is '0' (flag --num-partitions): "
+            "line 21: broker.num.partitions: num.partitions is '0': "
             "allowed is a whole number from 1 to 10000"
         ),
     ]

@@ -27,11 +27,6 @@ PREFIX: Final = "ONCEFLOW_"
 DEFAULT_LISTEN: Final = Address("127.0.0.1", 9092)
 _KNOWN: Final = (*SETTINGS, *BROKER_NAMES)
 _BY_VARIABLE: Final = {PREFIX + key.replace(".", "_").upper(): key for key in _KNOWN}
-_EXAMPLES: Final[Mapping[str, str]] = {
-    "advertise": '"127.0.0.1:9092"',
-    "data.dir": '"onceflow-data"',
-}
-"""For the settings without a default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,20 +126,22 @@ class _Given(NamedTuple):
 
     text: str
     source: str
+    """Where, for a message; empty where the one who reads that knows."""
 
 
 def load_config(
-    flags: Mapping[str, str | None], environ: Mapping[str, str], toml_path: Path | None
+    written: Mapping[str, str | None], environ: Mapping[str, str], toml_path: Path | None
 ) -> BrokerConfig:
     """The settings from all sources.
 
-    `flags` go by their names without the leading dashes (`data-dir`); None is a flag not given.
+    `written` are settings by name (`data.dir`), and flags by theirs (`--data-dir`), which messages
+    then name; None is one that was not given.
     """
     problems: list[str] = []
     given = {
         **_from_file(toml_path, problems),
         **_from_environment(environ, problems),
-        **_from_flags(flags, problems),
+        **_from_written(written, problems),
     }
     values: dict[str, Any] = {}
     defaults: dict[str, str] = {}
@@ -163,30 +160,13 @@ def load_config(
             problems.append(_wrong(key, setting, str(problem)))
     if "data.dir" not in given:
         problems.append(
-            "data.dir is not set: give a directory by the flag --data-dir, by the environment "
+            "data.dir is not set: give a directory by the option --data-dir, by the environment "
             f"variable {PREFIX}DATA_DIR or by data.dir in the file"
         )
     if problems:
         problems += _wrong_together({**_defaults(), **values, "topic_defaults": defaults})
         raise InvalidSetting(_report(problems))
     return BrokerConfig(**values, topic_defaults=defaults)
-
-
-def example_toml() -> str:
-    """A file with every setting, its meaning and its default, all commented out."""
-    lines = ["# Settings of the Onceflow broker. What is commented out shows the default."]
-    defaults = _defaults()
-    for key, setting in SETTINGS.items():
-        value = _EXAMPLES.get(key) or _as_toml(defaults[setting.field])
-        lines += ["", f"# {setting.documentation}", f"# Allowed is {setting.kind.allowed}."]
-        lines.append(f"#{key} = {value}")
-    lines += ["", "# --- defaults of topic configs: a topic's own config wins"]
-    for key, (topic_setting, broker_name) in BROKER_NAMES.items():
-        if broker_name.milliseconds == 1:
-            value = broker_name.default or topic_setting.default
-            lines += ["", f"# {topic_setting.name}: {topic_setting.documentation}"]
-            lines.append(f'#{key} = "{value}"')
-    return "\n".join(lines) + "\n"
 
 
 def is_loopback(host: str) -> bool:
@@ -205,13 +185,13 @@ def _ip_address(host: str) -> IPv4Address | IPv6Address | None:
 # --- the sources -------------------------------------------------------------------------------
 
 
-def _from_flags(flags: Mapping[str, str | None], problems: list[str]) -> dict[str, _Given]:
+def _from_written(written: Mapping[str, str | None], problems: list[str]) -> dict[str, _Given]:
     given = {}
-    for name, text in flags.items():
-        key = name.replace("-", ".").replace("_", ".")
+    for name, text in written.items():
+        key = name.removeprefix("--").replace("-", ".").replace("_", ".")
         if text is None:
             continue
-        source = f"flag --{key.replace('.', '-')}"
+        source = name if name.startswith("--") else ""
         if key in _KNOWN:
             given[key] = _Given(text, source)
         else:
@@ -230,7 +210,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> dict[s
         if name in _BY_VARIABLE:
             given[_BY_VARIABLE[name]] = _Given(text, source)
         elif name.startswith(PREFIX) and (hint := _did_you_mean(name, _BY_VARIABLE, 0.85)):
-            problems.append(f"{source} is no setting{hint}")
+            problems.append(f"unknown setting: {source}{hint}")
     return given
 
 
@@ -287,18 +267,22 @@ def _toml_text(value: object) -> str | None:
 
 
 def _wrong(key: str, given: _Given, reason: str) -> str:
-    return f"{key} is {given.text!r} ({given.source}): {reason}"
+    return f"{key} is {given.text!r}{_shown(given.source)}: {reason}"
 
 
 def _unknown(key: str, source: str) -> str:
-    return f"{key} is no setting ({source}){_did_you_mean(key, _KNOWN, 0.6)}"
+    return f"unknown setting {key!r}{_shown(source)}{_did_you_mean(key, _KNOWN, 0.6)}"
+
+
+def _shown(source: str) -> str:
+    return f" ({source})" if source else ""
 
 
 def _did_you_mean(name: str, known: Iterable[str], likeness: float) -> str:
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1, cutoff=likeness)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _wrong_values(values: Mapping[str, Any]) -> Iterator[str]:
@@ -354,7 +338,3 @@ def _defaults() -> dict[str, Any]:
 
 
 _OPTIONAL: Final = frozenset(name for name, default in _defaults().items() if default is None)
-
-
-def _as_toml(value: object) -> str:
-    return str(value).lower() if isinstance(value, int) else f'"{value}"'

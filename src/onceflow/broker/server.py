@@ -169,14 +169,15 @@ class Server:
         if self._store is None or self._node is None:
             return
         report = self._store.report
+        before = f"recovered {report.entries} journal entries ({report.replayed_bytes} bytes)"
+        if report.clean:
+            before = "new" if report.is_first else "stopped cleanly before"
         _log.info(
             "opened %s in %.0f ms: %d topics, %s, durability %s",
             self._config.data_dir,
             seconds * 1000,
             len(self._node.topics.by_name),
-            "stopped cleanly before"
-            if report.clean
-            else f"recovered {report.entries} journal entries ({report.replayed_bytes} bytes)",
+            before,
             self._config.durability,
         )
         if report.dropped_bytes:

@@ -47,13 +47,13 @@ COMMANDS: Final = {
     "run": LazyCommand(
         "onceflow.cli.run_pipeline",
         "run",
-        "Run a pipeline: topics through Spark to a topic, exactly once.",
+        "Run a pipeline on Spark, from topics to a topic.",
     ),
     "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
     "demo": LazyCommand(
         "onceflow.cli.demo",
         "demo",
-        "Kill a pipeline on Spark and its broker; each order counts once.",
+        "Kill a pipeline and its broker; each order counts once.",
     ),
 }
 

@@ -1,13 +1,11 @@
-"""Deleting things by name, the same way for all kinds: asked about first when a person is there."""
+"""Deleting things by name, the same way for all kinds, when that was confirmed."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import typer
-
+from onceflow.cli.confirm import confirm
 from onceflow.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
@@ -35,8 +33,7 @@ def delete_each(
     """Stops at the first that cannot be deleted; those before it are gone, and were told."""
     from onceflow.cli.session import connected
 
-    if sys.stdin.isatty() and not yes and not as_json:
-        typer.confirm(f"Delete {', '.join(names)} with all {kind.with_it}?", abort=True, err=True)
+    confirm(f"Delete {', '.join(names)} with all {kind.with_it}?", yes=yes)
     with connected(bootstrap, given) as session:
         for name in names:
             session.run(kind.delete(session.cluster, name))

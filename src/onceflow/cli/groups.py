@@ -159,7 +159,7 @@ def delete(
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete groups and their offsets. Asks first when a person is at the terminal."""
+    """Delete groups and their offsets. Asks first, unless --yes is given."""
     from onceflow.client import admin
 
     kind = Kind("group", "offsets", admin.delete_group)
@@ -223,7 +223,9 @@ def _show_moves(group: str, moves: list[Move], *, is_done: bool, as_json: bool) 
     ]
     columns = ("TOPIC", "PARTITION", "CURRENT", "NEW", "CHANGE")
     print_table(columns, rows, numbers=columns[1:])
-    if not is_done:
+    if is_done:
+        print_text(f"done: moved group {group} in {counted(len(moves), 'partition')}")
+    else:
         warn("nothing was changed; with --execute it will be", as_json=False)
 
 

@@ -27,5 +27,8 @@ ClientSettings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do it without asking; needed where nobody can be asked."),
+]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]

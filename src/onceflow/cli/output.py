@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import typer
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _LABEL: Final = 7
 """How wide `error:` and its like are."""
+_LEAST_TEXT: Final = 12
+"""Words are folded to that width, and to no less."""
+_GAPS: Final = (2, 1)
+"""Between columns; the narrower one where the wider is too much."""
 
 
 def print_json(document: Any) -> None:
@@ -85,21 +89,49 @@ def print_table(
 ) -> None:
     """Columns side by side; those named in `numbers` are aligned to the right.
 
-    A terminal may fold long cells; a pipe gets every row in one line.
+    A terminal may fold long words, and never a number: where they do not fit side by side, each row
+    is a paragraph. A pipe gets every row in one line.
     """
+    from rich.cells import cell_len
+
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    console, right = _console(), set(numbers)
+    least = []
+    for name, *column in zip(columns, *cells, strict=True):
+        widest = max(map(cell_len, (name, *column)))
+        least.append(widest if name in right else min(widest, max(cell_len(name), _LEAST_TEXT)))
+    gap = next((each for each in _GAPS if sum(least) + each * len(least) <= console.width), None)
+    lines = _stacked(columns, cells)
+    if gap is not None:
+        lines = _side_by_side(console, columns, cells, right, gap)
+    for line in lines:
+        typer.echo(line.rstrip())
+
+
+def _side_by_side(
+    console: Console, columns: Sequence[str], cells: list[list[str]], right: set[str], gap: int
+) -> Iterator[str]:
     from rich.table import Table
 
-    right = set(numbers)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    console = _console()
+        is_number = name in right
+        justify: Literal["left", "right"] = "right" if is_number else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=is_number)
+    for row in cells:
+        table.add_row(*row)
     with console.capture() as captured:
         console.print(table)
-    for line in captured.get().splitlines():
-        typer.echo(line.rstrip())
+    yield from captured.get().splitlines()
+
+
+def _stacked(columns: Sequence[str], cells: list[list[str]]) -> Iterator[str]:
+    label = max(map(len, columns))
+    for number, row in enumerate(cells):
+        if number:
+            yield ""
+        for name, cell in zip(columns, row, strict=True):
+            yield f"{typer.style(f'{name:<{label}}', bold=True)}  {cell}"
 
 
 def _console() -> Console:

@@ -54,6 +54,14 @@ LogLevel = Annotated[
 LogFormat = Annotated[
     str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
 ]
+ExampleConfig = Annotated[
+    bool,
+    typer.Option(
+        "--example-config",
+        help="Print a file for --config with every setting, its type, default and meaning; then "
+        "end.",
+    ),
+]
 Parent = Annotated[
     int | None, typer.Option(hidden=True, help="Stop when this is not the parent any more.")
 ]
@@ -69,21 +77,27 @@ def serve(
     insecure: Insecure = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
+    example_config: ExampleConfig = False,
     parent: Parent = None,
 ) -> None:
     """Run a broker in the foreground."""
+    if example_config:
+        from onceflow.broker.config_example import example_toml
+
+        typer.echo(example_toml(), nl=False)
+        return
     from onceflow.broker.config import load_config
     from onceflow.broker.run import run
     from onceflow.runtime.logs import log_to
 
     flags = {
-        "data-dir": data_dir,
-        "listen": listen,
-        "advertise": advertise,
-        "durability": durability,
-        "insecure": "true" if insecure else None,
-        "log-level": log_level,
-        "log-format": log_format,
+        "--data-dir": data_dir,
+        "--listen": listen,
+        "--advertise": advertise,
+        "--durability": durability,
+        "--insecure": "true" if insecure else None,
+        "--log-level": log_level,
+        "--log-format": log_format,
         **_pairs(settings or []),
     }
     loaded = load_config(flags, os.environ, config)

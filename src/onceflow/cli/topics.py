@@ -194,7 +194,7 @@ def delete(
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete topics with all their records. Asks first when a person is at the terminal."""
+    """Delete topics with all their records. Asks first, unless --yes is given."""
     from onceflow.client import admin
 
     kind = Kind("topic", "records", admin.delete_topic)

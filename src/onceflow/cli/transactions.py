@@ -6,12 +6,12 @@ ends all others by itself, at the latest when their time is up.
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from onceflow.cli.confirm import confirm
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
 from onceflow.cli.output import (
@@ -230,7 +230,7 @@ def _abort_whole(
                 f"it is {found.state}"
             )
         places = counted(len(found.partitions), "partition")
-        _confirm(
+        confirm(
             f"Abort the transaction of {transactional_id} in {places} and shut its producer out?",
             yes=yes,
         )
@@ -262,7 +262,7 @@ def _abort_hanging(
     with connected(bootstrap, given) as session:
         found = session.run(_hanging_at(session, place, start_offset))
         owner = f" of {found.transactional_id}" if found.transactional_id else ""
-        _confirm(
+        confirm(
             f"Abort the transaction{owner} of producer {found.producer.producer_id} that begins "
             f"at offset {start_offset} of partition {place}?",
             yes=yes,
@@ -296,14 +296,6 @@ async def _hanging_at(
     raise transactions.TransactionNotFound(
         f"no transaction that begins at offset {start_offset} is open in partition {place}"
     )
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is there to be asked; --yes aborts without asking")
-    typer.confirm(question, abort=True, err=True)
 
 
 def _find_hanging(

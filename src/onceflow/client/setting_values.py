@@ -112,4 +112,4 @@ def unknown(key: str, known: Iterable[str]) -> InvalidSetting:
     """For a key that is none."""
     close = get_close_matches(key, list(known), n=2)
     guess = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-    return InvalidSetting(f"there is no setting {key!r} here{guess}")
+    return InvalidSetting(f"unknown setting {key!r}{guess}")

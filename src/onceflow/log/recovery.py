@@ -41,6 +41,8 @@ class RecoveryReport:
     """What recovery found and did."""
 
     clean: bool = True
+    is_first: bool = False
+    """There was nothing before."""
     groups: int = 0
     entries: int = 0
     replayed_bytes: int = 0
@@ -60,7 +62,14 @@ class Recovered(NamedTuple):
     report: RecoveryReport
 
 
-def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogConfig) -> Recovered:
+def recover(
+    disk: Disk,
+    files: OpenFiles,
+    checkpoint: Checkpoint,
+    config: LogConfig,
+    *,
+    is_first: bool = False,
+) -> Recovered:
     """Raises `LogCorrupt`, with nothing changed, when durable data is damaged."""
     catalog = Catalog(disk, files, config)
     files.on_crowded = partial(_sync_all, catalog)
@@ -84,6 +93,7 @@ def recover(disk: Disk, files: OpenFiles, checkpoint: Checkpoint, config: LogCon
         log.settle_start(log.start_offset)
     report = RecoveryReport(
         clean=checkpoint.clean,
+        is_first=is_first,
         may_have_lost=checkpoint.durability is Durability.OS and not checkpoint.clean,
         groups=replay.groups,
         entries=replay.entries,

@@ -142,9 +142,10 @@ class LogStore:
         does not."""
         lock = disk.lock(_LOCK)
         try:
-            checkpoint = read_checkpoint(disk) or _first_checkpoint(disk)
+            found = read_checkpoint(disk)
+            checkpoint = found or _first_checkpoint(disk)
             files = OpenFiles(disk, config.open_files)
-            recovered = recover(disk, files, checkpoint, config.log)
+            recovered = recover(disk, files, checkpoint, config.log, is_first=found is None)
             # Not to be guessed: whoever knows it could send a record that looks like a group.
             incarnation = int.from_bytes(rand.randbytes(8), "big")
             quarantine = Quarantine(on_failed_job)

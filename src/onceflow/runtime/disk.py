@@ -121,6 +121,13 @@ def _named_errors(what: str, path: str) -> Iterator[None]:
         raise named_disk_error(error, what, path) from error
 
 
+def _check_directory(root: Path) -> None:
+    """Raises `DiskFailed` when this, or where it is to be, is something else."""
+    there = next((each for each in (root, *root.parents) if each.exists()), None)
+    if there is not None and not there.is_dir():
+        raise DiskFailed(f"{there} is not a directory; choose another data directory")
+
+
 class DurableWrite:
     """A job for a background: one `pwrite_durable`. A background that knows a better way than a
     thread may take it apart. `is_alone` says that its owner has nothing else to do meanwhile."""
@@ -232,6 +239,7 @@ class RealDisk:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        _check_directory(root)
         if not root.exists():
             with _named_errors("creation", str(root)):
                 root.mkdir(mode=0o700, parents=True)

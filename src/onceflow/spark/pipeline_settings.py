@@ -149,7 +149,8 @@ def broker_settings(given: Mapping[str, str]) -> Iterator[Problem]:
         load_config(given, {}, None)
     except InvalidSetting as error:
         for text in _each(str(error)):
-            key = next((name for name in given if text.startswith(name + " ")), "")
+            starts = {name: (f"{name} ", f"unknown setting {name!r}") for name in given}
+            key = next((name for name, start in starts.items() if text.startswith(start)), "")
             yield Problem(("broker", *key.split(".")) if key else ("broker",), text)
 
 

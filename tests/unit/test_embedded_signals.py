@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Final
@@ -22,18 +23,23 @@ SECONDS: Final = 60.0
 
 @contextmanager
 def program(code: str, temporary: Path) -> Iterator[subprocess.Popen[str]]:
-    """One that has said a line."""
+    """It has a minute, with all that it forks off."""
     started = subprocess.Popen(
         [sys.executable, "-c", dedent(code)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
     )
+    limit = threading.Timer(SECONDS, os.killpg, (started.pid, signal.SIGKILL))
+    limit.start()
     try:
         yield started
     finally:
-        started.kill()
+        limit.cancel()
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
         started.communicate(timeout=SECONDS)
 
 
@@ -140,9 +146,12 @@ def test_a_forked_child_removes_nothing_of_its_parent(tmp_path: Path) -> None:
         import os, signal, warnings, onceflow
         warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
         with onceflow.Broker() as broker:
+            ready, says = os.pipe()
             child = os.fork()
             if child == 0:
+                os.write(says, b".")  # a signal that comes before Python has forked is forgotten
                 signal.pause()
+            os.read(ready, 1)
             os.kill(child, signal.SIGTERM)
             _, status = os.waitpid(child, 0)
             print(os.waitstatus_to_exitcode(status), broker.data_dir.is_dir(), flush=True)

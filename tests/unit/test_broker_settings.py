@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from onceflow.broker import broker_configs
 from onceflow.broker.broker_configs import describe_broker
 from onceflow.broker.broker_settings import ALL_BROKERS, ALTERABLE, BrokerSettings
 from onceflow.broker.config import BrokerConfig
-from onceflow.broker.topic_config import Alteration, ConfigSource, Operation
+from onceflow.broker.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
 from onceflow.broker.topic_rules import Refusal
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
@@ -158,6 +159,10 @@ def test_the_next_look_for_logs_to_compact_is_not_awaited() -> None:
         assert await alter(client, HERE, ("log.cleaner.backoff.ms", "10000")) == "NONE"
         await asyncio.sleep(35)
         assert len(looks) == 3
+        for number in range(1, 11):
+            await asyncio.sleep(3)
+            assert await alter(client, HERE, ("log.roll.ms", str(number))) == "NONE"
+        assert len(looks) == 6, "another setting does not put it off"
 
     play(script, log_cleaner_backoff_ms=24 * 3_600_000)
 
@@ -193,6 +198,73 @@ def test_settings_that_do_not_go_with_the_new_start_do_not_keep_it_from_starting
         settings.restore({HERE: {"log.cleaner.min.compaction.lag.ms": "6"}})
     assert settings.config == started
     assert "not used" in caplog.text
+
+
+def test_settings_that_are_allowed_only_together_are_all_there_after_a_restart() -> None:
+    """Whichever is read first: the other one makes it good. Others stay in any case."""
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    started = BrokerConfig(data_dir=Path("data"), topic_defaults={most: "5"})
+    settings = BrokerSettings(started)
+    settings.restore({HERE: {"log.roll.ms": "7", least: "6"}, ALL_BROKERS: {most: "10"}})
+    assert settings.altered_of(HERE) == {"log.roll.ms": "7", least: "6"}
+    assert settings.altered_of(ALL_BROKERS) == {most: "10"}
+    settings = BrokerSettings(started)
+    settings.restore({HERE: {"log.roll.ms": "7", least: "6"}})
+    assert settings.altered_of(HERE) == {"log.roll.ms": "7"}
+
+
+def test_a_topic_that_goes_with_the_brokers_default_again_takes_it_over() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await client.create("own", min_compaction_lag_ms="6")
+        assert await alter(client, HERE, ("log.cleaner.max.compaction.lag.ms", "5")) == "NONE"
+        name = "max.compaction.lag.ms"
+        assert await told(client, TOPIC, "own", name) == (str(2**63 - 1), 5), "it would conflict"
+        lower = {"name": "min.compaction.lag.ms", "config_operation": Operation.SET, "value": "1"}
+        row = {"resource_type": TOPIC, "resource_name": "own", "configs": [lower]}
+        answer = await client.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row], "validate_only": False}
+        )
+        assert answer["responses"][0]["error_code"] == "NONE"
+        assert await told(client, TOPIC, "own", name) == ("5", 2)
+
+    play(script)
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "understood"),
+    [
+        ("log.roll.ms", " 05 ", "5"),
+        ("log.preallocate", "TRUE", "true"),
+        ("log.cleanup.policy", "compact , delete", "compact,delete"),
+        ("max.connections", " 9", "9"),
+    ],
+)
+def test_a_setting_is_told_as_it_is_understood(name: str, written: str, understood: str) -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        assert await alter(client, HERE, (name, written)) == "NONE"
+        assert await told(client, BROKER, HERE, name) == (understood, 2)
+
+    play(script)
+
+
+def test_who_asks_for_thousands_of_names_gets_no_more_made_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    honest = ConfigEntry
+
+    def entry(name: str, *rest: Any, **more: Any) -> ConfigEntry:
+        made.append(name)
+        return honest(name, *rest, **more)
+
+    monkeypatch.setattr(broker_configs, "ConfigEntry", entry)
+    settings = BrokerSettings(BrokerConfig(data_dir=Path("data")))
+    listen = settings.config.listen
+    wanted = ["log.dirs", "log.roll.ms", "num.io.threads", "unknown"]
+    found = [each.name for each in describe_broker(settings, listen, listen, wanted)]
+    assert sorted(found) == sorted(made) == wanted[:3]
+    everything = [each.name for each in describe_broker(settings, listen, listen, None)]
+    assert len(set(everything)) == len(everything) > 90
 
 
 @pytest.mark.parametrize("name", sorted(ALTERABLE))

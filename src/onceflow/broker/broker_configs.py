@@ -22,7 +22,7 @@ from onceflow.broker.topic_config import (
     broker_synonyms,
 )
 from onceflow.broker.topic_settings import BROKER_NAMES
-from onceflow.broker.topic_values import BrokerName, ConfigType, TopicSetting
+from onceflow.broker.topic_values import BrokerName, ConfigType, TopicSetting, render
 
 _SCHEME: Final = "PLAINTEXT"
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST, _SHORT = ConfigType
@@ -82,6 +82,20 @@ _FIXED: Final = (
     _Fixed("transaction.state.log.replication.factor", _SHORT, "1", "A partition has one replica."),
 )
 
+_NAMED_OTHERWISE: Final[Mapping[str, tuple[ConfigType, str]]] = MappingProxyType(
+    {
+        "advertised.listeners": (_LIST, "advertise"),
+        "broker.id": (_INT, "node.id"),
+        "listeners": (_LIST, "listen"),
+        "log.dir": (_LIST, "data.dir"),
+        "log.dirs": (_LIST, "data.dir"),
+    }
+)
+"""Settings of Kafka's, and by which name they go here."""
+_NAMES: Final = frozenset(
+    (*SETTINGS, *BROKER_NAMES, *_NAMED_OTHERWISE, *(each.name for each in _FIXED))
+)
+
 
 def describe_broker(
     settings: BrokerSettings,
@@ -91,14 +105,12 @@ def describe_broker(
 ) -> Iterator[ConfigEntry]:
     """The settings asked for that there are; all for None or an empty collection. The addresses are
     those that the broker got, where it was to choose a port."""
-    for entry in (
-        *_own(settings),
-        *_topic_defaults(settings),
-        *_under_kafkas_names(settings.config, listening, advertised),
-        *_fixed(),
-    ):
-        if not names or entry.name in names:
-            yield entry
+    wanted = _NAMES & frozenset(names) if names else _NAMES
+    # Nothing is made that is not asked for: a request may ask for thousands of names one by one.
+    yield from _own(settings, wanted)
+    yield from _topic_defaults(settings, wanted)
+    yield from _under_kafkas_names(settings.config, listening, advertised, wanted)
+    yield from _fixed(wanted)
 
 
 def describe_all_brokers(
@@ -112,8 +124,10 @@ def describe_all_brokers(
             yield _entry(name, value, _type_of(name), _documentation_of(name), synonyms)
 
 
-def _own(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+def _own(settings: BrokerSettings, wanted: Collection[str]) -> Iterator[ConfigEntry]:
     for key, setting in SETTINGS.items():
+        if key not in wanted:
+            continue
         synonyms = tuple(_own_synonyms(settings, setting))
         value: object = getattr(settings.config, setting.field)
         yield _entry(key, _text(value), setting.kind.type, setting.documentation, synonyms)
@@ -134,10 +148,13 @@ def _own_synonyms(settings: BrokerSettings, setting: Setting) -> Iterator[Config
             yield ConfigSynonym(setting.key, text, source)
 
 
-def _topic_defaults(settings: BrokerSettings) -> Iterator[ConfigEntry]:
+def _topic_defaults(settings: BrokerSettings, wanted: Collection[str]) -> Iterator[ConfigEntry]:
     for key, (setting, broker_name) in BROKER_NAMES.items():
+        if key not in wanted:
+            continue
         found = settings.defaults.find(key)
-        value = broker_name.default if found is None else found[0]
+        # As it is understood, and not as it was written: "5" for " 05 ".
+        value = broker_name.default if found is None else render(setting.read(found[0]))
         synonyms = tuple(_default_synonyms(settings, setting, broker_name))
         yield _entry(key, value, _type_of(key), _documentation_of(key), synonyms)
 
@@ -156,24 +173,28 @@ def _default_synonyms(
 
 
 def _under_kafkas_names(
-    config: BrokerConfig, listening: Address, advertised: Address
+    config: BrokerConfig, listening: Address, advertised: Address, wanted: Collection[str]
 ) -> Iterator[ConfigEntry]:
-    """Settings that go by another name here."""
-    for name, kind, value, key in (
-        ("advertised.listeners", _LIST, f"{_SCHEME}://{advertised}", "advertise"),
-        ("broker.id", _INT, str(config.node_id), "node.id"),
-        ("listeners", _LIST, f"{_SCHEME}://{listening}", "listen"),
-        ("log.dir", _LIST, str(config.data_dir.absolute()), "data.dir"),
-        ("log.dirs", _LIST, str(config.data_dir.absolute()), "data.dir"),
-    ):
+    values = {
+        "advertise": f"{_SCHEME}://{advertised}",
+        "data.dir": str(config.data_dir.absolute()),
+        "listen": f"{_SCHEME}://{listening}",
+        "node.id": str(config.node_id),
+    }
+    for name, (kind, key) in _NAMED_OTHERWISE.items():
+        if name not in wanted:
+            continue
         is_set = getattr(config, SETTINGS[key].field) != _OWN_DEFAULTS.get(SETTINGS[key].field)
         source = ConfigSource.STATIC_BROKER if is_set else ConfigSource.DEFAULT
         documentation = f"Set by {key}. {SETTINGS[key].documentation}"
-        yield _entry(name, value, kind, documentation, (ConfigSynonym(name, value, source),))
+        synonyms = (ConfigSynonym(name, values[key], source),)
+        yield _entry(name, values[key], kind, documentation, synonyms)
 
 
-def _fixed() -> Iterator[ConfigEntry]:
+def _fixed(wanted: Collection[str]) -> Iterator[ConfigEntry]:
     for name, kind, value, documentation in _FIXED:
+        if name not in wanted:
+            continue
         synonyms = () if value is None else (ConfigSynonym(name, value, ConfigSource.DEFAULT),)
         yield _entry(name, value, kind, f"Fixed here. {documentation}", synonyms)
 

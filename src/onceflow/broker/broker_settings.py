@@ -96,6 +96,9 @@ class BrokerSettings:
     def apply(self, broker: str, configs: Mapping[str, str]) -> None:
         """What `decide` has said holds from now on."""
         self._altered[broker] = MappingProxyType({**configs})
+        self._hold()
+
+    def _hold(self) -> None:
         self.config = self._combined(self._altered)
         self.defaults = self._layered(self._altered)
         self.on_altered()
@@ -103,14 +106,34 @@ class BrokerSettings:
     def restore(self, altered: Mapping[str, Mapping[str, str]]) -> None:
         """What the metadata log has kept. What cannot be used any more is left out: it must not
         keep the broker from starting."""
+        usable = {
+            broker: {name: text for name, text in configs.items() if _is_usable(name, text)}
+            for broker, configs in altered.items()
+        }
+        for broker, configs in self._fitting(usable).items():
+            self._altered[broker] = MappingProxyType({**configs})
+        self._hold()
+
+    def _fitting(self, altered: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+        """All of it, if it goes together: one may be allowed only because of another that comes
+        later. Where what the broker was started with has changed, without those in its way."""
+        try:
+            self._combined(altered)
+        except InvalidSetting:
+            pass
+        else:
+            return altered
+        fitting: dict[str, dict[str, str]] = {}
         for broker, configs in altered.items():
-            usable = {name: text for name, text in configs.items() if _is_usable(name, text)}
-            try:
-                self._combined({**self._altered, broker: usable})
-            except InvalidSetting as problem:
-                _log.error("what was altered of the broker's settings is not used: %s", problem)
-            else:
-                self.apply(broker, usable)
+            for name, text in configs.items():
+                more = {**fitting, broker: {**fitting.get(broker, {}), name: text}}
+                try:
+                    self._combined(more)
+                except InvalidSetting as problem:
+                    _log.error("what was altered of %s is not used: %s", name, problem)
+                else:
+                    fitting = more
+        return fitting
 
     def _changed_list(self, name: str, operation: int, value: str) -> str | Refusal:
         setting = BROKER_NAMES[name][0] if name in BROKER_NAMES else None

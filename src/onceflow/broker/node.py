@@ -78,8 +78,8 @@ class Node:
         # From here on the settings are those that hold, and not only those of this start.
         self.config = config = self.settings.config
         self.settings.on_altered = self._settings_altered
-        self.on_altered: Callable[[], None] = lambda: None
-        """Told when the broker's settings have become others."""
+        self.on_altered: Callable[[BrokerConfig], None] = lambda before: None
+        """Told, when the broker's settings have become others, which they were."""
         self._expiry = ProducerExpiry(
             self.topics, store.quarantine, clock, config.producer_id_expiration_ms
         )
@@ -114,9 +114,9 @@ class Node:
         return groups
 
     def _settings_altered(self) -> None:
-        self.config = self.settings.config
+        before, self.config = self.config, self.settings.config
         self._expiry.silent_ms = self.config.producer_id_expiration_ms
-        self.on_altered()
+        self.on_altered(before)
 
     def _make_transactions(self) -> TransactionService:
         ids = ProducerIds(self.topics)

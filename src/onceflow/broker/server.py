@@ -148,11 +148,14 @@ class Server:
         self.node.store.limit_open_files(self._shares.files)
         self._report_limits()
 
-    def _settings_altered(self) -> None:
-        self._share_out()
-        if "compaction" in self._timers:
-            # The next look may have been days away.
-            self._timers["compaction"].cancel()
+    def _settings_altered(self, before: BrokerConfig) -> None:
+        now = self.node.config
+        if now.max_connections != before.max_connections:
+            self._share_out()
+        # Only then: who alters something else every few seconds must not put compaction off for
+        # ever.
+        if now.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms:
+            self._timers["compaction"].cancel()  # the next look may have been days away
             self._compact_now_and_then()
 
     async def _listen(self) -> Listener:

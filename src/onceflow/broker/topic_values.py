@@ -70,10 +70,14 @@ class TopicSetting:
     """The first that is set counts."""
 
     def parse(self, text: str) -> Value:
-        """The value that the text stands for."""
-        value = _PARSERS[self.type](self, text.strip())
+        """The value that the text stands for, if it is allowed."""
+        value = self.read(text)
         self.check(self, value)
         return value
+
+    def read(self, text: str) -> Value:
+        """The value that the text stands for, which may not be allowed, or of another unit."""
+        return _PARSERS[self.type](self, text.strip())
 
     def parse_default(self, name: BrokerName, text: str) -> Value:
         """The value that a setting of the broker stands for."""

@@ -145,6 +145,11 @@ class Caller:
                 self._hang_up()  # else the next to ask would get this answer
                 raise
 
+    def cut(self) -> None:
+        """Nothing more comes from the broker; there may be another one soon."""
+        self.running = None
+        self._hang_up()
+
     def _hang_up(self) -> None:
         if self._client is not None:
             self._client.close()

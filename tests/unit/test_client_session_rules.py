@@ -61,6 +61,8 @@ def caused(code: ErrorCode, api: str = "PRODUCE") -> AbortableError:
         (caused(ErrorCode.ILLEGAL_GENERATION, "TXN_OFFSET_COMMIT"), Verdict.POLL),
         (caused(ErrorCode.UNKNOWN_MEMBER_ID, "TXN_OFFSET_COMMIT"), Verdict.POLL),
         (caused(ErrorCode.FENCED_INSTANCE_ID, "TXN_OFFSET_COMMIT"), Verdict.POLL),
+        (caused(ErrorCode.GROUP_ID_NOT_FOUND, "TXN_OFFSET_COMMIT"), Verdict.POLL),
+        (caused(ErrorCode.STALE_MEMBER_EPOCH, "TXN_OFFSET_COMMIT"), Verdict.POLL),
         (caused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), Verdict.RAISE),
         (caused(ErrorCode.MESSAGE_TOO_LARGE), Verdict.RAISE),
         (caused(ErrorCode.INVALID_RECORD), Verdict.RAISE),

@@ -74,6 +74,7 @@ _OUT_OF_DATE: Final = frozenset(
         E.UNKNOWN_MEMBER_ID,
         E.REBALANCE_IN_PROGRESS,
         E.GROUP_ID_NOT_FOUND,
+        E.STALE_MEMBER_EPOCH,
         # The next poll says that this one is for good.
         E.FENCED_INSTANCE_ID,
     }

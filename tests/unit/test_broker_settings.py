@@ -213,6 +213,19 @@ def test_settings_that_are_allowed_only_together_are_all_there_after_a_restart()
     assert settings.altered_of(HERE) == {"log.roll.ms": "7"}
 
 
+def test_a_list_grows_from_what_holds_under_that_name() -> None:
+    name = "log.cleanup.policy"
+    settings = BrokerSettings(BrokerConfig(data_dir=Path("data")))
+    settings.apply(HERE, {name: "compact"})
+    more = [Alteration(name, Operation.APPEND, "delete")]
+    assert settings.decide(HERE, more, anew=False) == {name: "compact,delete"}
+    assert settings.decide(ALL_BROKERS, more, anew=False) == {name: "delete"}
+    settings.apply(ALL_BROKERS, {name: "compact,delete"})
+    less = [Alteration(name, Operation.SUBTRACT, "compact")]
+    assert settings.decide(ALL_BROKERS, less, anew=False) == {name: "delete"}
+    assert settings.decide(HERE, less, anew=False) == {name: ""}
+
+
 def test_a_topic_that_goes_with_the_brokers_default_again_takes_it_over() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("own", min_compaction_lag_ms="6")

@@ -81,7 +81,7 @@ class BrokerSettings:
                 configs.pop(name, None)
                 continue
             if operation != Operation.SET:
-                changed = self._changed_list(name, operation, value)
+                changed = self._changed_list(broker, Alteration(name, operation, value), value)
                 if isinstance(changed, Refusal):
                     return changed
                 value = changed
@@ -135,13 +135,16 @@ class BrokerSettings:
                     fitting = more
         return fitting
 
-    def _changed_list(self, name: str, operation: int, value: str) -> str | Refusal:
+    def _changed_list(self, broker: str, alteration: Alteration, value: str) -> str | Refusal:
+        """From what holds under this name on: what one broker has is nothing for all of them."""
+        name, operation, _ = alteration
         setting = BROKER_NAMES[name][0] if name in BROKER_NAMES else None
         if setting is None or setting.type is not ConfigType.LIST:
             verb = Operation(operation).name
             message = f"Can't {verb} to key {name} because its type is not LIST."
             return Refusal(ErrorCode.INVALID_CONFIG, message)
-        found = self.defaults.find(name)
+        layers = self.defaults.layers
+        found = BrokerDefaults(*(layers[1:] if broker == ALL_BROKERS else layers)).find(name)
         return changed_list(name, operation, setting.default if found is None else found[0], value)
 
     # --- what follows -------------------------------------------------------------------------

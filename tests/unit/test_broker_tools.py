@@ -102,3 +102,21 @@ def test_the_metadata_log_is_described_as_it_is() -> None:
         assert answer["nodes"][0]["listeners"][0]["port"] == running.server.node.address.port
 
     play(script)
+
+
+def test_an_answer_does_not_repeat_a_long_name_for_each_partition() -> None:
+    """Else a request of 100 KB would ask for 20 MB."""
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        name, indexes = "x" * 30_000, list(range(1000))
+        asked: dict[str, Any] = {"election_type": 0, "timeout": 0}
+        asked |= {"topic_partitions": [{"topic": name, "partitions": indexes}]}
+        client.send(ApiKey.ELECT_LEADERS, 2, asked)
+        assert len(await client.receive_frame()) < 200_000
+        parts = [{"partition_index": index, "replicas": [1]} for index in indexes]
+        asked = {"timeout": 0, "topics": [{"name": name, "partitions": parts}]}
+        asked |= {"allow_replication_factor_change": True}
+        client.send(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, asked)
+        assert len(await client.receive_frame()) < 200_000
+
+    play(script)

@@ -62,7 +62,7 @@ def _reassign(
 def _refusal(node: Node, topic: str, asked: ReassignablePartition) -> Refused:
     index, replicas, here = asked.partition_index, asked.replicas, node.config.node_id
     if node.topics.partition(topic, index) is None:
-        reason = f"There is no partition {topic}-{index}."
+        reason = "There is no such partition."  # its name may be long, and is told once, above
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     if replicas is None:
         return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

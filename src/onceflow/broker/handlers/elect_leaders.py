@@ -61,7 +61,7 @@ def _refusals(node: Node, kind: int, asked: TopicPartitions) -> Iterator[tuple[i
         if kind not in (_PREFERRED, _UNCLEAN):
             yield index, Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
         elif node.topics.partition(asked.topic, index) is None:
-            reason = f"There is no partition {asked.topic}-{index}."
+            reason = "There is no such partition."  # its name is told once, above
             yield index, Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
         else:
             reason = "The partition has one replica, which is its leader."

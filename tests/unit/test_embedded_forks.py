@@ -86,3 +86,41 @@ def test_while_it_starts(module: str, attribute: str) -> None:
 def test_while_it_loads_what_a_request_needs() -> None:
     ask = ASKS.format(what="admin.list_groups()")
     assert forks_while("onceflow.broker.handlers.list_groups", "handle", ask) == "0 "
+
+
+def test_requests_do_not_wait_for_what_is_loaded_ahead() -> None:
+    program = """
+        import sys, threading
+        from importlib.machinery import PathFinder
+        import onceflow
+        from onceflow.blocking import Admin
+
+        is_loading, is_done = threading.Event(), threading.Event()
+
+        class SlowFinder:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name == "onceflow.records.kernels":
+                    found = PathFinder.find_spec(name, path)
+                    load = found.loader.exec_module
+                    found.loader.exec_module = lambda module: wait() or load(module)
+                    return found
+
+        def wait():
+            is_loading.set()
+            is_done.wait()
+
+        sys.meta_path.insert(0, SlowFinder)
+        with onceflow.Broker() as broker:
+            is_loading.wait()
+            late = threading.Timer(20, is_done.set)
+            late.start()
+            with Admin(broker.bootstrap) as admin:
+                admin.create_topic("orders")
+            late.cancel()
+            is_late = is_done.is_set()
+            is_done.set()
+        sys.exit(is_late)
+        """
+    done = subprocess.run([sys.executable, "-c", dedent(program)], timeout=SECONDS, check=False)
+    assert done.returncode == 0

@@ -7,6 +7,7 @@ version; the two hot ones read and write their own bytes, and any that has a `wr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
@@ -96,6 +97,7 @@ class Route(NamedTuple):
 
 
 _LOADED: dict[int, Route] = {}
+_LOADING = threading.Lock()
 
 
 def route(api_key: int, version: int) -> Route | None:
@@ -107,7 +109,7 @@ def route(api_key: int, version: int) -> Route | None:
         if key is not None and version in SERVED[key]:
             # Threads that load ahead and the loop must not meet inside the library's packages,
             # which import one another: Python then breaks the deadlock by failing one of them.
-            with loading:
+            with loading, _LOADING:
                 found = _LOADED[api_key << 16 | version] = _load(key, version)
     return found
 

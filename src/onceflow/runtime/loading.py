@@ -2,20 +2,52 @@
 
 A forked child has only the thread that forked. A module that another thread was just loading stays
 half loaded there for ever: whoever imports it waits for a thread that does not exist, or finds half
-of it. So what the broker's threads load, they load under the lock `loading`, and a fork takes that
-lock first.
+of it. So the broker's threads say when they load something (`with loading:`), and a fork waits
+until none does. They do not wait for one another: a heavy module that is loaded ahead must not hold
+up requests.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from typing import Final
 
-loading: Final = threading.RLock()
-"""Held for one import, never while waiting for anything else: a fork waits for it. It may be taken
-twice by a thread: one module loads another, and may itself fork."""
+
+class Loading:
+    """Who is loading now. For one import at a time, and never while waiting for anything else: a
+    fork waits for it. A thread may enter it twice: one module loads another, and may itself fork.
+    """
+
+    def __init__(self) -> None:
+        self._turn: Final = threading.Condition(threading.RLock())
+        self._threads: Final[Counter[int]] = Counter()
+
+    def __enter__(self) -> None:
+        with self._turn:
+            self._threads[threading.get_ident()] += 1
+
+    def __exit__(self, *_: object) -> None:
+        me = threading.get_ident()
+        with self._turn:
+            self._threads[me] -= 1
+            if not self._threads[me]:
+                del self._threads[me]
+                self._turn.notify_all()
+
+    def hold_up(self) -> None:
+        """Returns when no other thread loads anything; none begins to until `go_on`."""
+        me = threading.get_ident()
+        self._turn.acquire()
+        self._turn.wait_for(lambda: not self._threads.keys() - {me})
+
+    def go_on(self) -> None:
+        self._turn.release()
+
+
+loading: Final = Loading()
 
 os.register_at_fork(
-    before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release
+    before=loading.hold_up, after_in_parent=loading.go_on, after_in_child=loading.go_on
 )

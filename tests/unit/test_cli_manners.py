@@ -223,3 +223,10 @@ def test_a_pipe_gets_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) ->
     for columns, rows, numbers in TABLES:
         output.print_table(columns, rows, numbers)
         assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows)
+
+
+def test_no_hidden_option_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["serve", "--port", "5"]) == 2
+    assert "No such option: --port\n" in capsys.readouterr().err
+    assert run(["serve", "--lissen", "x"]) == 2
+    assert "--listen" in capsys.readouterr().err

@@ -113,6 +113,7 @@ def run(arguments: list[str]) -> int:
         report(error, as_json=as_json)
         return 1
     except _USAGE_ERROR as error:
+        _hide_options(error)
         if as_json:
             report(error, as_json=True)
         else:
@@ -124,6 +125,19 @@ def run(arguments: list[str]) -> int:
         report(_named(error), as_json=as_json)
         return 1
     return status or 0
+
+
+def _hide_options(error: Any) -> None:
+    """An option that is not offered must not be suggested either in the place of one that is not
+    there."""
+    if error.ctx is not None and getattr(error, "possibilities", None):
+        offered = {
+            name
+            for option in error.ctx.command.params
+            if not getattr(option, "hidden", False)
+            for name in option.opts
+        }
+        error.possibilities = [each for each in error.possibilities if each in offered]
 
 
 def _named(error: OSError | UnicodeEncodeError) -> OnceflowError:

@@ -4,6 +4,9 @@ at the end of the producer, and never twice."""
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -100,6 +103,28 @@ def test_whoever_awaits_a_receipt_while_another_flushes_is_the_only_one_told() -
             await asyncio.wait([flushing, awaiting])
             assert isinstance(awaiting.exception(), DeliveryFailed)
             assert flushing.exception() is None
+
+    play(script)
+
+
+def test_what_was_heard_of_is_not_kept() -> None:
+    """Else the errors would keep alive whatever was at hand where they were raised."""
+
+    class Payload:
+        pass
+
+    async def one(ours: Producer) -> weakref.ref[Payload]:
+        payload = Payload()
+        with suppress(DeliveryFailed):
+            await (await ours.send("t", TOO_LARGE, partition=0))
+        return weakref.ref(payload)
+
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        await small_topic(client)
+        async with refused(world) as ours:
+            seen = await one(ours)
+            gc.collect()
+            assert seen() is None
 
     play(script)
 
@@ -230,8 +255,8 @@ def test_of_very_many_failures_a_number_is_kept() -> None:
     for batch in batches:
         batch.written = 2
         unheard.add(batch, error)
-        if batch.partition.partition == 0 and batch.heard is not None:
-            batch.heard.update((0, 1))
+        if batch.partition.partition == 0 and batch.failure is not None:
+            batch.failure.hear(0, 1)
     assert len(unheard._failures) <= _MOST_KEPT
     told = unheard.take()
     assert told is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import index as to_index
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from onceflow.client.errors import ProducerError
 from onceflow.client.model import TopicPartition
@@ -27,6 +27,9 @@ from onceflow.records.batch import (
 from onceflow.records.compression import compress
 from onceflow.records.plain import write_headers, write_section
 from onceflow.records.sequence import NO_SEQUENCE, next_sequence
+
+if TYPE_CHECKING:
+    from onceflow.client.unheard import Failure
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -76,8 +79,8 @@ class Batch:
         "attempts",
         "base_sequence",
         "created",
+        "failure",
         "headers",
-        "heard",
         "held",
         "in_doubt",
         "is_open",
@@ -124,9 +127,8 @@ class Batch:
         self.parts: tuple[Batch, ...] = ()
         """What it was split into."""
         self.waiters: list[Any] = []
-        self.heard: set[int] | None = None
-        """Once it has failed: the numbers of the records whose receipts were awaited, for whoever
-        tells of the others (`unheard.py`)."""
+        self.failure: Failure | None = None
+        """Once it has failed, for whoever tells of records whose receipts nobody awaits."""
         # The records, until they are bytes. What most of them have not is kept by their number.
         self.values: list[bytes | None] = []
         self.keys: dict[int, bytes] = {}

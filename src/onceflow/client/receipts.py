@@ -77,8 +77,8 @@ class Receipt(NamedTuple):
 def _delivery(batch: Batch, number: int) -> Delivery:
     outcome = batch.outcome
     if isinstance(outcome, BaseException):
-        if batch.heard is not None:
-            batch.heard.add(number)
+        if batch.failure is not None:
+            batch.failure.hear(number)
         raise outcome
     if outcome is None:
         raise InvariantViolated("a batch that is done has an outcome")
@@ -145,8 +145,8 @@ class TableReceipt:
     def __await__(self) -> Generator[Any, None, list[Placed]]:
         yield from all_settled(self._batches).__await__()
         for batch in _leaves(self._batches):
-            if batch.heard is not None:  # one error is raised for all of them
-                batch.heard.update(range(batch.count))
+            if batch.failure is not None:  # one error is raised for all of them
+                batch.failure.hear(*range(batch.count))
         placed: dict[tuple[str, int], Placed] = {}
         for batch in _leaves(self._batches):
             first, last = _delivery(batch, 0), _delivery(batch, batch.count - 1)

@@ -6,8 +6,8 @@ end of a producer raise for all records that failed and whose receipts nobody ha
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Final, NamedTuple
+from collections import OrderedDict
+from typing import Final
 
 from onceflow.client.batches import Batch
 from onceflow.client.errors import ClientError, DeliveryFailed
@@ -18,18 +18,29 @@ _MOST_KEPT: Final = 10_000
 _MOST_NAMED: Final = 3
 
 
-class _Failure(NamedTuple):
-    """Of one batch, which itself is let go."""
+class Failure:
+    """Of one batch, which itself is let go. The receipts say which records were heard of."""
 
-    partition: TopicPartition
-    records: int
-    error: ClientError
-    heard: set[int]
-    """Of which records; the receipts write it down."""
+    __slots__ = ("_all", "_heard", "error", "partition", "records")
+
+    def __init__(self, batch: Batch, error: ClientError, among: OrderedDict[Failure, None]) -> None:
+        self.partition: Final[TopicPartition] = batch.partition
+        self.records: Final = batch.count
+        self.error: Final = error
+        self._heard: set[int] = set()
+        self._all = among
 
     @property
     def unheard(self) -> int:
-        return self.records - len(self.heard)
+        """How many records."""
+        return self.records - len(self._heard)
+
+    def hear(self, *numbers: int) -> None:
+        """Whoever awaited the receipts of these was told. When all are heard of nothing is kept:
+        the error, once raised, holds on to whatever was at hand where it was."""
+        self._heard.update(numbers)
+        if not self.unheard:
+            self._all.pop(self, None)
 
 
 class UnheardFailures:
@@ -38,32 +49,26 @@ class UnheardFailures:
     __slots__ = ("_failures", "_first", "_older")
 
     def __init__(self) -> None:
-        self._failures: deque[_Failure] = deque()
+        self._failures: OrderedDict[Failure, None] = OrderedDict()
         self._older = 0
-        self._first: _Failure | None = None
+        self._first: Failure | None = None
         """Of the older ones."""
 
     def __bool__(self) -> bool:
-        """Whether there may be any."""
         return bool(self._failures) or self._older > 0
 
     def add(self, batch: Batch, error: ClientError) -> None:
         """None of its records was delivered, as far as is known."""
-        batch.heard = set()
-        self._failures.append(_Failure(batch.partition, batch.count, error, batch.heard))
+        batch.failure = Failure(batch, error, self._failures)
+        self._failures[batch.failure] = None
         if len(self._failures) > _MOST_KEPT:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        self._failures = deque(each for each in self._failures if each.unheard)
-        while len(self._failures) > _MOST_KEPT // 2:
-            oldest = self._failures.popleft()
+            oldest, _ = self._failures.popitem(last=False)
             self._older += oldest.unheard
             self._first = self._first or oldest
 
     def take(self) -> DeliveryFailed | None:
         """What is to be raised, if anything; the next time it is not there any more."""
-        failures = [each for each in self._failures if each.unheard]
+        failures = list(self._failures)
         older, first = self._older, self._first
         self._failures.clear()
         self._older, self._first = 0, None
@@ -73,7 +78,7 @@ class UnheardFailures:
         return _raised(older + sum(each.unheard for each in failures), first, failures)
 
 
-def _raised(records: int, first: _Failure, failures: list[_Failure]) -> DeliveryFailed:
+def _raised(records: int, first: Failure, failures: list[Failure]) -> DeliveryFailed:
     places = sorted({first.partition, *(each.partition for each in failures)})
     named = ", ".join(map(str, places[:_MOST_NAMED]))
     more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
@@ -90,5 +95,5 @@ def _raised(records: int, first: _Failure, failures: list[_Failure]) -> Delivery
     return made
 
 
-def _is_same(one: _Failure, other: _Failure) -> bool:
+def _is_same(one: Failure, other: Failure) -> bool:
     return str(one.error) == str(other.error)

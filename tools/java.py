@@ -38,6 +38,8 @@ def _candidates() -> Iterator[Path]:
 
 def _major_version(java: Path) -> int | None:
     """17 for `openjdk version "17.0.15"`, 1 for the old style `"1.8.0_402"`; None: no Java."""
+    if java in _ASKED:
+        return _ASKED[java]
     try:
         done = subprocess.run(
             [java, "-version"], capture_output=True, text=True, check=False, timeout=30
@@ -46,4 +48,11 @@ def _major_version(java: Path) -> int | None:
         return None
     # `java -version` speaks on stderr.
     found = re.search(r'version "(\d+)', done.stderr)
-    return int(found[1]) if found and done.returncode == 0 else None
+    if found is None or done.returncode != 0:
+        return None
+    version = _ASKED[java] = int(found[1])
+    return version
+
+
+_ASKED: Final[dict[Path, int]] = {}
+"""To ask one takes a tenth of a second, and tests start many programs."""

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from tools.apache_kafka import ApacheKafkaCluster
+from tools.kafka_archive import quick_options
 
 NO_RETENTION: Final = {"log.initial.task.delay.ms": "86400000"}
 """Apache Kafka looks half a minute after its start for records that are too old, and those of tests
@@ -25,7 +26,10 @@ def three_nodes(
 
     directory = tmp_path_factory.mktemp("three-nodes")
     with ApacheKafkaCluster(
-        kafka_jars, directory, properties={**SETTINGS, **NO_RETENTION}
+        kafka_jars,
+        directory,
+        properties={**SETTINGS, **NO_RETENTION},
+        java_options=quick_options(kafka_jars),
     ) as cluster:
         wake_up(cluster)
         yield cluster

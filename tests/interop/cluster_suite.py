@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 from tests.interop import (
@@ -13,7 +12,7 @@ from tests.interop import (
     test_client_worker,
     test_client_worker_reader,
 )
-from tests.interop.harness import Script, differences, run
+from tests.interop.harness import Script, differences, heard, run
 
 SCRIPTS: Final[tuple[Script, ...]] = (
     *map(
@@ -45,8 +44,10 @@ PRODUCER_TESTS: Final[Mapping[str, Callable[..., None]]] = {
 """By name, as a module has them; they take a fixture `names` from wherever they are run."""
 
 
-def answered_differently(script: Script, one: str, other: str) -> list[str]:
-    """What a script hears from one Apache Kafka and not from another, run on both at once."""
+def answered_differently(script: Script, one: str, other: str, *, anew: bool = False) -> list[str]:
+    """What a script hears from one Apache Kafka and not from another, run on both at once; on the
+    first not again where it has been, unless it is another script now (`anew`)."""
     with ThreadPoolExecutor(2) as pool:
-        from_one, from_other = pool.map(partial(run, script), (one, other))
-    return differences(script.__name__, from_one, from_other, ())
+        from_one = pool.submit(run if anew else heard, script, one)
+        from_other = pool.submit(run, script, other)
+    return differences(script.__name__, from_one.result(), from_other.result(), ())

@@ -14,11 +14,12 @@ import pytest
 
 from tests.interop.cluster_fixture import NO_RETENTION
 from tests.interop.cluster_fixture import three_nodes as three_nodes
-from tests.interop.harness import Script, differences, run
+from tests.interop.harness import Script, differences, heard, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer
 from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
+from tools.kafka_archive import quick_options
 from tools.kafka_jars import KafkaJarsError, ensure_client_jars, ensure_kafka_jars
 
 REFERENCE: Final = "apache_kafka"
@@ -42,7 +43,9 @@ Compare = Callable[[Script], None]
 def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real Apache Kafka, one for the whole session."""
     directory = tmp_path_factory.mktemp("apache-kafka")
-    with ApacheKafka(kafka_jars, directory, properties={**SETTINGS, **EAGER}) as kafka:
+    quick = quick_options(kafka_jars)
+    properties = {**SETTINGS, **EAGER}
+    with ApacheKafka(kafka_jars, directory, properties=properties, java_options=quick) as kafka:
         yield kafka.bootstrap
 
 
@@ -66,7 +69,10 @@ def compare(brokers: dict[str, str]) -> Compare:
 
     def run_and_compare(script: Script) -> None:
         with ThreadPoolExecutor(len(brokers)) as pool:
-            runs = {broker: pool.submit(run, script, at) for broker, at in brokers.items()}
+            runs = {
+                broker: pool.submit(heard if broker == REFERENCE else run, script, at)
+                for broker, at in brokers.items()
+            }
         for broker, future in runs.items():
             if problem := future.exception():
                 problem.add_note(f"on {broker}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,11 @@ import pytest
 from tests.interop.client_scripts import ready_topic
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript
-from tools.java import find_java
-from tools.kafka_jars import classpath_of_newest_client
+from tests.interop.java_tools import bench_of, benches
 
 pytestmark = pytest.mark.interop
 
-TOOL_SECONDS = 90
 GROUPS = "consumer.group.ConsumerGroupCommand"
-# The tools live for a second or two: code that is compiled fast beats code that runs fast.
-JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m")
 NO_IDEMPOTENCE = "enable.idempotence=false\n"
 VOLATILE = (
     (re.compile(r"TopicId: \S+"), "TopicId: <id>"),
@@ -34,14 +30,19 @@ VOLATILE = (
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _benches() -> Iterator[None]:
+    with benches():
+        yield
+
+
 class Tools:
     """Runs tools against one broker; what they print comes back as lines, the unstable hidden."""
 
     def __init__(self, bootstrap: str, names: Names) -> None:
         self._bootstrap = bootstrap
         self._names = names
-        self._java = find_java()
-        self._classpath = classpath_of_newest_client()
+        self._bench = bench_of(bootstrap)
 
     def run(self, tool: str, *arguments: str, text: str = "", fails: bool = False) -> list[str]:
         """The lines of a tool that must succeed (or fail)."""
@@ -50,17 +51,9 @@ class Tools:
             properties.write(NO_IDEMPOTENCE)
             properties.flush()
             given = [each.replace("@properties", properties.name) for each in arguments]
-            command = [str(self._java), *JVM_OPTIONS, "-cp", self._classpath, kind]
-            done = subprocess.run(
-                [*command, "--bootstrap-server", self._bootstrap, *given],
-                input=text,
-                capture_output=True,
-                text=True,
-                timeout=TOOL_SECONDS,
-                check=False,
-            )
-        assert (done.returncode != 0) == fails, f"{command} {given}\n{done.stdout}{done.stderr}"
-        return [line for each in done.stdout.splitlines() if (line := self._stable(each))]
+            done = self._bench.run(kind, "--bootstrap-server", self._bootstrap, *given, text=text)
+        assert (done.status != 0) == fails, f"{kind} {given}\n{done.said}{done.complained}"
+        return [line for each in done.said.splitlines() if (line := self._stable(each))]
 
     def _stable(self, line: str) -> str:
         line = str(self._names.hide(line))

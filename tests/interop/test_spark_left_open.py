@@ -27,6 +27,7 @@ from tests.interop.conftest import EAGER, SETTINGS
 from tests.interop.harness import eventually
 from tests.unit.test_spark_sink import IDENTITY, OUT, SKIPPED, settings_of, settled, visible
 from tools.apache_kafka import ApacheKafka
+from tools.kafka_archive import quick_options
 
 pytestmark = pytest.mark.interop
 
@@ -36,7 +37,9 @@ LAX = {"transaction.partition.verification.enable": "false"}
 @pytest.fixture(scope="module")
 def kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("forgetful")
-    with ApacheKafka(kafka_jars, directory, properties={**SETTINGS, **EAGER, **LAX}) as kafka:
+    quick = quick_options(kafka_jars)
+    properties = {**SETTINGS, **EAGER, **LAX}
+    with ApacheKafka(kafka_jars, directory, properties=properties, java_options=quick) as kafka:
         yield kafka.bootstrap
 
 

@@ -58,6 +58,7 @@ test-spark:
 
 long: setup-spark
 	$(PYTEST) -m long
+	ONCEFLOW_DOSE=whole $(PYTEST) tests/property tests/unit/test_*walk*.py
 
 bench: setup-spark
 	$(VENV)/python bench/records.py

@@ -7,8 +7,10 @@ import signal
 import pytest
 from hypothesis import settings
 
+from tests.doses import examples
+
 # An example that takes long says something of the machine, not of the code.
-settings.register_profile("unhurried", settings(), deadline=None)
+settings.register_profile("unhurried", settings(), deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
 
 

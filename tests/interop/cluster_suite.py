@@ -44,10 +44,10 @@ PRODUCER_TESTS: Final[Mapping[str, Callable[..., None]]] = {
 """By name, as a module has them; they take a fixture `names` from wherever they are run."""
 
 
-def answered_differently(script: Script, one: str, other: str, *, anew: bool = False) -> list[str]:
-    """What a script hears from one Apache Kafka and not from another, run on both at once; on the
-    first not again where it has been, unless it is another script now (`anew`)."""
+def answered_differently(script: Script, one: str, other: str) -> list[str]:
+    """What a script hears from one Apache Kafka and not from another; on the first it is not run
+    again where it has been."""
     with ThreadPoolExecutor(2) as pool:
-        from_one = pool.submit(run if anew else heard, script, one)
+        from_one = pool.submit(heard, script, one)
         from_other = pool.submit(run, script, other)
     return differences(script.__name__, from_one.result(), from_other.result(), ())

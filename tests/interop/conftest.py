@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
@@ -21,6 +22,9 @@ from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
 from tools.kafka_archive import quick_options
 from tools.kafka_jars import KafkaJarsError, ensure_client_jars, ensure_kafka_jars
+
+if TYPE_CHECKING:
+    from tests.interop.secured_kafka import Secured
 
 REFERENCE: Final = "apache_kafka"
 BROKERS: Final = (REFERENCE, "onceflow_server")
@@ -55,6 +59,20 @@ def onceflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("onceflow")
     with OnceflowServer(directory / "data", settings=SETTINGS) as server:
         yield server.bootstrap
+
+
+@pytest.fixture(scope="session")
+def secured(
+    request: pytest.FixtureRequest, kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    """An Apache Kafka with TLS and logins."""
+    from tests.interop.secured_kafka import secured_kafka
+
+    if shutil.which("openssl") is None:
+        cannot_test(request, "secured", "there is no openssl to make a certificate with")
+    directory = tmp_path_factory.mktemp("secured-kafka")
+    with secured_kafka(kafka_jars, directory) as kafka:
+        yield kafka
 
 
 @pytest.fixture(scope="session")

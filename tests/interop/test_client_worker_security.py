@@ -11,12 +11,9 @@ from onceflow.client.settings import ClientSettings
 from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
-from tests.interop import test_client_security as asynchronous
+from tests.interop.secured_kafka import MECHANISMS, PASSWORD, USER, Secured
 
 pytestmark = pytest.mark.interop
-
-secured = asynchronous.secured
-"""The same broker as for connections of the event loop."""
 
 
 def reach(settings: ClientSettings) -> int:
@@ -28,30 +25,30 @@ def reach(settings: ClientSettings) -> int:
         cluster.close()
 
 
-@pytest.mark.parametrize("mechanism", asynchronous.MECHANISMS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_logging_in_with_the_right_password_and_with_a_wrong_one(
-    secured: asynchronous.Secured, mechanism: str
+    secured: Secured, mechanism: str
 ) -> None:
-    login = {"sasl.mechanism": mechanism, "sasl.username": asynchronous.USER}
-    right = {**login, "sasl.password": asynchronous.PASSWORD}
+    login = {"sasl.mechanism": mechanism, "sasl.username": USER}
+    right = {**login, "sasl.password": PASSWORD}
     assert reach(secured.settings("SASL_PLAINTEXT", **right)) == 2
     wrong = {**login, "sasl.password": "guess"}
     with pytest.raises(AuthenticationFailed, match="refuses the login"):
         reach(secured.settings("SASL_PLAINTEXT", **wrong))
 
 
-def test_tls_with_certificates_of_both_sides(secured: asynchronous.Secured) -> None:
+def test_tls_with_certificates_of_both_sides(secured: Secured) -> None:
     own = {"ssl.certfile": str(secured.certificate), "ssl.keyfile": str(secured.key)}
     assert reach(secured.settings("SSL", **own, **{"ssl.cafile": str(secured.certificate)})) == 2
     with pytest.raises(TlsFailed, match="self-signed certificate"):
         reach(secured.settings("SSL", **own))
 
 
-def test_a_login_inside_tls(secured: asynchronous.Secured) -> None:
+def test_a_login_inside_tls(secured: Secured) -> None:
     login = {
         "sasl.mechanism": "SCRAM-SHA-512",
-        "sasl.username": asynchronous.USER,
-        "sasl.password": asynchronous.PASSWORD,
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
         "ssl.cafile": str(secured.certificate),
     }
     assert reach(secured.settings("SASL_SSL", **login)) == 2

@@ -103,7 +103,7 @@ def is_open(sock: socket.socket) -> bool:
         return False
 
 
-@pytest.mark.parametrize("durability", ["fsync", "os"])
+@pytest.mark.parametrize("durability", ["fsync", pytest.param("os", marks=pytest.mark.long)])
 def test_more_partitions_and_connections_than_descriptors(tmp_path: Path, durability: str) -> None:
     through = with_descriptors(DESCRIPTORS, DESCRIPTORS)
     settings = {"durability": durability}

@@ -9,14 +9,15 @@ from tests.interop.session_strikes import Strikes
 
 pytestmark = pytest.mark.interop
 
-KILLS = 6
 
-
+@pytest.mark.parametrize("kills", [4, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("broker", ["apache_kafka", "onceflow_server"])
-def test_sessions_are_killed_and_stopped(request: pytest.FixtureRequest, broker: str) -> None:
+def test_sessions_are_killed_and_stopped(
+    request: pytest.FixtureRequest, broker: str, kills: int
+) -> None:
     run = Strikes(request.getfixturevalue(broker), seed=1)
     try:
-        for _ in range(KILLS):
+        for _ in range(kills):
             run.strike()
         run.finish()
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from tests.interop.conftest import Compare, cannot_test
 from tests.interop.harness import Names, Script, Transcript
 from tests.interop.raw_client import RawConnection
 from tests.interop.raw_steps import START_MS, batch, produce
+from tests.spark.session import spark_environment
 from tools.java import find_java
 from tools.kafka_jars import KafkaJarsError
 from tools.spark_jars import ensure_spark_jars
@@ -31,10 +31,9 @@ SCHEMA = "partition int, key binary, value binary, headers array<struct<key:stri
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One Spark for the whole session, with the connector's jars."""
-    java = find_java()
     if importlib.util.find_spec("pyspark") is None:
         cannot_test(request, "spark", "pyspark is missing: install requirements-spark.lock")
-    if java is None:
+    if find_java() is None:
         cannot_test(request, "spark", "there is no Java to run Spark")
     try:
         jars = ensure_spark_jars()
@@ -43,13 +42,13 @@ def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as scratch:
-        patch.setenv("JAVA_HOME", str(java.resolve().parents[1]))
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        for name, value in spark_environment().items():
+            patch.setenv(name, value)
         session = (
             SparkSession.builder.master("local[2]")
             .appName("interop")
             .config("spark.jars", ",".join(map(str, jars.glob("*.jar"))))
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.memory", "1g")
             .config("spark.local.dir", scratch)

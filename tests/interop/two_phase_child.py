@@ -1,9 +1,11 @@
-"""The shop of `examples/two_phase_commit`, in a process that kills itself on the way.
+"""The shop of `examples/two_phase_commit`, in processes that kill themselves on the way.
 
-    python -m tests.interop.two_phase_child BOOTSTRAP DATABASE ORDERS POINT
+    python -m tests.interop.two_phase_child BOOTSTRAP DATABASE
 
-Points are counted: each call of the producer has one before and one after it, each statement of
-SQLite one before it. At `POINT` the process is gone; 0: it is not.
+Each line of input is a process, forked off this one, which has loaded all that it needs: the number
+of orders, and the point at which it is gone; 0: it is not. Points are counted: each call of the
+producer has one before and one after it, each statement of SQLite one before it. It says how many
+it has passed, this one with which status it ended.
 """
 
 from __future__ import annotations
@@ -61,14 +63,25 @@ def example() -> Any:
     return module
 
 
-def main(bootstrap: str, database: str, orders: str, point: str) -> None:
-    points, shop = Points(int(point)), example()
+def sell(bootstrap: str, database: str, orders: int, point: int) -> None:
+    points, shop = Points(point), example()
     for name in CALLS:
         setattr(Producer, name, points.around(getattr(Producer, name)))
     with closing(shop.opened(database)) as connection:
         connection.set_trace_callback(lambda statement: points.reach())
-        asyncio.run(shop.sell(bootstrap, connection, int(orders)))
-    print(points.passed)
+        asyncio.run(shop.sell(bootstrap, connection, orders))
+    print("passed", points.passed, flush=True)
+
+
+def main(bootstrap: str, database: str) -> None:
+    for line in sys.stdin:
+        orders, point = map(int, line.split())
+        child = os.fork()
+        if not child:
+            sell(bootstrap, database, orders, point)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("ended", os.waitstatus_to_exitcode(status), flush=True)
 
 
 if __name__ == "__main__":

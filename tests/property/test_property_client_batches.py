@@ -17,6 +17,7 @@ from onceflow.client.batches import (
 from onceflow.client.model import TopicPartition
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
+from tests.doses import examples
 
 PLACE = TopicPartition("t", 0)
 WHO = ProducerIdAndEpoch(7, 0)
@@ -50,7 +51,7 @@ def read(batch: Batch) -> list[Record]:
 
 
 @given(st.lists(records, min_size=1, max_size=30), st.sampled_from(Codec))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_goes_in_comes_out(rows: list[Record], codec: Codec) -> None:
     batch = filled(rows)
     batch.seal(WHO, 0, codec=codec)
@@ -58,7 +59,7 @@ def test_what_goes_in_comes_out(rows: list[Record], codec: Codec) -> None:
 
 
 @given(st.lists(records, min_size=2, max_size=30), st.sampled_from(Codec))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_halves_are_the_whole(rows: list[Record], codec: Codec) -> None:
     batch = filled(rows)
     batch.seal(WHO, 2**31 - 5, codec=codec)
@@ -71,7 +72,7 @@ def test_halves_are_the_whole(rows: list[Record], codec: Codec) -> None:
 
 
 @given(st.lists(st.tuples(maybe_bytes, maybe_bytes, timestamps), min_size=1, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_plain_python_and_the_kernels_write_the_same(
     rows: list[tuple[bytes | None, bytes | None, int]],
 ) -> None:

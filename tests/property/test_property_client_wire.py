@@ -17,9 +17,10 @@ from onceflow.client.versions import SPOKEN
 from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
+from tests.doses import examples
 from tests.property.wire_messages import TEXT, messages, their_bytes, their_reading
 
-unhurried = settings(deadline=None, max_examples=50)
+unhurried = settings(deadline=None, max_examples=examples(50))
 
 
 def versions(key: ApiKey) -> list[int]:

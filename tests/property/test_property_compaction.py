@@ -16,6 +16,7 @@ from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal
 from onceflow.records.control import marker
 from onceflow.runtime.sim_disk import SimDisk
+from tests.doses import examples
 from tests.unit.log_compaction_helpers import DAY_MS, keyed
 from tests.unit.log_helpers import NOW_MS, log_id, open_store
 from tests.unit.log_producer_model import (
@@ -257,7 +258,7 @@ def with_epoch(batch: NewBatch, epoch: int) -> NewBatch:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(steps, min_size=5, max_size=40),
     st.sampled_from([100, 250, 600]),

@@ -20,6 +20,7 @@ from onceflow.records.batch import StoredBatch
 from onceflow.records.control import MarkerType, parse_marker
 from onceflow.records.plain import read_placed
 from onceflow.wire.error_code import ErrorCode
+from tests.doses import examples
 from tests.unit.group_helpers import Asked, Bench
 from tests.unit.group_log import BenchLog
 
@@ -178,4 +179,4 @@ def offset_of(found: FoundOffset) -> int | None:
 
 
 TestCommits = Commits.TestCase
-TestCommits.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestCommits.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

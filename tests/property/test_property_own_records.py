@@ -22,6 +22,7 @@ from onceflow.txn import records as transaction_records
 from onceflow.txn.machine import Decision, Finish, Identity, InitProducerId, Limits, Write
 from onceflow.txn.replaying import check_successor
 from onceflow.txn.state import State, TopicPartition, Transaction
+from tests.doses import examples
 from tests.unit.group_helpers import Asked, Bench, check_invariants
 
 # --- bytes ---------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ other_rows = st.tuples(keys | anything, st.none() | offset_values | group_values
 rows = st.lists(group_rows | other_rows, min_size=1, max_size=6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rows=rows)
 def test_groups_go_on_behind_any_records(rows: list[tuple[bytes, bytes | None]]) -> None:
     bench = Bench()
@@ -209,7 +210,7 @@ def decisions(transaction: Transaction) -> list[Callable[[], Decision | None]]:
     return found
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(data=states, before=st.none() | st.sampled_from(STATES))
 def test_what_a_start_believes_can_be_carried_on(data: bytes, before: Transaction | None) -> None:
     try:

@@ -25,6 +25,7 @@ from onceflow.runtime.sim_disk import SimDisk
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
 from onceflow.wire.api import ApiKey
+from tests.doses import examples
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, simulated_broker
 from tests.unit.broker_txn_helpers import Who, killed, sent
 from tests.unit.group_helpers import subscription
@@ -440,7 +441,7 @@ def first_requests(name: str) -> list[Request]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(beginning=beginnings, script=rounds, seed=st.integers(0, 2**16))
 def test_what_was_accepted_is_there_again_after_a_start(
     beginning: list[Request], script: list[tuple[list[Request], bool]], seed: int

@@ -14,6 +14,7 @@ from onceflow.producers.state import Written, judge, judge_marker
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_code import ErrorCode
+from tests.doses import examples
 from tests.unit.producers_helpers import Log, data_batch
 
 WRAP = 2**31
@@ -250,7 +251,7 @@ class Walk:
 
 
 @given(histories)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_the_table_answers_as_the_whole_history_would(history: list[object]) -> None:
     walk = Walk()
     for operation in history:
@@ -289,7 +290,7 @@ def test_a_busy_table_answers_as_the_whole_history_would(seed: int) -> None:
 
 
 @given(histories, st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_snapshot_anywhere_and_the_rest_of_the_log_are_the_whole(
     history: list[object], data: st.DataObject
 ) -> None:

@@ -13,6 +13,7 @@ from onceflow.producers.replay import replay_compiled, replay_plain
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, NewBatch, seal
 from onceflow.records.control import marker
+from tests.doses import examples
 from tests.unit.producers_helpers import data_batch
 
 
@@ -181,7 +182,7 @@ def test_both_ways_give_the_same_table_whatever_the_log(kinds: list[str], seed: 
 
 
 @given(tame(), st.integers(0, 60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_both_ways_give_the_same_table_of_transactions(log: list[Shape], before: int) -> None:
     compare(log, before)
 

@@ -15,6 +15,7 @@ from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_code import ErrorCode
+from tests.doses import examples
 from tests.unit.producers_helpers import Log, data_batch
 
 KEPT_MS = 1000
@@ -191,7 +192,7 @@ def as_restored(table: ProducerTable) -> object:
 
 
 @given(steps)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_a_repeat_is_known_for_as_long_as_was_promised(history: list[object]) -> None:
     walk = Walk()
     for step in history:

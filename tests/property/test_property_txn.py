@@ -33,6 +33,7 @@ from onceflow.txn.machine import (
 from onceflow.txn.records import decode_value, encode_value
 from onceflow.txn.state import LEGAL
 from onceflow.wire.error_code import ErrorCode
+from tests.doses import examples
 
 NAME = "orders"
 PARTITIONS = [TopicPartition("a", number) for number in range(4)]
@@ -306,5 +307,7 @@ class Coordinator(RuleBasedStateMachine):
         assert not is_open or self.held.started_ms > 0
 
 
-Coordinator.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Coordinator.TestCase.settings = settings(
+    max_examples=examples(150), stateful_step_count=40, deadline=None
+)
 TestCoordinator: Callable[[], object] = Coordinator.TestCase

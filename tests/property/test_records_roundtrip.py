@@ -18,6 +18,7 @@ from onceflow.records.batch import HEADER_SIZE, Codec, NewBatch, StoredBatch, it
 from onceflow.records.columns import decode, encode, encode_all
 from onceflow.records.compression import compress, decompress
 from onceflow.records.validate import validate_records
+from tests.doses import examples
 
 with warnings.catch_warnings():
     # kafka-python reads its own schemas in a way that Python deprecates.
@@ -167,7 +168,7 @@ def test_random_sections_are_refused_or_read_never_worse(
         assert columns.num_rows == validate_records(batch).records == count
 
 
-@settings(unhurried, max_examples=300)
+@settings(unhurried, max_examples=examples(300))
 @given(rows_of(any_time), st.data())
 def test_a_changed_byte_under_a_true_checksum_is_refused_or_read(
     rows: list[Row], data: st.DataObject

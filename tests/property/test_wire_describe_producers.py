@@ -15,6 +15,7 @@ from onceflow.wire.describe_producers import (
     write_producers,
     write_response,
 )
+from tests.doses import examples
 from tests.property.test_wire_hot import int_of
 from tests.property.wire_messages import TEXT, their_reading
 
@@ -24,7 +25,7 @@ rows = st.builds(
 partitions = st.tuples(int_of(32), st.integers(-1, 120), st.lists(st.lists(rows, max_size=150)))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.lists(st.tuples(TEXT, st.lists(partitions, max_size=3)), max_size=3))
 def test_the_library_reads_what_we_meant(
     topics: list[tuple[str, list[tuple[int, int, list[list[ProducerRow]]]]]],

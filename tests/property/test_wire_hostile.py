@@ -22,6 +22,7 @@ from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode
 from onceflow.wire.header import read_request_header
 from onceflow.wire.primitives import MOST_ELEMENTS, uvarint
+from tests.doses import examples
 from tests.property.wire_messages import Kind, kinds, messages, their_bytes
 
 HOT: dict[ApiKey, Callable[[memoryview, int, int], Any]] = {
@@ -30,7 +31,7 @@ HOT: dict[ApiKey, Callable[[memoryview, int, int], Any]] = {
 }
 READ = [each for each in kinds() if (each.key, each.kind) != (ApiKey.PRODUCE, "response")]
 REQUESTS = kinds(kind="request")
-noisy = settings(deadline=None, max_examples=40)
+noisy = settings(deadline=None, max_examples=examples(40))
 
 
 def read(kind: Kind, data: bytes) -> Any:
@@ -83,7 +84,7 @@ def test_noise_and_changed_messages_are_read_or_refused_by_name(key: ApiKey) -> 
     check()
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(noise=st.binary(max_size=60))
 def test_noise_in_place_of_a_header(noise: bytes) -> None:
     try:

@@ -16,9 +16,10 @@ from onceflow.broker.router import SERVED
 from onceflow.wire import fetch, produce
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
+from tests.doses import examples
 from tests.property.wire_messages import TEXT, messages, their_bytes, their_reading
 
-unhurried = settings(deadline=None, max_examples=60)
+unhurried = settings(deadline=None, max_examples=examples(60))
 
 
 def versions(key: ApiKey) -> list[int]:

@@ -21,9 +21,10 @@ from onceflow.wire.primitives import uvarint
 from onceflow.wire.reader import read_message
 from onceflow.wire.recast import recast
 from onceflow.wire.schema import is_array, is_optional, message_class_in
+from tests.doses import examples
 from tests.property.wire_messages import TEXT, Kind, kinds, messages, their_bytes
 
-few = settings(deadline=None, max_examples=8)
+few = settings(deadline=None, max_examples=examples(8))
 # Produce's answers are read and written by hand.
 READ = [each for each in kinds() if (each.key, each.kind) != (ApiKey.PRODUCE, "response")]
 BROUGHT_UP = [

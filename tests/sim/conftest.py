@@ -18,9 +18,9 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.long)])
+@pytest.fixture(params=[9, pytest.param(1, marks=pytest.mark.long)])
 def every(request: pytest.FixtureRequest) -> int:
-    """Of what a power cut can leave, each fifth image is looked at in each run, and all of them in
-    a long one. Their kinds come in no order that a fifth would follow."""
+    """Of what a power cut can leave, each ninth image is looked at in each run, and all of them in
+    a long one. Their kinds come in no order that a ninth would follow."""
     step: int = request.param
     return step

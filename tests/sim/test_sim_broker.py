@@ -32,10 +32,13 @@ BOUNDARIES = 12
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-def test_equal_seeds_give_equal_traces_and_what_was_acknowledged_survives_a_power_cut() -> None:
+@pytest.mark.parametrize("seeds", [SEEDS // 2, pytest.param(SEEDS, marks=pytest.mark.long)])
+def test_equal_seeds_give_equal_traces_and_what_was_acknowledged_survives_a_power_cut(
+    seeds: int,
+) -> None:
     traces = set()
     failures: set[str] = set()
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         history, trace = run(seed, main, faults=FAULTS)
         again, second = run(seed, main, faults=FAULTS)
         assert (history.told(), trace) == (again.told(), second), f"seed {seed} did not repeat"
@@ -47,7 +50,7 @@ def test_equal_seeds_give_equal_traces_and_what_was_acknowledged_survives_a_powe
             check_image(image, history)
         traces.add(trace)
         failures.update(history.failures)
-    assert len(traces) == SEEDS
+    assert len(traces) == seeds
     assert failures >= {"ConnectionRefusedError", "ConnectionResetError"}
 
 
@@ -91,7 +94,7 @@ def test_on_a_disk_that_lies_the_promises_are_broken() -> None:
 
 def hashes_of_a_process(hash_seed: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sim.broker_workload", "2"],
+        [sys.executable, "-m", "tests.sim.broker_workload", "1"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
@@ -103,6 +106,6 @@ def hashes_of_a_process(hash_seed: str) -> str:
 
 
 def test_other_processes_with_other_hash_seeds_give_the_same_traces() -> None:
-    here = "".join(run(seed, main, faults=FAULTS)[1] + "\n" for seed in range(2))
+    here = run(0, main, faults=FAULTS)[1] + "\n"
     assert hashes_of_a_process("1") == here
     assert hashes_of_a_process("random") == here

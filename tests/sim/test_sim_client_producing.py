@@ -41,10 +41,11 @@ SEEDS_TO_TRY = range(12)
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-def test_what_programs_were_told_is_so_and_equal_seeds_give_equal_traces() -> None:
+@pytest.mark.parametrize("seeds", [1, pytest.param(len(SEEDS), marks=pytest.mark.long)])
+def test_what_programs_were_told_is_so_and_equal_seeds_give_equal_traces(seeds: int) -> None:
     happened: Counter[str] = Counter()
     for name, shape in SHAPES.items():
-        for seed in SEEDS:
+        for seed in SEEDS[:seeds]:
             try:
                 happened.update(numbers_of(check_seed(seed, shape)))
             except PromiseBroken as error:
@@ -153,9 +154,9 @@ def test_a_late_copy_does_not_set_back_offsets_in_its_own_transaction(
 
 
 def test_another_process_with_another_hash_seed_gives_the_same_traces() -> None:
-    here = "".join(f"{play(seed, SHAPES['all'])[1]}\n" for seed in SEEDS)
+    here = f"{play(0, SHAPES['all'])[1]}\n"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.sim.client_workload", str(len(SEEDS))],
+        [sys.executable, "-m", "tests.sim.client_workload", "1"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONHASHSEED": "random"},
         capture_output=True,

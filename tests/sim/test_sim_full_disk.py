@@ -45,8 +45,8 @@ def check(seeds: Iterable[int], durability: Durability, *, every: int = IMAGES) 
 @pytest.mark.parametrize(
     ("seeds", "durability"),
     [
-        (range(1, 9), Durability.FSYNC),
-        (range(1, 7), Durability.OS),
+        (range(1, 6), Durability.FSYNC),
+        (range(6, 10), Durability.OS),
         pytest.param(range(10, 100), Durability.FSYNC, marks=pytest.mark.long),
         pytest.param(range(10, 100), Durability.OS, marks=pytest.mark.long),
     ],

@@ -21,7 +21,7 @@ from tests.sim.session_sweeps import (
 )
 from tests.unit.request_taps import Late, once
 
-STEP = 71
+STEP = 113
 CUTS = list(zip(WAYS, cycle(When), strict=False))
 STRUCK = [
     (way, word) for number, way in enumerate(WAYS) for word in list(TROUBLES)[number % 2 :: 2]

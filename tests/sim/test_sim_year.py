@@ -28,9 +28,12 @@ WORLDS_TO_TRY = 4
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
+@pytest.mark.parametrize("days", [70, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("seed", "durability"), [(2, "fsync"), (5, "os")])
-def test_at_the_end_of_every_day_all_is_there_that_must_be(seed: int, durability: str) -> None:
-    told, _ = year.live(seed, year.Shape(durability, days=200))
+def test_at_the_end_of_every_day_all_is_there_that_must_be(
+    seed: int, durability: str, days: int
+) -> None:
+    told, _ = year.live(seed, year.Shape(durability, days=days))
     # Else it was not much of a year.
     for what in ("clock set ahead", "clock set back", "holidays", "killed", "power cut", "stopped"):
         assert told.did[what] > 0, what

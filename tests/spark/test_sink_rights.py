@@ -17,7 +17,7 @@ from onceflow.spark.checks_cluster import look_at_cluster
 from onceflow.spark.identity import SinkIdentity
 from tests.interop.conftest import cannot_test
 from tests.interop.harness import eventually
-from tests.interop.test_client_security import (
+from tests.interop.secured_kafka import (
     PASSWORD,
     USER,
     SecuredKafka,

@@ -17,6 +17,7 @@ from onceflow.group.events import JoinResult, SyncResult
 from onceflow.group.records import GroupKey, decode_group, decode_key
 from onceflow.group.state import Protocol, State
 from onceflow.wire.error_code import ErrorCode
+from tests.doses import examples
 from tests.unit.group_helpers import Asked, Bench, check_invariants, subscription
 
 NEVER_MS = 10**12
@@ -214,4 +215,4 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestWalk.settings = settings(max_examples=examples(120), stateful_step_count=50, deadline=None)

@@ -219,6 +219,7 @@ def sealed(path: Path) -> None:
         each.chmod(0o555 if each.is_dir() else 0o444)
 
 
+@pytest.mark.long  # compiles everything
 def test_a_broker_that_can_write_neither_sources_nor_home_serves_produce(tmp_path: Path) -> None:
     sources, temporary = tmp_path / "src", tmp_path / "tmp"
     shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))

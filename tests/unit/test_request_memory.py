@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
+from tests.doses import examples
 
 MB = 1 << 20
 SECONDS = 30.0
@@ -268,4 +269,4 @@ class Walk(RuleBasedStateMachine):
 
 
 TestWalk = Walk.TestCase
-TestWalk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWalk.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -17,6 +17,7 @@ from onceflow.spark.formats_arrow import Parser
 from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values
 from onceflow.spark.formats_schema import arrow_schema, nullable, parse_schema
 from onceflow.spark.pipeline_plan import Format
+from tests.doses import examples
 
 MISFIT = "the value does not fit to the schema of the CSV"
 NOT_JSON = "the value is not JSON"
@@ -274,7 +275,7 @@ SCHEMAS = st.sampled_from(
 
 
 @given(st.sampled_from([Format.CSV, Format.JSON]), SCHEMAS, RECORDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_records_are_read_as_if_they_were_alone(
     form: Format, schema: str, values: list[bytes | None]
 ) -> None:
@@ -283,7 +284,7 @@ def test_records_are_read_as_if_they_were_alone(
 
 
 @given(st.sampled_from([Format.CSV, Format.JSON]), SCHEMAS, RECORDS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_many_at_once_are_read_as_one_by_one(
     form: Format, schema: str, values: list[bytes | None]
 ) -> None:
@@ -371,7 +372,7 @@ def same(found: Any, expected: Any) -> bool:
 @given(
     tables(VALUES), st.sampled_from([{}, {"sep": ";"}, {"sep": "\t", "escape": '"'}, {"sep": "-"}])
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_csv_is_read_as_what_was_written(
     made: tuple[str, pa.Table], options: dict[str, str]
 ) -> None:
@@ -383,7 +384,7 @@ def test_csv_is_read_as_what_was_written(
 
 
 @given(tables(NESTED), st.sampled_from(["UTC", "Europe/Berlin", "+05:30"]))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_json_is_read_as_what_was_written(made: tuple[str, pa.Table], zone: str) -> None:
     schema, table = made
     values = encode_values(table, Format.JSON, {}, zone)

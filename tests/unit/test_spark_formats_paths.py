@@ -20,6 +20,7 @@ from onceflow.spark.formats_record import DEEPEST, LONGEST_NUMBER, Row
 from onceflow.spark.formats_schema import parse_schema
 from onceflow.spark.formats_text import Misfit, zone_of
 from onceflow.spark.pipeline_plan import Format
+from tests.doses import examples
 
 NOT_JSON = "the value is not JSON"
 
@@ -135,7 +136,7 @@ KINDS = [
     *("DECIMAL(38,0)", "DECIMAL(38,2)", "DECIMAL(38,10)", "DECIMAL(38,18)", "DECIMAL(38,38)"),
 ]
 ZONES = st.sampled_from(["UTC", "Europe/Berlin", "+05:30", "America/St_Johns"])
-MANY = settings(max_examples=300, deadline=None)
+MANY = settings(max_examples=examples(300), deadline=None)
 
 
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=2), st.data(), ZONES)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from onceflow.errors import FrameTooLarge
 from onceflow.wire.frame import SCRATCH_BYTES, SHARE_BYTES, FrameReader, Scratch
+from tests.doses import examples
 
 MOST = 4 << 20
 
@@ -63,7 +64,7 @@ FRAMES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     frames=FRAMES,
     at=st.lists(st.integers(0, 30_000), max_size=10),

@@ -45,8 +45,16 @@ class Killed(NamedTuple):
 class KilledExample:
     """An example that is set up with all its input, in small batches. Used once."""
 
-    def __init__(self, example: Example, brokers: Brokers, directory: Path, count: int) -> None:
-        self._example, self._brokers = example, brokers
+    def __init__(
+        self,
+        example: Example,
+        brokers: Brokers,
+        directory: Path,
+        count: int,
+        place: tuple[str, ...] = LOCAL,
+    ) -> None:
+        """`place`: how `onceflow run` is told where to run."""
+        self._example, self._brokers, self._place = example, brokers, place
         self.path, generate = copied(example.directory, directory)
         self.path.write_text(_in_small_batches(self.path.read_text()))
         self._checkpoint = self.path.parent / example.checkpoint
@@ -80,7 +88,7 @@ class KilledExample:
 
     def _one_run(self, port: int, name: str) -> int:
         command = (sys.executable, "-m", "tests.spark.pipeline_driver", str(port), name)
-        given = ("--once", "--bootstrap", self._brokers.bootstrap, *LOCAL)
+        given = ("--once", "--bootstrap", self._brokers.bootstrap, *self._place)
         paths = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
         self._run = Run(self.path, *given, command=command, environment=paths)
         try:
@@ -96,6 +104,7 @@ class KilledExample:
         acts: Mapping[Fault, Act] = {
             Fault.DRIVER: self._kill_run,
             Fault.WORKER: lambda arrival: _kill(arrival.pid),
+            Fault.EXECUTOR: lambda arrival: _kill(arrival.grandparent),
         }
         return acts[fault]
 

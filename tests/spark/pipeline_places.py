@@ -9,6 +9,7 @@ from types import ModuleType
 
 import onceflow
 from onceflow.client.admin import Admin
+from onceflow.client.errors import BrokerError
 from tests.interop.cluster_world import ask
 from tests.spark.pipeline_examples import Example
 from tests.spark.pipeline_judge import judge_example
@@ -26,7 +27,12 @@ def make_topics(example: Example, bootstrap: str) -> None:
 
     async def make(admin: Admin) -> None:
         for topic in example.topics:
-            await admin.create_topic(topic, partitions=PARTITIONS)
+            try:
+                await admin.create_topic(topic, partitions=PARTITIONS)
+            except BrokerError as error:
+                # On a busy machine an answer may be late, and the request is sent again.
+                if error.name != "TOPIC_ALREADY_EXISTS":
+                    raise
 
     ask(bootstrap, make)
 

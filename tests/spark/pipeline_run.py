@@ -19,9 +19,11 @@ from tests.spark.session import require_spark
 PATIENCE_S: Final = 240.0
 ROOT: Final = Path(__file__).resolve().parents[2]
 LOCAL: Final = ("--master", "local[2]")
+EXECUTORS: Final = ("--master", "local-cluster[2,1,1024]")
+"""Two of them, each a process of its own."""
 COMMAND: Final = (sys.executable, "-m", "onceflow")
 # The second half of the compiler and a collector with threads pay off after minutes only.
-_QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Run:
@@ -113,7 +115,7 @@ def _surroundings() -> dict[str, str]:
     return {
         **os.environ,
         "JAVA_HOME": str(require_spark().resolve().parents[1]),
-        "JDK_JAVA_OPTIONS": _QUICK,
+        "JDK_JAVA_OPTIONS": QUICK,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -14,6 +14,8 @@ from uuid import uuid4
 import confluent_kafka
 import confluent_kafka.admin
 
+from tests.spark.sink_world import AT_ONCE
+
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 _QUIET: Final = {"log_level": 0}
 _PATIENCE_S: Final = 60.0
@@ -63,6 +65,7 @@ def read_all(bootstrap: str, topic: str) -> list[Read]:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            **AT_ONCE,
         }
     )
     try:

@@ -1,5 +1,6 @@
-"""The same query wherever it runs: on executors of their own, on a standalone cluster, on one and
-on three nodes of Apache Kafka; with a kill each, and the same exact output."""
+"""The same query wherever it runs: on executors of their own, on a standalone cluster, on three
+nodes of Apache Kafka; with a kill each, and the same exact output. All of them are for `make long`:
+a pipeline whose executor is killed is in `test_pipeline_kills`."""
 
 from __future__ import annotations
 
@@ -73,6 +74,7 @@ def test_executors_that_come_and_go(spark_is_there: None, fate: FateServer, tmp_
         kill_an_executor(fate, drivers, tmp_path)
 
 
+@pytest.mark.long
 def test_a_standalone_cluster(spark_is_there: None, fate: FateServer, tmp_path: Path) -> None:
     with (
         standalone_cluster(tmp_path / "cluster") as master,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.cli.demo_strikes import STRIKES
+from tests.spark.pipeline_run import QUICK
 from tests.spark.session import require_spark
 
 PATIENCE_S = 900.0
@@ -26,7 +27,12 @@ def played(place: Path, *arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "onceflow", "demo", *arguments],
             cwd=place,
-            env={**os.environ, "JAVA_HOME": str(java), "TMPDIR": scratch},
+            env={
+                **os.environ,
+                "JAVA_HOME": str(java),
+                "JDK_JAVA_OPTIONS": QUICK,
+                "TMPDIR": scratch,
+            },
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

@@ -16,7 +16,7 @@ from onceflow.spark import sink_job
 from tests.spark.kill_blows import Blow
 from tests.spark.kill_brokers import Ours
 from tests.spark.kill_fate import FateServer
-from tests.spark.kill_faults import Fault
+from tests.spark.kill_faults import POINTS, Fault
 from tests.spark.kill_judge import judge
 from tests.spark.kill_query import BAD
 from tests.spark.kill_round import Drivers, Here, Round, Stage, making_drivers, play_here
@@ -55,17 +55,28 @@ def fate() -> Iterator[FateServer]:
 
 
 IN_PLACE = [
-    Blow(Fault.WORKER, "before claim"),
     Blow(Fault.WORKER, "after write"),
     Blow(Fault.BROKER, "mid-write"),
     Blow(Fault.TASK, "mid-write"),
     Blow(Fault.STAGE, "after write"),
-    Blow(Fault.BROKER, "before offsets"),
+    Blow(Fault.BROKER, "before EndTxn"),
     Blow(Fault.BROKER, UNANSWERED),
+]
+MORE_IN_PLACE = [
+    *(Blow(fault, point) for fault in (Fault.WORKER, Fault.TASK) for point in POINTS[fault]),
+    *(Blow(Fault.BROKER, point) for point in POINTS[Fault.BROKER]),
 ]
 
 
+@pytest.mark.parametrize(
+    "blows",
+    [
+        pytest.param(IN_PLACE, id="one of each kind"),
+        pytest.param(MORE_IN_PLACE, id="every point", marks=pytest.mark.long),
+    ],
+)
 def test_a_fault_in_every_batch(
+    blows: list[Blow],
     spark: SparkSession,
     brokers: Ours,
     drivers: Drivers,
@@ -76,26 +87,38 @@ def test_a_fault_in_every_batch(
     """The query goes on in its place, whatever happens to others than its driver."""
     # More tasks than cores: those that start late find that the rows between stages are gone.
     monkeypatch.setattr(sink_job, "_tasks", lambda frame, layout: 6)
-    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * 12)
+    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * (2 * len(blows) - 2))
     stage = Stage(world, brokers, fate, random.Random(1))
     plan = world.plan("rows", ROWS_IN_BATCH)
-    outcome = play_here(spark, stage, plan, IN_PLACE)
+    outcome = play_here(spark, stage, plan, blows)
     assert outcome.errors == {}
-    assert outcome.struck == IN_PLACE
+    assert outcome.struck == blows
     assert outcome.verdict.problems == []
 
 
+DRIVERS_END = [Blow(Fault.DRIVER, "mid-write"), Blow(Fault.ZOMBIE, "before EndTxn")]
+
+
+@pytest.mark.parametrize(
+    "blows",
+    [
+        pytest.param(DRIVERS_END, id="two"),
+        pytest.param(
+            [*DRIVERS_END, Blow(Fault.DRIVER, UNANSWERED)], id="three", marks=pytest.mark.long
+        ),
+    ],
+)
 def test_drivers_are_killed_and_come_back(
-    spark: SparkSession, brokers: Ours, drivers: Drivers, fate: FateServer, tmp_path: Path
+    blows: list[Blow],
+    spark: SparkSession,
+    brokers: Ours,
+    drivers: Drivers,
+    fate: FateServer,
+    tmp_path: Path,
 ) -> None:
     """One stands still and wakes up beside its successor, others are killed, the last one is this
     process."""
-    blows = [
-        Blow(Fault.DRIVER, "mid-write"),
-        Blow(Fault.ZOMBIE, "before EndTxn"),
-        Blow(Fault.DRIVER, UNANSWERED),
-    ]
-    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * 8)
+    world = make_world(brokers.bootstrap, tmp_path, ROWS_IN_BATCH * (2 * len(blows) + 2))
     stage = Stage(world, brokers, fate, random.Random(1))
     plan = world.plan("rows", ROWS_IN_BATCH)
     outcome = Round(stage, plan, drivers, blows, last=Here(spark)).run()

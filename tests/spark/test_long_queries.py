@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
-WARM = 60
-"""Batches after which a query, Spark and its JVM have all they need."""
+WARM = {False: 40, True: 10}
+"""Batches after which a query, Spark and its JVM have all they need; narrow ones come second."""
 LENGTHS = [
-    pytest.param(160, id="160"),
+    pytest.param(60, id="60"),
     pytest.param(1000, id="1000", marks=pytest.mark.long),
 ]
+"""So many batches are between the two looks."""
 MORE = {
     "threads": 4,
     "files": 8,
@@ -38,6 +39,8 @@ MORE = {
 """How much may come on top: what each batch leaves behind would be more, even of the short query.
 Spark's pools of threads grow when the machine is busy, and it keeps something of each of its last
 batches."""
+REST = 10
+"""Batches that are left when it is looked at for the last time."""
 LOOKS = 3
 """Something is always under way: the least of some looks counts."""
 
@@ -70,11 +73,12 @@ def _files(pid: str) -> int:
 
 
 @pytest.mark.parametrize("narrow", [False, True], ids=["by key", "narrow"])
-@pytest.mark.parametrize("batches", LENGTHS)
+@pytest.mark.parametrize("more", LENGTHS)
 def test_many_batches(
-    batches: int, narrow: bool, spark: SparkSession, broker: onceflow.Broker, checkpoint: str
+    more: int, narrow: bool, spark: SparkSession, broker: onceflow.Broker, checkpoint: str
 ) -> None:
     bootstrap = broker.bootstrap
+    batches = WARM[narrow] + more + REST
     world = SourceWorld(spark, bootstrap)
     source, topic = make_topic(bootstrap, "in", 2), make_topic(bootstrap, "out", 2)
     for partition in (0, 1):
@@ -92,9 +96,9 @@ def test_many_batches(
     )
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     try:
-        _come_to(query, WARM, batches)
+        _come_to(query, WARM[narrow], batches)
         warm = least_held(spark)
-        _come_to(query, batches - 20, batches)
+        _come_to(query, WARM[narrow] + more, batches)
         last = least_held(spark)
         query.awaitTermination()
     finally:

@@ -1,5 +1,6 @@
-"""Pipelines by force: `onceflow run`, a Python worker and the broker are killed at points of a
-batch; what comes out, as clients of others read it, is exact after each kill and at the end."""
+"""Pipelines by force: `onceflow run`, a Python worker, an executor and the broker are killed at
+points of a batch; what comes out, as clients of others read it, is exact after each kill and at the
+end."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from tests.spark.kill_fate import FateServer
 from tests.spark.kill_faults import POINTS, Fault
 from tests.spark.pipeline_examples import EXAMPLES
 from tests.spark.pipeline_kills import ROWS_IN_BATCH, KilledExample
+from tests.spark.pipeline_run import EXECUTORS, LOCAL
 from tests.spark.sink_hooks import UNANSWERED
 
 if TYPE_CHECKING:
@@ -46,7 +48,11 @@ def fate() -> Iterator[FateServer]:
 
 ONE_RUN = {
     "order_totals": [Blow(Fault.WORKER, "mid-write"), Blow(Fault.DRIVER, UNANSWERED)],
-    "page_views": [Blow(Fault.BROKER, "before EndTxn"), Blow(Fault.DRIVER, "after EndTxn")],
+    "page_views": [
+        Blow(Fault.EXECUTOR, "after write"),
+        Blow(Fault.BROKER, "before EndTxn"),
+        Blow(Fault.DRIVER, "after EndTxn"),
+    ],
     "sensor_readings": [
         Blow(Fault.WORKER, "after write"),
         Blow(Fault.BROKER, "mid-write"),
@@ -54,6 +60,9 @@ ONE_RUN = {
     ],
 }
 """Of each only the last one ends it."""
+PLACES = {"page_views": EXECUTORS}
+"""It has state and rows on their way between stages, which an executor takes with it. Workers are
+processes of their own everywhere: functions have to find their way to them on one machine, too."""
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,8 @@ def test_what_a_killed_pipeline_has_left_is_gone_on_with(
     def finish(path: Path) -> None:
         Pipeline.from_file(path, bootstrap=brokers.bootstrap).run(spark, once=True)
 
-    killed = KilledExample(EXAMPLES[name], brokers, tmp_path, ROWS_IN_BATCH * 10)
+    place = PLACES.get(name, LOCAL)
+    killed = KilledExample(EXAMPLES[name], brokers, tmp_path, ROWS_IN_BATCH * 10, place)
     outcome = killed.play(fate, ONE_RUN[name], finish=finish)
     assert outcome.problems == []
     assert outcome.struck == ONE_RUN[name]

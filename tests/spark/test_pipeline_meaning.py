@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ZONE = "spark.sql.session.timeZone"
 SLOW = settings(
     deadline=None,
-    max_examples=30,
+    max_examples=12,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -150,7 +150,7 @@ def test_both_engines_read_the_same_thousands_of_times(session: SparkSession, ca
 
 
 @given(CASES.filter(lambda case: case.source.format is not Format.TEXT))
-@settings(SLOW, max_examples=6)
+@settings(SLOW, max_examples=3)
 def test_both_engines_read_what_either_has_written(session: SparkSession, case: Case) -> None:
     check_written(session, case)
 

@@ -62,7 +62,29 @@ def everything() -> list[str]:
     return sorted(map(str, range(FILES * ROWS)))
 
 
-@pytest.mark.parametrize("point", [*DRIVER_POINTS, UNANSWERED])
+def rarely(*given: Any) -> Any:
+    """A case that differs from others in its broker only: for `make long`."""
+    return pytest.param(*given, marks=pytest.mark.long)
+
+
+BEFORE_CLAIM, MID_WRITE, AFTER_WRITE = TASK_POINTS
+BEFORE_OFFSETS, BEFORE_END, AFTER_END = DRIVER_POINTS
+
+
+@pytest.mark.parametrize(
+    ("point", "bootstrap"),
+    [
+        (BEFORE_OFFSETS, "kafka"),
+        (BEFORE_END, "broker"),
+        (UNANSWERED, "broker"),
+        (UNANSWERED, "kafka"),
+        (AFTER_END, "kafka"),
+        rarely(BEFORE_OFFSETS, "broker"),
+        rarely(BEFORE_END, "kafka"),
+        rarely(AFTER_END, "broker"),
+    ],
+    indirect=["bootstrap"],
+)
 def test_a_driver_ends_there(
     point: str, spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -86,8 +108,20 @@ async def _delete_topic(bootstrap: str, plan: dict[str, Any]) -> None:
         await admin.delete_topic(plan["more"]["ledger_topic"])
 
 
-@pytest.mark.parametrize("delete", [_delete_topic, _delete_group])
-@pytest.mark.parametrize("first", [True, False], ids=["first batch", "second batch"])
+@pytest.mark.parametrize(
+    ("delete", "first", "bootstrap"),
+    [
+        (_delete_topic, True, "kafka"),
+        (_delete_topic, False, "broker"),
+        (_delete_group, True, "broker"),
+        (_delete_group, False, "kafka"),
+        rarely(_delete_topic, True, "broker"),
+        rarely(_delete_topic, False, "kafka"),
+        rarely(_delete_group, True, "kafka"),
+        rarely(_delete_group, False, "broker"),
+    ],
+    indirect=["bootstrap"],
+)
 def test_the_ledger_is_deleted_behind_a_commit(
     delete: Any,
     first: bool,
@@ -115,6 +149,7 @@ def test_the_ledger_is_deleted_behind_a_commit(
     assert not doubled(before)
 
 
+@pytest.mark.parametrize("bootstrap", ["kafka", rarely("broker")], indirect=True)
 def test_a_ledger_that_was_deleted_before_a_commit(
     spark: SparkSession, bootstrap: str, plan: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -137,11 +172,17 @@ def test_a_ledger_that_was_deleted_before_a_commit(
 
 
 @pytest.mark.parametrize(
-    ("point", "bootstrap"),
-    [*zip(TASK_POINTS, ("kafka", "broker", "kafka"), strict=True)],
+    ("point", "bootstrap", "is_shuffled"),
+    [
+        (BEFORE_CLAIM, "kafka", True),
+        (MID_WRITE, "broker", False),
+        (AFTER_WRITE, "kafka", True),
+        rarely(BEFORE_CLAIM, "kafka", False),
+        rarely(MID_WRITE, "broker", True),
+        rarely(AFTER_WRITE, "kafka", False),
+    ],
     indirect=["bootstrap"],
 )
-@pytest.mark.parametrize("is_shuffled", [False, True], ids=["one task", "shuffled"])
 def test_a_worker_is_killed_there(
     point: str,
     is_shuffled: bool,
@@ -264,23 +305,10 @@ def test_a_pause_longer_than_the_transaction(
     assert values(kafka, plan["topic"]) == everything()
 
 
-def test_the_broker_is_killed(spark: SparkSession, plan: dict[str, Any], tmp_path: Path) -> None:
-    with onceflow.Broker(process=True) as broker:
-        plan |= {"bootstrap": broker.bootstrap, "topic": make_topic(broker.bootstrap, "out", 2)}
-
-        def restart() -> None:
-            broker.kill()
-            broker.restart()
-
-        hook = Once("before EndTxn", tmp_path / "mark", restart)
-        with at_points(DriverOnly(hook)):
-            sink_driver.files_query(spark, plan).start().awaitTermination()
-        assert hook.has_happened
-        assert values(broker.bootstrap, plan["topic"]) == everything()
-
-
+@pytest.mark.long
 def test_a_zombie(spark: SparkSession, kafka: str, plan: dict[str, Any]) -> None:
-    """A driver stands still, another one takes over, the first one wakes up and must stop."""
+    """A driver stands still, another one takes over, the first one wakes up and must stop; on our
+    broker `test_kills` does that."""
     plan |= {"bootstrap": kafka, "topic": make_topic(kafka, "out", 2)}
     first = sink_driver.start(**plan, at="before EndTxn", signal=int(signal.SIGSTOP))
     try:
@@ -299,11 +327,11 @@ def _state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_a_driver_is_killed(
-    spark: SparkSession, broker: onceflow.Broker, plan: dict[str, Any]
-) -> None:
-    plan |= {"bootstrap": broker.bootstrap, "topic": make_topic(broker.bootstrap, "out", 2)}
+@pytest.mark.long
+def test_a_driver_is_killed(spark: SparkSession, kafka: str, plan: dict[str, Any]) -> None:
+    """On our broker `test_kills` does that."""
+    plan |= {"bootstrap": kafka, "topic": make_topic(kafka, "out", 2)}
     dying = sink_driver.start(**plan, at="mid-write")
     assert sink_driver.result(dying) == signal.SIGKILL
     sink_driver.files_query(spark, plan).start().awaitTermination()
-    assert values(broker.bootstrap, plan["topic"]) == everything()
+    assert values(kafka, plan["topic"]) == everything()

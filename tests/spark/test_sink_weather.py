@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,12 +151,19 @@ def test_the_claims_are_slow_or_hang_up(
     assert values(broker.bootstrap, plan["topic"]) == sorted(map(str, range(150)))
 
 
+@pytest.fixture
+def cleaned() -> Iterator[str]:
+    """A broker that looks all the time for what it may compact."""
+    with onceflow.Broker(log_retention_check_interval_ms=100) as broker:
+        yield broker.bootstrap
+
+
 def test_a_planned_batch_is_compacted(
-    spark: SparkSession, broker: onceflow.Broker, checkpoint: str, tmp_path: Path
+    spark: SparkSession, cleaned: str, checkpoint: str, tmp_path: Path
 ) -> None:
     """A driver dies, and when the next one runs the batch again some of its records are gone: what
     compaction removes is no loss."""
-    bootstrap = broker.bootstrap
+    bootstrap = cleaned
     world = SourceWorld(spark, bootstrap)
     source = world.topic(
         "compacted",

@@ -245,7 +245,7 @@ def test_gaps_that_compaction_leaves_are_passed_over(spark: SparkSession) -> Non
         topic = world.topic(
             cleanup_policy="compact", internal_segment_bytes="500", min_cleanable_dirty_ratio="0.0"
         )
-        for number in range(60):
+        for number in range(40):
             world.produce(topic, [Message(b"%d" % number * 20, b"k%d" % (number % 3))])
         broker.restart()  # what is safely on the disk may be compacted
         # A read that the cleaner overtakes begins with rows of before: it is over when two agree.

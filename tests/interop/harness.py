@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TypeVar
 Found = TypeVar("Found")
 Line = tuple[str, object]
 
-SETTLE_SECONDS: Final = 30.0
+SETTLE_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.02
 UUID_TEXT: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 

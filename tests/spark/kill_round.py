@@ -40,7 +40,7 @@ FRUITLESS: Final = 3
 """So many drivers may end one after the other without any reason that we know."""
 NEVER: Final = ("LedgerConflict", "LedgerMalformed", "IdentityChanged", "SinkRefused", "DataLost")
 """What no fault may lead to: a checkpoint, a ledger and an input that fit each other no more."""
-_SETTLES_S: Final = 30.0
+_SETTLES_S: Final = 120.0
 
 
 class Drivers:

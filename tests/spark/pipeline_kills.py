@@ -27,7 +27,7 @@ from tests.spark.pipeline_run import LOCAL, ROOT, Run
 from tests.spark.pipeline_world import example as copied
 
 ROWS_IN_BATCH: Final = 60
-_SETTLES_S: Final = 60.0
+_SETTLES_S: Final = 120.0
 _MOST_RUNS: Final = 20
 Finish = Callable[[Path], None]
 """Runs a pipeline to its end, when all has happened."""

@@ -32,7 +32,7 @@ def start(**plan: Any) -> subprocess.Popen[str]:
     )
 
 
-def result(process: subprocess.Popen[str], patience_s: float = 120) -> Any:
+def result(process: subprocess.Popen[str], patience_s: float = 240) -> Any:
     """What it printed; None when it was killed."""
     told, _ = process.communicate(timeout=patience_s)
     return json.loads(told) if process.returncode == 0 else -process.returncode

@@ -190,10 +190,10 @@ def test_partitions_are_added_while_it_runs(
     produce(broker.bootstrap, source, orders(30))
     running = make(lambda table: table, sink={"key": "_key"}).start(spark)
     try:
-        eventually(lambda: running.written.rows, lambda rows: rows == 30, seconds=60)
+        eventually(lambda: running.written.rows, lambda rows: rows == 30)
         asyncio.run(add())
         produce(broker.bootstrap, source, orders(60, first=30))
-        eventually(lambda: running.written.rows, lambda rows: rows == 90, seconds=60)
+        eventually(lambda: running.written.rows, lambda rows: rows == 90)
     finally:
         running.stop()
     for each in read_all(broker.bootstrap, output):

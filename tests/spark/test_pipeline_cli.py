@@ -18,7 +18,7 @@ from tests.interop.harness import eventually
 from tests.spark.kill_judge import topic_offsets
 from tests.spark.pipeline_examples import EXAMPLES
 from tests.spark.pipeline_judge import judge_example
-from tests.spark.pipeline_run import LOCAL, PATIENCE_S, running
+from tests.spark.pipeline_run import LOCAL, running
 from tests.spark.pipeline_world import example
 
 SIGKILL = -9
@@ -52,7 +52,7 @@ def test_a_pipeline_is_killed_started_again_and_stopped(
         asyncio.run(generate.send(bootstrap, 100))
         # Nobody knows how many of the 200 the killed one has done.
         ends = partial(topic_offsets, bootstrap, "order-totals", "orders")
-        eventually(ends, lambda found: sum(found.values()) == 600, seconds=PATIENCE_S)
+        eventually(ends, lambda found: sum(found.values()) == 600)
         run.signal(signal.SIGINT, to_all=True)
         status, last = run.end()
         assert (status, last["state"]) == (0, "ended"), run.said

@@ -17,7 +17,7 @@ from onceflow.spark.sink_errors import BatchFailed, SinkRefused
 from tests.interop.clients import Message
 from tests.spark import sink_driver
 from tests.spark.sink_hooks import Attempts, at_points
-from tests.spark.sink_world import committed, fresh, make_topic, put, values
+from tests.spark.sink_world import PATIENCE_S, committed, fresh, make_topic, put, values
 from tests.spark.source_world import SourceWorld
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def test_a_topic_that_rows_named_is_deleted(
     try:
         query.processAllAvailable()
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.delete_topics([f"{given}-0"])[f"{given}-0"].result(20)
+        admin.delete_topics([f"{given}-0"])[f"{given}-0"].result(PATIENCE_S)
         put(tmp_path / "in", 1, range(10, 20))
         query.processAllAvailable()
     finally:
@@ -305,7 +305,7 @@ def group_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> li
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         wanted = [TopicPartition(topic, number) for number in range(partitions)]
-        return [each.offset for each in consumer.committed(wanted, 20)]
+        return [each.offset for each in consumer.committed(wanted, PATIENCE_S)]
     finally:
         consumer.close()
 

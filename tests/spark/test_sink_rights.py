@@ -24,7 +24,7 @@ from tests.interop.secured_kafka import (
     make_certificate,
     properties,
 )
-from tests.spark.sink_world import make_topic
+from tests.spark.sink_world import PATIENCE_S, make_topic
 
 pytestmark = pytest.mark.interop
 
@@ -64,7 +64,7 @@ def allow(kafka: SecuredKafka, kind: str, name: str, *operations: str) -> None:
         for operation in operations
     ]
     for done in admin.create_acls(rights).values():
-        done.result(30)
+        done.result(PATIENCE_S)
 
 
 def settings(kafka: SecuredKafka, **more: Any) -> ProducerSettings:

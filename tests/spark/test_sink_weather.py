@@ -62,7 +62,6 @@ def test_a_join_whose_topics_get_partitions(
         eventually(
             lambda: len(values(bootstrap, topic)),
             lambda count: count >= rows or not query.isActive,
-            seconds=90,
         )
         assert query.exception() is None
         assert values(bootstrap, topic) == sorted(f"{n}={n}" for n in range(rows))
@@ -115,7 +114,7 @@ class Trouble:
         number = self.asked
         self.asked += 1
         if number in self._late:
-            time.sleep(2)
+            time.sleep(0.5)
         found = answer(service, line)
         return None if number in self._lost else found
 
@@ -193,7 +192,7 @@ def test_a_planned_batch_is_compacted(
         world.produce(source, [Message(b"late", b"late")])  # a segment ends when another begins
         return sum(1 for each in committed(bootstrap, source) if each.key() != b"late")
 
-    eventually(records, lambda count: count == 7, seconds=90)
+    eventually(records, lambda count: count == 7)
     run()
     found = {each.key(): each.value() for each in committed(bootstrap, topic)}
     found.pop(b"late", None)

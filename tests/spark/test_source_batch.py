@@ -14,6 +14,7 @@ from onceflow.spark.source_errors import DataLost, InvalidOptions
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.interop.raw_steps import START_MS
+from tests.spark.sink_world import PATIENCE_S
 from tests.spark.source_world import CODECS, SourceWorld
 
 if TYPE_CHECKING:
@@ -170,12 +171,12 @@ def test_an_end_that_is_not_committed_is_waited_for(bootstrap: str) -> None:
     given = {"subscribe": topic, "endingOffsets": json.dumps({topic: {"0": 2}})}
     assert read_here(world, subscribe=topic) == ["a"]
     with pytest.raises(RangeUnavailable, match="up to offset 2, committed data ends at 1, the log"):
-        read_here(world, **given, **{"kafka.default.api.timeout.ms": "300"})
+        read_here(world, **given, **{"kafka.default.api.timeout.ms": "1000"})
     found: list[str] = []
     reading = threading.Thread(target=lambda: found.extend(read_here(world, **given)))
     reading.start()
     sender.commit()
-    reading.join(30)
+    reading.join(PATIENCE_S)
     assert found == ["a", "b"]
 
 

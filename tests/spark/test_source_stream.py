@@ -14,6 +14,7 @@ import onceflow
 from onceflow.spark.source_errors import DataLost
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
+from tests.spark.sink_world import PATIENCE_S
 from tests.spark.source_world import SourceWorld, at_most, numbered
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def test_the_offsets_of_a_stream_on_real_logs(bootstrap: str) -> None:
         waiting = threading.Thread(target=wait_for_it)
         waiting.start()
         world.send(topic, "a")
-        waiting.join(30)
+        waiting.join(PATIENCE_S)
         assert found[-1].pop("ids").keys() == {topic}
         assert found[-1] == {"from": {topic: {"0": 0}}, "to": {topic: {"0": 1}}}
         world.send(topic, *"bcde")

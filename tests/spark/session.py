@@ -26,8 +26,12 @@ _CHECKPOINT_FILES: Final = (
 )
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
-    # The second half of the compiler and a collector with threads pay off after minutes only.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # The second half of the compiler and a collector with threads pay off after minutes only. The
+    # first half alone has 48 MB for its code by default: all tests together fill that, and what is
+    # thrown out is compiled again and again.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+    ),
     "spark.driver.host": "127.0.0.1",
     # All tests share one JVM, and what their queries leave behind fills the usual gigabyte.
     "spark.driver.memory": "3g",

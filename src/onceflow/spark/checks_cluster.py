@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from onceflow.client.cluster import Cluster, check
-from onceflow.client.errors import ApiNotServed, BrokerError, ClientError, TopicNotFound
+from onceflow.client.errors import (
+    ApiNotServed,
+    BrokerError,
+    ClientError,
+    TopicNameInvalid,
+    TopicNotFound,
+)
 from onceflow.client.settings import ClientSettings, ProducerSettings
 from onceflow.client.topics import broker_configs, create_topic
 from onceflow.spark.identity import SinkIdentity
@@ -143,6 +149,8 @@ async def _topic_problems(cluster: Cluster, name: str, says: BrokerSays) -> list
         await cluster.find_topic(name)
     except BrokerError as error:
         return [_not_seen(error, name, "DESCRIBE and WRITE")]
+    except TopicNameInvalid as error:
+        return [str(error)]
     except TopicNotFound as error:
         is_made = says.makes_topics is not False and await _made_by_asking(cluster, name)
         return [] if is_made else [f"{error}; create it"]

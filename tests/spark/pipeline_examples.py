@@ -88,7 +88,7 @@ def _order_error(value: bytes) -> str | None:
     except ValueError:
         return "the value is not JSON"
     if not isinstance(order["order_id"], int):
-        return "the value does not fit to the schema of the JSON"
+        return "the value does not fit the schema of the JSON"
     if not order["lines"]:
         return "breaks the rule has lines: size(lines) > 0"
     if any(line["quantity"] < 1 for line in order["lines"]):
@@ -139,7 +139,7 @@ def _page_views(inputs: Inputs, batches: Sequence[Ends]) -> Due:
         for record in records:
             at, page, visitor = (record.value or b"").decode().split(",")
             if at == "yesterday":
-                error = "the value does not fit to the schema of the CSV"
+                error = "the value does not fit the schema of the CSV"
                 book.refuse("views", record, error)
                 continue
             group = page, f"{datetime.fromisoformat(at):%Y-%m-%d %H:%M}"

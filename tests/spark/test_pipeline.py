@@ -88,7 +88,7 @@ def test_csv_to_text(
     }
     (letter,) = read_all(broker.bootstrap, f"{output}-bad")
     assert letter.value == b"three;z"
-    assert letter.headers["error"] == b"the value does not fit to the schema of the CSV"
+    assert letter.headers["error"] == b"the value does not fit the schema of the CSV"
     assert (running.written.rows, running.written.dead_letters) == (2, 1)
     assert not running.is_active
 

@@ -119,7 +119,7 @@ def test_a_comment_behind_an_object_and_a_name_that_is_in_a_map_twice(
         *(b'{"c0":{"a":1}} // x', b'{"c0":{"a":1,"a":2}}', b'{"c0":null}', b'{"c0":{}} // x\n{}')
     ]
     errors = [each.error for each in by_spark(session, source, values)]
-    misfit = "the value does not fit to the schema of the JSON"
+    misfit = "the value does not fit the schema of the JSON"
     assert errors == [None, misfit, None, "the value is not JSON"]
 
 

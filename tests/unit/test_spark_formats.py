@@ -19,7 +19,7 @@ from onceflow.spark.formats_schema import arrow_schema, nullable, parse_schema
 from onceflow.spark.pipeline_plan import Format
 from tests.doses import examples
 
-MISFIT = "the value does not fit to the schema of the CSV"
+MISFIT = "the value does not fit the schema of the CSV"
 NOT_JSON = "the value is not JSON"
 
 
@@ -191,7 +191,7 @@ def test_a_value_is_one_object(value: bytes) -> None:
 
 def test_dates_are_dates_and_decimals_fit() -> None:
     values = (b'{"d":"2026-01-01"}', b'{"d":5}', b'{"d":"5"}', b'{"c":1000}', b'{"c":"12.345"}')
-    misfit = "the value does not fit to the schema of the JSON"
+    misfit = "the value does not fit the schema of the JSON"
     assert parse(Format.JSON, "d DATE, c DECIMAL(5,2)", *values) == [
         (date(2026, 1, 1), None),
         misfit,

@@ -73,7 +73,7 @@ def test_json_and_what_is_none() -> None:
     assert sorted(bad) == [1, 3, 4, 5, 6, 7, 8, 9, 10, 12]
     assert bad[5] == "the value is null"
     assert bad[10] == "a is null"
-    assert bad[1] == "the value does not fit to the schema of the JSON"
+    assert bad[1] == "the value does not fit the schema of the JSON"
     assert bad[12] == "the value is not text in UTF-8"
     assert {bad[row] for row in (3, 4, 6, 7, 8, 9)} == {"the value is not JSON"}
 

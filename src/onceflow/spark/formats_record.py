@@ -33,7 +33,7 @@ Row = tuple[Any, ...]
 
 
 def misfit(form: str) -> str:
-    return f"the value does not fit to the schema of the {form}"
+    return f"the value does not fit the schema of the {form}"
 
 
 class Refused(Exception):

@@ -24,7 +24,7 @@ class SinkError(OnceflowError):
 
 
 class LedgerConflict(SinkError):
-    """What the ledger says was committed does not fit to what Spark wants to write: writing it
+    """What the ledger says was committed does not fit what Spark wants to write: writing it
     could lose rows or write them twice."""
 
 

@@ -8,14 +8,31 @@ import sys
 import pytest
 
 import onceflow.spark
-from onceflow.spark import Pipeline, pipeline, sink, starting_offsets, write, write_stream
+from onceflow.spark import (
+    Pipeline,
+    dead_letters,
+    pipeline,
+    sink,
+    starting_offsets,
+    write,
+    write_stream,
+)
 
 
 def test_what_is_used_most_is_there_by_name() -> None:
     assert Pipeline is pipeline.Pipeline
     assert (write, write_stream) == (sink.write, sink.write_stream)
     assert starting_offsets is sink.starting_offsets
-    assert set(onceflow.spark.__all__) == {"Pipeline", "starting_offsets", "write", "write_stream"}
+    assert dead_letters is sink.dead_letters
+
+
+@pytest.mark.parametrize("name", onceflow.spark.__all__)
+def test_every_name_is_what_it_says_however_it_is_asked_for(name: str) -> None:
+    """A module of the same name would take its place as soon as somebody imports it."""
+    first, again = getattr(onceflow.spark, name), getattr(onceflow.spark, name)
+    assert first is again
+    assert first.__name__ == name
+    assert name in dir(onceflow.spark)
 
 
 def test_there_is_nothing_else() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client.settings import ProducerSettings
 from onceflow.errors import InvalidSetting
-from onceflow.spark.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS
+from onceflow.spark.dead_letter_rows import DEAD_LETTER, DEAD_LETTER_FIELDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceflow.spark.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
+from onceflow.spark.dead_letter_rows import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
 from onceflow.spark.formats import ERROR, OF_RECORD, OWN, encoded, parsed_columns, with_parsed
 from onceflow.spark.pipeline_chance import check_condition
 from onceflow.spark.pipeline_errors import PipelineFailed

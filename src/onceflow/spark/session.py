@@ -20,16 +20,17 @@ from onceflow.errors import InvalidSetting
 from onceflow.spark.pipeline_errors import SparkMissing
 from onceflow.spark.session_home import prepare
 from onceflow.spark.session_java import find_java_home
+from onceflow.spark.session_python import CHOICE, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[*]"
-_LOCAL: Final = re.compile(r"local(\[.*)?|local-cluster\[.*")
 _THREADS: Final = re.compile(r"local\[(\d+)[,\]].*")
 _LOCAL_FILES: Final = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_PYTHON: Final = "spark.pyspark.python"
 _SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 _SOCKETS_IN: Final = "spark.python.unix.domain.socket.dir"
 _LONGEST: Final = 60
@@ -54,11 +55,6 @@ ON_ONE_MACHINE: Final[Mapping[str, str]] = {
     "spark.shuffle.sort.bypassMergeThreshold": "1",
     "spark.ui.enabled": "false",
 }
-
-
-def is_local(master: str) -> bool:
-    """Whether everything runs on this machine, started by this program."""
-    return _LOCAL.fullmatch(master) is not None
 
 
 def session_settings(
@@ -121,8 +117,10 @@ def make_session(
     require_spark()
     java_home = find_java_home(os.environ)
     os.environ["JAVA_HOME"] = str(java_home)
+    if chosen := settings.get(_PYTHON):
+        os.environ[CHOICE] = chosen  # Spark heeds its own setting only under spark-submit
     if is_local(master):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault(CHOICE, sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         prepare(os.environ, java_home)
         usual = (tempfile.gettempdir(), "/tmp")

@@ -26,7 +26,7 @@ from onceflow.runtime.clock import RealClock
 from onceflow.spark.batch_run import BatchJob, BatchWriter
 from onceflow.spark.checks_cluster import BrokerSays, blocking, look_at_cluster, make_topic
 from onceflow.spark.claims import ClaimBook
-from onceflow.spark.dead_letters import dead_letters as dead_letters
+from onceflow.spark.dead_letter_rows import dead_letters as dead_letters
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.ledger import Planned
 from onceflow.spark.offsets import by_topic

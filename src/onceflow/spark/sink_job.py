@@ -12,7 +12,7 @@ from uuid import uuid4
 from onceflow.client.transfer import OpenTransaction
 from onceflow.spark import batch_run_points as points
 from onceflow.spark.claims import ClaimBook, ClaimService, Epoch, Failure
-from onceflow.spark.dead_letters import DEAD_LETTER, with_dead_letters
+from onceflow.spark.dead_letter_rows import DEAD_LETTER, with_dead_letters
 from onceflow.spark.routing import Layout, with_short_offsets
 from onceflow.spark.routing_frame import (
     Columns,

@@ -9,9 +9,10 @@ import pytest
 from onceflow.errors import InvalidSetting
 from onceflow.spark import session, session_java
 from onceflow.spark.pipeline_errors import SparkMissing
-from onceflow.spark.session import is_local, session_settings, with_short_sockets
+from onceflow.spark.session import session_settings, with_short_sockets
 from onceflow.spark.session_home import ARCHIVE, prepare, spark_home
 from onceflow.spark.session_java import find_java_home
+from onceflow.spark.session_python import is_local
 
 FILES = "spark.sql.streaming.checkpointFileManagerClass"
 

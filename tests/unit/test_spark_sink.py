@@ -162,7 +162,9 @@ def lost(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
         yield
 
 
-def test_batches_one_after_the_other(bootstrap: str, version: int) -> None:
+def test_batches_one_after_the_other(
+    bootstrap: str, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with settled(bootstrap) as query:
         assert query.write(0, "a", "b") == 2
         assert query.write(1, "c") == 1
@@ -171,6 +173,10 @@ def test_batches_one_after_the_other(bootstrap: str, version: int) -> None:
     assert visible(bootstrap) == ["a", "b", "c"]
     with settled(bootstrap) as again:
         assert again.write(1, "c") == SKIPPED
+        assert caplog.messages == [
+            "batch 1 of 'totals' is skipped: it was committed before, in the transaction of "
+            f"producer id {query.epochs[1][0]}, epoch {query.epochs[1][1]}"
+        ]
         with pytest.raises(LedgerConflict, match="other source offsets"):
             again.write(1, "c", digest="other")
         with pytest.raises(LedgerConflict, match="later batch"):
@@ -205,11 +211,17 @@ def test_the_ledger_is_read_when_nothing_is_open_any_more(
     assert seen == [False, "init", False, True]
 
 
-def test_a_failed_job_runs_again_in_a_new_epoch(bootstrap: str, version: int) -> None:
+def test_a_failed_job_runs_again_in_a_new_epoch(
+    bootstrap: str, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with settled(bootstrap) as query:
         query.during = [fail]
         assert query.write(0, "a") == 1
         assert len(set(query.epochs)) == 2
+        (line,) = caplog.messages
+        assert line.startswith("batch 0 of 'totals' failed, its transaction (producer id ")
+        assert f"epoch {query.epochs[0][1]}) is aborted, and it is written again" in line
+        assert line.endswith("tries left: 2. What failed: JobFailed: ValueError: a task failed")
     assert visible(bootstrap) == ["a"]
 
 

@@ -16,6 +16,7 @@ from onceflow.runtime.clock import RealClock
 from onceflow.spark.arrow_pipeline_task import ArrowTask, shared_out
 from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.options import SourceOptions
+from onceflow.spark.query_errors import told_briefly
 from onceflow.spark.routing import Layout
 from onceflow.spark.sink_errors import AttemptRefused
 from onceflow.spark.source import OnceflowSource, StreamReader
@@ -81,6 +82,7 @@ class SpansReader(StreamReader):
         self._targets = 0
         self._looked_at = -math.inf
 
+    @told_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = [span for task in self._offsets.tasks(start, end) for span in task]
         targets = self._count_targets(found) if found else 1

@@ -7,6 +7,7 @@ other: it is asked about again, and the ledger is. Whoever is fenced stops and d
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -50,8 +51,11 @@ TRIES: Final = 3
 TIMEOUTS: Final = 2
 """So often it may take longer than its transaction."""
 _PARTING_MS: Final = 2000
+_LONGEST_LINE: Final = 500
 _LONGEST_TEXT: Final = 3000
 _NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+_log = logging.getLogger("onceflow.spark")
 
 
 class JobFailed(SinkError):
@@ -215,6 +219,7 @@ class BatchWriter:
         timeouts, left, known = 0, TRIES, self._topics.names
         while True:
             if self._verdict(job.planned, job.start) is Verdict.SKIP:
+                self._log_skipped(job.planned)
                 return None
             began = self._clock.monotonic()
             try:
@@ -229,6 +234,7 @@ class BatchWriter:
                 known |= self._topics.names
                 left -= not has_grown
                 self._raise_if_hopeless(job, error, left, timeouts)
+                self._log_retry(job.planned, error, left)
             except FatalProducerError as error:
                 raise self._fenced(error) from error
 
@@ -380,6 +386,28 @@ class BatchWriter:
             tries = "" if is_forbidden else f" after {TRIES} tries"
             raise BatchFailed(f"{batch} could not be written{tries}: {told[0]}") from error
 
+    def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
+        told = next((each.message for each in self._book.failures), brief(error))
+        opened = self._opened
+        _log.warning(
+            "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; tries "
+            "left: %s. What failed: %s",
+            planned.batch_id,
+            self._identity.name,
+            "none was begun" if opened is None else _told(opened.producer_id, opened.producer_epoch),
+            left,
+            " ".join(told.split())[:_LONGEST_LINE],
+        )
+
+    def _log_skipped(self, planned: Planned) -> None:
+        entry = last_batch(self._found)
+        _log.warning(
+            "batch %s of %r is skipped: it was committed before, in the transaction of %s",
+            planned.batch_id,
+            self._identity.name,
+            "an earlier run" if entry is None else _told(*entry.writer),
+        )
+
     def _fenced(self, error: FatalProducerError) -> SinkError:
         if isinstance(error, Fenced):
             return SinkFenced(
@@ -388,3 +416,7 @@ class BatchWriter:
                 "committed is written by the other one, or at the next start"
             )
         return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
+
+
+def _told(producer_id: int, epoch: int) -> str:
+    return f"producer id {producer_id}, epoch {epoch}"

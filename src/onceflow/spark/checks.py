@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from onceflow.client.settings import ProducerSettings
 from onceflow.errors import InvalidSetting
 from onceflow.spark.dead_letter_rows import DEAD_LETTER, DEAD_LETTER_FIELDS
+from onceflow.spark.topic_names import TOPIC_RULE, is_topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,6 +25,7 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("int",),
 }
 """The columns that are written, as Spark's own sink takes them; others are left out."""
+_TOPICS: Final = ("topic", "dead_letter_topic", "ledger_topic")
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _MUST_BE_OFF: Final[Mapping[str, str]] = {
     "spark.speculation": (
@@ -80,9 +82,14 @@ def _check_dead_letters(types: Mapping[str, str], topic: str | None) -> Iterator
 
 
 def check_names(names: Mapping[str, str | None]) -> Iterator[str]:
-    """What becomes part of the names of groups and transactional ids."""
+    """Names of topics, and what becomes part of the names of groups and transactional ids."""
     for argument, name in names.items():
-        if name is not None and not _NAME.fullmatch(name):
+        if name is None:
+            continue
+        if argument in _TOPICS:
+            if not is_topic_name(name):
+                yield f"{argument} = {name!r} is no name of a topic: use {TOPIC_RULE}"
+        elif not _NAME.fullmatch(name):
             yield (
                 f"{argument} = {name!r} is no name: use up to 200 letters, digits, '.', '_' and '-'"
             )

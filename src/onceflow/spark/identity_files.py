@@ -18,6 +18,14 @@ class CheckpointUnwritable(SinkError):
     """A file cannot be put into the checkpoint."""
 
 
+def qualified(session: SparkSession, place: str) -> str:
+    """The directory of a checkpoint as Spark names it: with its scheme, from the root on."""
+    jvm: Any = session.sparkContext._jvm
+    state: Any = session._jsparkSession
+    path = jvm.org.apache.hadoop.fs.Path(place)
+    return str(path.getFileSystem(state.sessionState().newHadoopConf()).makeQualified(path))
+
+
 class CheckpointFiles:
     """Those of one query."""
 

@@ -169,6 +169,7 @@ class Pipeline:
     ) -> tuple[DataStreamWriter, PipelineSink]:
         from onceflow.spark.pipeline_frames import output_frame
         from onceflow.spark.pipeline_sink import start_sink
+        from onceflow.spark.sink_query import SinkWriter
 
         if self.plan.transform.kind is TransformKind.ARROW:
             from onceflow.spark.arrow_pipeline import start_arrow
@@ -177,14 +178,12 @@ class Pipeline:
         else:
             output = output_frame(session, self.plan, bootstrap)
             frame, sink = start_sink(output, self.plan, bootstrap)
-        return frame.writeStream.foreachBatch(sink), sink
+        return SinkWriter(frame, sink, sink.identity), sink
 
     def _configured(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:
         plan = self.plan
-        chosen = (
-            writer.option("checkpointLocation", plan.checkpoint)
-            .outputMode(plan.sink.mode.value)
-            .queryName(plan.name)
+        chosen = writer.option("checkpointLocation", plan.checkpoint).outputMode(
+            plan.sink.mode.value
         )
         if once or plan.available_now:
             return chosen.trigger(availableNow=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from onceflow.errors import OnceflowError
 from onceflow.spark.pipeline_errors import MasterRefused, PipelineFailed
 from onceflow.spark.pipeline_plan import PipelinePlan
-from onceflow.spark.session import is_local
+from onceflow.spark.session_python import is_local
 
 if TYPE_CHECKING:
     from onceflow.broker.embedded import Broker

@@ -19,6 +19,7 @@ from onceflow.spark.claims import ClaimService, Failure
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.pipeline_explain import RAISED, find_cause
 from onceflow.spark.pipeline_plan import PipelinePlan
+from onceflow.spark.query_errors import without_stack
 from onceflow.spark.routing import Layout
 from onceflow.spark.routing_frame import QUERY_ID
 from onceflow.spark.sink_errors import SinkRefused
@@ -124,6 +125,10 @@ class PipelineSink:
         """What ended the query, as it was raised here."""
 
     @property
+    def identity(self) -> SinkIdentity:
+        return self._options.identity
+
+    @property
     def written(self) -> Written:
         with self._lock:
             return self._written
@@ -154,7 +159,7 @@ class PipelineSink:
             raise
         except Exception as error:
             self.failure = error
-            raise
+            raise without_stack(error) from None
         finally:
             with self._lock:
                 self._is_busy = False

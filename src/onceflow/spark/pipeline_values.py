@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from onceflow.client.setting_values import NotAllowed
 from onceflow.spark.formats_schema import Field, SchemaMalformed, parse_schema
+from onceflow.spark.topic_names import TOPIC_RULE, is_topic_name
 
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION: Final = re.compile(r"(\d{1,12}) *([A-Za-z]+)")
@@ -68,8 +68,8 @@ def source_name(value: str) -> str:
 
 def topic(value: object) -> str:
     """By Kafka's rules."""
-    if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in (".", ".."):
-        raise NotAllowed("the name of a topic: up to 249 letters, digits, '.', '_' and '-'")
+    if not isinstance(value, str) or not is_topic_name(value):
+        raise NotAllowed(f"the name of a topic: {TOPIC_RULE}")
     return value
 
 

@@ -62,7 +62,8 @@ def write_stream(
     settings: Mapping[str, object] | None = None,
     **more: object,
 ) -> DataStreamWriter:
-    """A writer to be started as usual; it needs a `checkpointLocation`.
+    """A writer to be started as usual; it needs a `checkpointLocation`, and its query is called
+    `name`.
 
     `name` stays the same as long as the query lives, and belongs to no other. `group` is where
     source offsets are committed, `name` by default. Other settings of the client go by Kafka's
@@ -82,7 +83,9 @@ def write_stream(
     )
     says = _checked_cluster(options, reads=True)
     sink = StreamSink(df.sparkSession, options, forgets_after_ms=says.forgets_after_ms)
-    return writing_in_plan(df, options).writeStream.foreachBatch(sink)
+    from onceflow.spark.sink_query import SinkWriter  # Spark is loaded by now
+
+    return SinkWriter(writing_in_plan(df, options), sink, options.identity)
 
 
 def write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from onceflow.client.transfer import OpenTransaction
 from onceflow.spark.batch_run import BatchJob, BatchWriter, JobFailed
@@ -15,6 +15,7 @@ from onceflow.spark.identity_files import CheckpointFiles
 from onceflow.spark.ledger import Finding, Planned, refusal, seen_by
 from onceflow.spark.ledger_offsets import LoggedBatch, read_offset_log
 from onceflow.spark.ledger_start import LedgerStart
+from onceflow.spark.query_errors import without_stack
 from onceflow.spark.routing_frame import QUERY_ID
 from onceflow.spark.sink_continue import check_continues
 from onceflow.spark.sink_errors import SinkError, SinkRefused
@@ -47,6 +48,14 @@ class QueryStopped(SinkError):
         )
 
 
+class Sink(Protocol):
+    """A function of `foreachBatch` that remembers what ended its query."""
+
+    failure: Exception | None
+
+    def __call__(self, frame: DataFrame, batch_id: int, /) -> None: ...
+
+
 class StreamSink:
     """The function of `foreachBatch`. `session` is the one in which the query is started: that of
     a batch's frame is a copy that does not know its queries."""
@@ -58,8 +67,20 @@ class StreamSink:
         self._options = options
         self._forgets_after_ms = forgets_after_ms
         self._run: StreamRun | None = None
+        self.failure: Exception | None = None
+        """What ended the query, as it was raised here."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.failure = None
+        try:
+            self._write(frame, batch_id)
+        except QueryStopped:
+            raise
+        except Exception as error:
+            self.failure = error
+            raise without_stack(error) from None
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
         context = self._session.sparkContext
         query_id = context.getLocalProperty(QUERY_ID)
         run_id = context.getLocalProperty(_RUN_ID)
@@ -193,11 +214,21 @@ def _drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
+def check_not_running(name: str) -> None:
+    """Raises `SinkRefused` while a query of this program writes under the name."""
+    with _running_lock:
+        _check_free(name)
+
+
+def _check_free(name: str) -> None:
+    other = _running.get(name)
+    if other is not None and other.is_active:
+        raise SinkRefused(
+            [f"another query of this program writes as {name!r}: give one of them another name"]
+        )
+
+
 def _register(run: StreamRun, name: str) -> None:
     with _running_lock:
-        other = _running.get(name)
-        if other is not None and other is not run and other.is_active:
-            raise SinkRefused(
-                [f"another query of this program writes as {name!r}: give one of them another name"]
-            )
+        _check_free(name)
         _running[name] = run

@@ -39,6 +39,7 @@ from pyspark.sql.types import (
 from onceflow.runtime.clock import RealClock
 from onceflow.spark.offsets import OffsetSpan
 from onceflow.spark.options import SourceOptions
+from onceflow.spark.query_errors import told_briefly
 from onceflow.spark.reading import ReadTask
 from onceflow.spark.source_errors import InvalidOptions
 
@@ -162,6 +163,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMinRows(options.min_offsets)
         return ReadAllAvailable()
 
+    @told_briefly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
         return self._offsets.latest(start, self._admission(limit))
 
@@ -176,12 +178,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             case _:
                 return ALL
 
+    @told_briefly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         self._offsets.take_available()
 
+    @told_briefly
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
         return self._offsets.report()
 
+    @told_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Spans(task) for task in self._offsets.tasks(start, end)]
 

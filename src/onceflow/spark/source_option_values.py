@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from onceflow.client.model import EARLIEST, LATEST, TopicPartition
 from onceflow.client.setting_values import LARGEST_INT, NotAllowed, one_of, whole_number
+from onceflow.spark.topic_names import TOPIC_RULE, is_topic_name
 
 LARGEST_LONG: Final = 2**63 - 1
 COLUMNS: Final = (
@@ -64,7 +65,15 @@ def topics(text: str) -> Subscribe:
     found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found:
         raise NotAllowed("the names of topics, separated by commas")
+    _require_topic_names(found)
     return Subscribe(found)
+
+
+def _require_topic_names(names: Iterable[str]) -> None:
+    """Brokers would say it, but only once the query runs."""
+    wrong = [name for name in names if not is_topic_name(name)]
+    if wrong:
+        raise NotAllowed(f"names of topics, and {wrong[0]!r} is none: use {TOPIC_RULE}")
 
 
 def pattern(text: str) -> SubscribePattern:
@@ -88,6 +97,7 @@ def assignment(text: str) -> Assign:
         found |= {TopicPartition(topic, _number(each, 0, LARGEST_INT, allowed)) for each in numbers}
     if not found:
         raise NotAllowed(allowed)
+    _require_topic_names(place.topic for place in sorted(found))
     return Assign(frozenset(found))
 
 

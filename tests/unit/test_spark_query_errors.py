@@ -1,0 +1,118 @@
+"""The error of a query begins with its cause, and names of topics are judged before it starts."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import pytest
+
+from onceflow.spark.checks import check_names
+from onceflow.spark.options import SourceOptions
+from onceflow.spark.query_errors import SOURCE_GONE, cause_of, is_source_gone, without_stack
+from onceflow.spark.sink_errors import BatchFailed, SinkRefused
+from onceflow.spark.source_errors import DataLost, InvalidOptions
+
+WORKER = """\
+batch 0 could not be written after 3 tries: org.apache.spark.api.python.PythonException: \
+[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+  File "/home/me/orders.py", line 31, in <lambda>
+    bad = F.udf(lambda v: v.nothing, useArrow=False)
+                          ^^^^^^^^^
+AttributeError: 'str' object has no attribute 'nothing'
+ SQLSTATE: 38000"""
+SOURCE = """\
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: \
+[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform \
+latestOffset: Traceback (most recent call last):
+  File "/lib/onceflow/spark/source_loss.py", line 98, in report
+    raise DataLost(f"records are gone")
+onceflow.spark.source_errors.DataLost: records are gone: partition orders-0
+ SQLSTATE: 38000 SQLSTATE: XXKST
+=== Streaming Query ==="""
+GONE = """\
+org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Connection reset
+\tat org.apache.spark.sql.execution.streaming.runtime.StreamExecution.run(StreamExecution.scala:1)
+Caused by: java.net.SocketException: Connection reset
+\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:394)
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:381)
+\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(x:1)
+"""
+
+
+class OfSpark(Exception):
+    """An error as pyspark makes them."""
+
+    def __init__(self, desc: str, stack: str, cause: Exception | None = None) -> None:
+        super().__init__(f"{desc}\n\nJVM stacktrace:\n{stack}")
+        self._desc, self._stackTrace, self._cause = desc, stack, cause
+
+
+def test_what_a_function_raised_comes_first_with_its_line() -> None:
+    told = cause_of(BatchFailed(WORKER))
+    assert told.splitlines() == [
+        "AttributeError: 'str' object has no attribute 'nothing'",
+        "  where: /home/me/orders.py, line 31, in <lambda>",
+        "  what failed: batch 0 could not be written after 3 tries",
+    ]
+
+
+def test_what_the_source_raised_comes_first() -> None:
+    told = cause_of(OfSpark(SOURCE, "x" * 20_000))
+    assert told.startswith("DataLost: records are gone: partition orders-0\n  where: ")
+
+
+def test_what_the_sink_raised_is_told_as_it_is() -> None:
+    assert cause_of(SinkRefused(["no"])).startswith("SinkRefused: this cannot be written")
+    assert cause_of(OfSpark("Job aborted", "")) == ""
+
+
+@pytest.mark.parametrize("kind", ["net.SocketException: Broken pipe", "io.EOFException"])
+def test_a_source_whose_process_is_gone_is_known(kind: str) -> None:
+    stack = GONE.replace("net.SocketException: Connection reset", kind)
+    assert is_source_gone(OfSpark("[STREAM_FAILED]", stack))
+    assert is_source_gone(OfSpark("[STREAM_FAILED]", "", OfSpark("", stack)))
+    assert cause_of(OfSpark("[STREAM_FAILED]", stack)) == SOURCE_GONE
+    assert not is_source_gone(OfSpark("", stack.replace("PythonStreamingSourceRunner", "Other")))
+    assert not is_source_gone(OfSpark(SOURCE, GONE.split("Caused")[0]))
+
+
+def test_an_error_leaves_its_stack_behind() -> None:
+    def deep(count: int) -> None:
+        if count:
+            deep(count - 1)
+        try:
+            raise ValueError("x" * 20_000)
+        except ValueError as error:
+            raise BatchFailed("batch 3 failed") from error
+
+    with pytest.raises(BatchFailed) as raised:
+        deep(50)
+    try:
+        raise without_stack(raised.value) from None
+    except BatchFailed:
+        text = traceback.format_exc()
+    assert len(text) < 500
+    assert text.endswith("BatchFailed: batch 3 failed\n")
+    assert isinstance(raised.value.__cause__, ValueError), "whoever wants it has all of it"
+
+
+@pytest.mark.parametrize("error", [SinkRefused(["a", "b"]), DataLost("c"), OfSpark("d", "e")])
+def test_every_error_is_told_in_its_own_words(error: Exception) -> None:
+    made = without_stack(error)
+    assert (type(made), str(made)) == (type(error), str(error))
+
+
+@pytest.mark.parametrize("name", ["no?topic", "", ".", "..", "x" * 250, "two words", "é"])
+def test_names_that_no_topic_can_have(name: str) -> None:
+    for argument in ("topic", "dead_letter_topic", "ledger_topic"):
+        (problem,) = check_names({argument: name})
+        assert problem.startswith(f"{argument} = {name!r} is no name of a topic: use up to 249")
+    assert list(check_names({"topic": "x" * 249, "name": "x" * 200, "group": None})) == []
+    assert len(list(check_names({"name": "x" * 201}))) == 1
+
+
+@pytest.mark.parametrize("given", [{"subscribe": "orders,no?topic"}, {"assign": '{"no?topic":[0]}'}])
+def test_a_source_refuses_such_names_when_it_is_loaded(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptions, match="'no[?]topic' is none: use up to 249 letters"):
+        SourceOptions.of({"kafka.bootstrap.servers": "a:1", **given})

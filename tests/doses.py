@@ -6,7 +6,10 @@ Each run draws anew, so that what a dose leaves out, the next ones have.
 from __future__ import annotations
 
 import os
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pytest
 
 WHOLE: Final = os.environ.get("ONCEFLOW_DOSE") == "whole"
 PARTS: Final = 3
@@ -15,3 +18,10 @@ PARTS: Final = 3
 def examples(whole: int) -> int:
     """The number of examples, of so many in `make long`."""
     return whole if WHOLE else -(-whole // PARTS)
+
+
+def some_long(names: Iterable[str], *slow: str) -> Iterator[Any]:
+    """Parameters of a test, of which the slow ones are left to `make long`: where others show the
+    same of it, that planted bugs are found."""
+    for name in names:
+        yield pytest.param(name, marks=pytest.mark.long) if name in slow else name

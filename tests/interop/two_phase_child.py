@@ -20,7 +20,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from onceflow.client.producer import Producer
+from onceflow.records.columns import encode_all
 
 SHOP = Path(__file__).resolve().parents[2] / "examples" / "two_phase_commit" / "shop.py"
 CALLS = (
@@ -54,6 +57,12 @@ class Points:
         return watched
 
 
+def preload() -> None:
+    """Loads what is compiled, once for all that are forked off."""
+    row = pa.record_batch({"value": pa.array([b"x"])})
+    list(encode_all(row, max_batch_bytes=1 << 10, now_ms=0))
+
+
 def example() -> Any:
     spec = spec_from_file_location("shop", SHOP)
     assert spec is not None
@@ -74,6 +83,7 @@ def sell(bootstrap: str, database: str, orders: int, point: int) -> None:
 
 
 def main(bootstrap: str, database: str) -> None:
+    preload()
     for line in sys.stdin:
         orders, point = map(int, line.split())
         child = os.fork()

@@ -92,11 +92,11 @@ def test_on_a_disk_that_lies_the_promises_are_broken() -> None:
     assert broken > 5
 
 
-def hashes_of_a_process(hash_seed: str) -> str:
+def hashes_of_a_process() -> str:
     done = subprocess.run(
         [sys.executable, "-m", "tests.sim.broker_workload", "1"],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        env={**os.environ, "PYTHONHASHSEED": "random"},
         capture_output=True,
         text=True,
         check=True,
@@ -105,7 +105,6 @@ def hashes_of_a_process(hash_seed: str) -> str:
     return done.stdout
 
 
-def test_other_processes_with_other_hash_seeds_give_the_same_traces() -> None:
+def test_another_process_with_another_hash_seed_gives_the_same_traces() -> None:
     here = run(0, main, faults=FAULTS)[1] + "\n"
-    assert hashes_of_a_process("1") == here
-    assert hashes_of_a_process("random") == here
+    assert hashes_of_a_process() == here

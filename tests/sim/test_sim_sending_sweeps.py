@@ -42,8 +42,14 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.long)])
-@pytest.mark.parametrize("name", PROGRAMS)
+LONG = ("copying", "sharing")
+STEPS = [
+    *((name, 3 if name in LONG else 1) for name in PROGRAMS),
+    *(pytest.param(name, 1, marks=pytest.mark.long) for name in LONG),
+]
+
+
+@pytest.mark.parametrize(("name", "step"), STEPS)
 def test_who_is_cancelled_anywhere_can_go_on(name: str, step: int) -> None:
     cut = cut_everywhere(PROGRAMS[name], step)
     assert set(cut) >= CALLS[name]

@@ -28,8 +28,15 @@ WORLDS_TO_TRY = 4
 pytestmark = pytest.mark.usefixtures("quiet")
 
 
-@pytest.mark.parametrize("days", [70, pytest.param(200, marks=pytest.mark.long)])
-@pytest.mark.parametrize(("seed", "durability"), [(2, "fsync"), (5, "os")])
+@pytest.mark.parametrize(
+    ("seed", "durability", "days"),
+    [
+        (2, "fsync", 70),
+        (7, "os", 70),
+        pytest.param(2, "fsync", 200, marks=pytest.mark.long),
+        pytest.param(5, "os", 200, marks=pytest.mark.long),
+    ],
+)
 def test_at_the_end_of_every_day_all_is_there_that_must_be(
     seed: int, durability: str, days: int
 ) -> None:

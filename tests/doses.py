@@ -6,7 +6,7 @@ Each run draws anew, so that what a dose leaves out, the next ones have.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pytest
@@ -20,8 +20,7 @@ def examples(whole: int) -> int:
     return whole if WHOLE else -(-whole // PARTS)
 
 
-def some_long(names: Iterable[str], *slow: str) -> Iterator[Any]:
+def some_long(names: Iterable[str], *slow: str) -> list[Any]:
     """Parameters of a test, of which the slow ones are left to `make long`: where others show the
     same of it, that planted bugs are found."""
-    for name in names:
-        yield pytest.param(name, marks=pytest.mark.long) if name in slow else name
+    return [pytest.param(name, marks=pytest.mark.long) if name in slow else name for name in names]

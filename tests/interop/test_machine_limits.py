@@ -76,6 +76,16 @@ def create(bootstrap: str, topic: str, partitions: int = 1) -> None:
     admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
 
 
+def is_created(bootstrap: str, topic: str) -> bool:
+    """False while the disk is full: what is deleted makes room a while after the answer."""
+    try:
+        create(bootstrap, topic)
+    except KafkaException as problem:
+        assert problem.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR, problem
+        return False
+    return True
+
+
 def delete(bootstrap: str, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.delete_topics([topic])[topic].result(SECONDS)
@@ -186,7 +196,7 @@ def test_a_full_disk_is_relieved_by_deleting_a_topic(
         before = fill(server.bootstrap, "large")
         assert before > 10
         delete(server.bootstrap, "large")
-        create(server.bootstrap, "again")
+        wait_until(lambda: is_created(server.bootstrap, "again"))
         assert produce(server.bootstrap, "small", {0: [b"x" * 500_000] * 10}) == 10
         assert fill(server.bootstrap, "again") > before // 2
         take_the_rest(server, directory)

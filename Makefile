@@ -58,7 +58,7 @@ test-spark:
 
 long: setup-spark
 	$(PYTEST) -m long
-	ONCEFLOW_DOSE=whole $(PYTEST) tests/property tests/unit/test_*walk*.py
+	ONCEFLOW_DOSE=whole $(PYTEST) $$(grep -l hypothesis tests/property/test_*.py tests/unit/test_*.py)
 
 bench: setup-spark
 	$(VENV)/python bench/records.py

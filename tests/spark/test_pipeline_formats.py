@@ -117,7 +117,7 @@ def test_a_rule_that_raises_is_one_that_a_row_does_not_meet(run: Run, spark: Spa
     given = {rule: {"cheap": rule, "too": f"NOT ({rule}) IS NULL"} for rule in RAISING}
     source = source_plan(Format.JSON, "id INT, name STRING, cents BIGINT")
     for rule, rules in given.items():
-        judged = _judged(records_frame(spark, values), replace(source, rules=rules), Path())
+        judged = _judged(records_frame(spark, [*values]), replace(source, rules=rules), Path())
         errors = [row[0] for row in judged.select(ERROR).collect()]
         assert errors == [None, f"breaks the rule cheap: {rule}"]
     rows, letters = run(*values, rules=given[RAISING[0]])

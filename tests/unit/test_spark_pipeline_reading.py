@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from onceflow.spark.formats_schema import Field, Plain
 from onceflow.spark.pipeline_errors import InvalidPipeline
 from onceflow.spark.pipeline_file import load_plan
+from onceflow.spark.pipeline_functions import NamedFunction
 from onceflow.spark.pipeline_plan import (
     Format,
     OutputMode,
@@ -16,6 +18,7 @@ from onceflow.spark.pipeline_plan import (
     TransformKind,
     Watermark,
 )
+from onceflow.spark.pipeline_reading import with_function
 
 GOOD = """\
 [pipeline]
@@ -338,11 +341,21 @@ def test_several_sources(tmp_path: Path) -> None:
     ]
 
 
-def test_functions_are_loaded_and_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(
-        "import helper_of_mine\ndef one(table): return table\ndef two(a, b): return a\nvalue = 3\n"
-    )
-    (tmp_path / "helper_of_mine.py").write_text("")
+MINE = """\
+import helper_of_mine
+from os import path as joined
+def one(table, *, more: Undefined = helper_of_mine.nothing): return table
+def two(a, b): return a
+value = 3
+if value:
+    def inside(table): return table
+"""
+
+
+def test_functions_are_looked_at_before_there_is_a_session(tmp_path: Path) -> None:
+    """Without running their modules, which may need one."""
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "helper_of_mine.py").write_text("raise RuntimeError('there is no session')")
     (tmp_path / "broken.py").write_text("def f(:\n")
 
     def told(reference: str) -> str:
@@ -350,15 +363,36 @@ def test_functions_are_loaded_and_looked_at(tmp_path: Path) -> None:
         return problems_of(tmp_path, text)[0]
 
     plan = plan_of(tmp_path, GOOD.replace("[sink]", '[transform]\npython = "mine:one"\n[sink]'))
-    assert plan.transform.function is not None
-    assert plan.transform.function(5) == 5
+    assert isinstance(plan.transform.function, NamedFunction)
+    for name in ("value", "inside", "joined"):
+        plan_of(tmp_path, GOOD.replace("[sink]", f'[transform]\npython = "mine:{name}"\n[sink]'))
     assert "the function must take (table); it takes (a, b): missing" in told("mine:two")
     assert "which has no three" in told("mine:three")
-    assert "which has no value" in told("mine:value")
     assert 'it may be "module:function"' in told("mine")
     assert "broken.py cannot be loaded: SyntaxError" in told("broken:f")
     assert "there is no " in told("nowhere_at_all:f")
     assert "ModuleNotFoundError" in told("nowhere_at_all:f")
+
+
+def test_functions_are_loaded_when_there_is_a_session(tmp_path: Path) -> None:
+    (tmp_path / "mine_then.py").write_text(
+        "from pathlib import Path\nif not (Path(__file__).parent / 'session').exists():\n"
+        "    raise RuntimeError('F.col needs a session')\n"
+        "def one(table): return table\ndef two(*, b): return b\nvalue, more = 3, two\n"
+    )
+
+    def load(name: str) -> Any:
+        text = GOOD.replace("[sink]", f'[transform]\npython = "mine_then:{name}"\n[sink]')
+        return with_function(plan_of(tmp_path, text)).transform.function
+
+    with pytest.raises(InvalidPipeline, match="mine_then.py cannot be loaded: RuntimeError: F.col"):
+        load("one")
+    (tmp_path / "session").touch()
+    assert load("one")(5) == 5
+    with pytest.raises(InvalidPipeline, match="transform.python: .*which has no value"):
+        load("value")
+    with pytest.raises(InvalidPipeline, match=r"must take \(table\); it takes \(\*, b\)"):
+        load("more")
 
 
 def test_arrow_pipelines_refuse_what_needs_the_engine(tmp_path: Path) -> None:

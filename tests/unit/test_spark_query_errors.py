@@ -112,7 +112,9 @@ def test_names_that_no_topic_can_have(name: str) -> None:
     assert len(list(check_names({"name": "x" * 201}))) == 1
 
 
-@pytest.mark.parametrize("given", [{"subscribe": "orders,no?topic"}, {"assign": '{"no?topic":[0]}'}])
+@pytest.mark.parametrize(
+    "given", [{"subscribe": "orders,no?topic"}, {"assign": '{"no?topic":[0]}'}]
+)
 def test_a_source_refuses_such_names_when_it_is_loaded(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions, match="'no[?]topic' is none: use up to 249 letters"):
         SourceOptions.of({"kafka.bootstrap.servers": "a:1", **given})

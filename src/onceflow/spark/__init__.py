@@ -1,7 +1,7 @@
 """Spark reads and writes topics, exactly once: `spark.readStream.format("onceflow")` is the source
 (`pyspark_onceflow` makes it known), `write_stream` and `write` make a micro-batch, or a frame, one
-transaction, `dead_letters` sorts out the rows that cannot be used, and a `Pipeline` goes from topics
-to a topic as a file of some lines says.
+transaction, `dead_letters` sorts out rows that cannot be used, and a `Pipeline` goes from topics to
+a topic as a file of some lines says.
 
 Importing this package imports no Spark: what is named here is loaded when it is asked for. It does
 one thing: where nobody chose which Python Spark runs, that is this one (see `session_python`).

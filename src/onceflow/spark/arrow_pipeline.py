@@ -134,13 +134,14 @@ def task_of(plan: PipelinePlan, bootstrap: str, partitions: int, zone: str = "UT
     """What tasks do with the records of a pipeline, for a sink of so many partitions."""
     (source,) = plan.sources
     options = SourceOptions.of(_source_options(plan, source, bootstrap))
-    if plan.transform.function is None:
+    function = plan.transform.load()
+    if function is None:
         raise InvalidPipeline([Problem(("transform", "arrow"), "there is no function")])
     return ArrowTask(
         settings=options.settings,
         fail_on_data_loss=options.fail_on_data_loss,
         parser=Parser(source.format, source.schema, source.format_options, zone),
-        function=plan.transform.function,
+        function=function,
         sink=plan.sink,
         partitions=partitions,
         dead_letters=plan.dead_letters,

@@ -394,7 +394,9 @@ class BatchWriter:
             "left: %s. What failed: %s",
             planned.batch_id,
             self._identity.name,
-            "none was begun" if opened is None else _told(opened.producer_id, opened.producer_epoch),
+            "none was begun"
+            if opened is None
+            else _told(opened.producer_id, opened.producer_epoch),
             left,
             " ".join(told.split())[:_LONGEST_LINE],
         )

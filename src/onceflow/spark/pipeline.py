@@ -12,7 +12,8 @@ or the same in Python, by the names of the file's tables and keys:
         sink={"topic": "totals", "key": "id", "format": "json"},
     ).run()
 
-Everything that is wrong is told at once, before Spark is started.
+Everything that is wrong is told at once, before Spark is started. Modules with functions are loaded
+when there is a session.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from onceflow.spark.pipeline_errors import InvalidPipeline
 from onceflow.spark.pipeline_explain import blame
 from onceflow.spark.pipeline_file import load_plan
 from onceflow.spark.pipeline_plan import PipelinePlan, TransformKind
-from onceflow.spark.pipeline_reading import read_plan
+from onceflow.spark.pipeline_reading import read_plan, with_function
 from onceflow.spark.session import (
     DEFAULT_MASTER,
     is_local_path,
@@ -125,12 +126,14 @@ class Pipeline:
             self._require_topics(bootstrap)
             session = spark or cleanup.enter_context(self._session(chosen))
             writer, sink = self._writer(session, bootstrap)
+            start = self._configured(writer, once=once).start
             with blame("sink.mode", self.plan.base):
-                query = self._configured(writer, once=once).start()
+                query = start()
             return RunningPipeline(
                 query,
                 sink,
                 self.plan.base,
+                start=start,
                 bootstrap=bootstrap,
                 broker=broker,
                 log_path=None if spark else self.log_path,
@@ -171,13 +174,14 @@ class Pipeline:
         from onceflow.spark.pipeline_sink import start_sink
         from onceflow.spark.sink_query import SinkWriter
 
-        if self.plan.transform.kind is TransformKind.ARROW:
+        plan = with_function(self.plan)
+        if plan.transform.kind is TransformKind.ARROW:
             from onceflow.spark.arrow_pipeline import start_arrow
 
-            frame, sink = start_arrow(session, self.plan, bootstrap)
+            frame, sink = start_arrow(session, plan, bootstrap)
         else:
-            output = output_frame(session, self.plan, bootstrap)
-            frame, sink = start_sink(output, self.plan, bootstrap)
+            output = output_frame(session, plan, bootstrap)
+            frame, sink = start_sink(output, plan, bootstrap)
         return SinkWriter(frame, sink, sink.identity), sink
 
     def _configured(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:

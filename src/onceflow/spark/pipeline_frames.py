@@ -144,13 +144,14 @@ def _transformed(
             frame.createOrReplaceTempView(name)
         with blame("transform.sql", plan.base):
             return session.sql(plan.transform.sql)
-    if plan.transform.function is None:
+    function = plan.transform.load()
+    if function is None:
         (frame,) = frames.values()
         return frame
     carry_by_value(plan.base)
     arguments, named = (list(frames.values()), {}) if len(frames) == 1 else ([], frames)
     with blame("transform.python", plan.base):
-        found = plan.transform.function(*arguments, **named)
+        found = function(*arguments, **named)
     return _checked(found, plan)
 
 

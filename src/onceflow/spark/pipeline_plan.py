@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from onceflow.client.settings import ProducerSettings, ReaderSettings
 from onceflow.spark.formats_schema import Field
+from onceflow.spark.pipeline_functions import Function, NamedFunction
 
 SINGLE: Final = "source"
 """The name of a source that is alone."""
@@ -67,7 +68,13 @@ class TransformPlan:
 
     kind: TransformKind = TransformKind.NOTHING
     sql: str = ""
-    function: Callable[..., Any] | None = None
+    function: Function | None = None
+    """By its name until there is a session."""
+
+    def load(self) -> Callable[..., Any] | None:
+        """The function itself; None where there is none. Raises `NotAllowed`."""
+        named = self.function
+        return named.load() if isinstance(named, NamedFunction) else named
 
 
 class OutputMode(Enum):

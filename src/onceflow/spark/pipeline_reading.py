@@ -1,11 +1,11 @@
 """Reads the tables of a `pipeline.toml` into a plan. All that is wrong is told at once, and before
 Spark is started: keys that do not exist, values that are not allowed, what contradicts each other,
-functions that cannot be loaded, settings that client, source or broker would refuse."""
+functions that are not there, settings that client, source or broker would refuse."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +14,12 @@ from onceflow.spark import pipeline_values as values
 from onceflow.spark.formats import OF_RECORD, OWN
 from onceflow.spark.formats_schema import Field, Plain, has_other_keys
 from onceflow.spark.pipeline_errors import InvalidPipeline, Problem
+from onceflow.spark.pipeline_functions import (
+    Function,
+    NamedFunction,
+    call_problem,
+    function_in,
+)
 from onceflow.spark.pipeline_lines import KeyPath
 from onceflow.spark.pipeline_plan import (
     SINGLE,
@@ -75,6 +81,29 @@ def read_plan(document: Table, base: Path) -> PipelinePlan:
     if reading.problems or plan is None:
         raise InvalidPipeline(reading.problems)
     return plan
+
+
+def call_names(sources: Sequence[str]) -> list[str] | None:
+    """A function takes one table, or those of all sources by their names."""
+    return None if list(sources) == [SINGLE] else list(sources)
+
+
+def with_function(plan: PipelinePlan) -> PipelinePlan:
+    """The plan with its function loaded, which may need a session; raises `InvalidPipeline`."""
+    transform = plan.transform
+    if not isinstance(transform.function, NamedFunction):
+        return plan
+    path = ("transform", transform.kind.value)
+    try:
+        function = transform.function.load()
+    except NotAllowed as error:
+        told = f"{transform.function.module}:{transform.function.name} is not allowed"
+        raise InvalidPipeline([Problem(path, f"{told}; it may be {error}")]) from error
+    is_arrow = transform.kind is TransformKind.ARROW
+    names = None if is_arrow else call_names([each.name for each in plan.sources])
+    if problem := call_problem(function, names):
+        raise InvalidPipeline([Problem(path, problem)])
+    return replace(plan, transform=replace(transform, function=function))
 
 
 class _Reading(Judge):
@@ -246,7 +275,7 @@ class _Reading(Judge):
     # --- what follows ---------------------------------------------------------------------------
 
     def _transform(self, sources: list[str]) -> TransformPlan:
-        load = values.function_in(self._base)
+        load = function_in(self._base)
         keys: dict[str, Reader] = {
             "sql": values.text,
             "sql_file": self._sql_file,
@@ -259,10 +288,10 @@ class _Reading(Judge):
         needed = "several sources need a transform" if len(sources) > 1 else ""
         self.one_of(path, given, tuple(keys), needed)
         if "python" in found:
-            self._check_call(("transform", "python"), found["python"], sources)
+            self._check_call(("transform", "python"), found["python"], call_names(sources))
             return TransformPlan(kind=TransformKind.PYTHON, function=found["python"])
         if "arrow" in found:
-            self._check_call(("transform", "arrow"), found["arrow"], [SINGLE])
+            self._check_call(("transform", "arrow"), found["arrow"], None)
             return TransformPlan(kind=TransformKind.ARROW, function=found["arrow"])
         sql = found.get("sql") or found.get("sql_file")
         return TransformPlan(kind=TransformKind.SQL, sql=sql) if sql else TransformPlan()
@@ -274,20 +303,9 @@ class _Reading(Judge):
         except OSError as error:
             raise NotAllowed(f"a file with SQL; {path} cannot be read: {error.strerror}") from error
 
-    def _check_call(self, path: KeyPath, function: Callable[..., Any], sources: list[str]) -> None:
-        """A function takes one frame, or those of all sources by their names."""
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):  # made of something else than Python
-            return
-        try:
-            if sources == [SINGLE]:
-                signature.bind(None)
-            else:
-                signature.bind(**dict.fromkeys(sources))
-        except TypeError as error:
-            wanted = "(table)" if sources == [SINGLE] else f"({', '.join(sources)})"
-            self.wrong(path, f"the function must take {wanted}; it takes {signature}: {error}")
+    def _check_call(self, path: KeyPath, function: Function, names: list[str] | None) -> None:
+        if problem := call_problem(function, names):
+            self.wrong(path, problem)
 
     def _sink(self, transform: TransformPlan) -> SinkPlan | None:
         path = ("sink",)

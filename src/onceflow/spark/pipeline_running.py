@@ -1,8 +1,13 @@
-"""A pipeline that runs: its query, the broker beside it, and how it is ended."""
+"""A pipeline that runs: its query, the broker beside it, and how it is ended.
+
+Spark plans a source's batches in a Python process of its own, and ends the query when that dies.
+Here it is started again on its checkpoint: the ledger knows what was committed.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +20,7 @@ from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_explain import explain
 from onceflow.spark.pipeline_progress import ReadCount, Told, told_by
 from onceflow.spark.pipeline_sink import PipelineSink, Written
+from onceflow.spark.query_errors import SOURCE_GONE, is_source_gone
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -22,10 +28,15 @@ if TYPE_CHECKING:
     from onceflow.spark.pipeline_broker import BrokerBeside
 
 _POLL_S: Final = 0.05
+STARTS: Final = 3
+"""So often a query is started again before a batch is committed."""
+_SOURCE_ADVICE: Final = "look into the system's log for what killed it: mostly memory ran out"
+_log = logging.getLogger("onceflow.spark")
 
 
 class RunningPipeline:
-    """The handle of a pipeline that was started. `query` is Spark's own."""
+    """The handle of a pipeline that was started. `query` is Spark's own; another one after it was
+    started again."""
 
     def __init__(
         self,
@@ -33,12 +44,14 @@ class RunningPipeline:
         sink: PipelineSink,
         base: Path,
         *,
+        start: Callable[[], StreamingQuery],
         bootstrap: str,
         broker: BrokerBeside | None,
         log_path: Path | None,
         cleanup: ExitStack,
     ) -> None:
         self.query = query
+        self._start = start
         self.bootstrap = bootstrap
         """The cluster; that of the broker beside it, if there is one."""
         self.broker = broker
@@ -49,6 +62,9 @@ class RunningPipeline:
         self._cleanup = cleanup
         self._reads = ReadCount()
         self._is_stopping = threading.Event()
+        self._starts_left = STARTS
+        self._written_before: Written | None = None
+        """When the query was last started again."""
         if broker is not None:
             broker.watch(lambda: sink.written.batches)
 
@@ -121,13 +137,38 @@ class RunningPipeline:
             if not query.awaitTermination(_POLL_S):
                 return False
         except StreamingQueryException as error:
+            if self._goes_on_after(error):
+                return False
             self._cleanup.close()
             raise self._told(self._sink.failure or error) from error
         self._cleanup.close()
         return True
 
+    def _goes_on_after(self, error: Exception) -> bool:
+        """Starts the query again where only the process of its source has died."""
+        if self._sink.failure is not None or not is_source_gone(error):
+            return False
+        written = self._sink.written
+        if self._written_before is None or written.batches > self._written_before.batches:
+            self._starts_left = STARTS
+        if not self._starts_left:
+            return False
+        self._starts_left -= 1
+        self._written_before = written
+        _log.warning(
+            "the process that plans the source's batches has ended, and the query with it; it is "
+            "started again behind batch %s",
+            "none" if written.last_batch is None else written.last_batch,
+        )
+        self.query = self._start()
+        return True
+
     def _told(self, error: Exception) -> OnceflowError:
-        told = explain(error, self._base)
+        told: OnceflowError
+        if is_source_gone(error):
+            told = PipelineFailed(SOURCE_GONE, advice=_SOURCE_ADVICE)
+        else:
+            told = explain(error, self._base)
         return told.logged_in(self._log_path) if isinstance(told, PipelineFailed) else told
 
     def _end_query(self) -> None:
@@ -143,8 +184,10 @@ class RunningPipeline:
             return True
         if self._sink.is_busy:
             return False
-        last = self._sink.written.last_batch
-        if last is None:
+        written = self._sink.written
+        last = written.last_batch
+        # A source dies when it is asked for the next batch: Spark is done with all before it.
+        if last is None or written == self._written_before:
             return True
         found: Any = self.query.lastProgress
         return found is not None and found.batchId >= last

@@ -3,16 +3,11 @@ would be allowed."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from onceflow.client.setting_values import NotAllowed
@@ -167,49 +162,3 @@ def expressions(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise NotAllowed('a table of names and expressions: positive = "cents > 0"')
     return {name: text(each) for name, each in value.items()}
-
-
-# --- functions ----------------------------------------------------------------------------------
-
-
-def function_in(base: Path) -> Callable[[object], Callable[..., Any]]:
-    """A reader of `"module:function"`; modules in `base` come first."""
-
-    def read(value: object) -> Callable[..., Any]:
-        if callable(value):
-            return value
-        parts = value.split(":") if isinstance(value, str) else []
-        if len(parts) != 2 or not all(parts):
-            raise NotAllowed('"module:function"')
-        module = _module(parts[0], base)
-        found = getattr(module, parts[1], None)
-        if not callable(found):
-            raise NotAllowed(f"a function of {module.__file__}, which has no {parts[1]}")
-        return found  # type: ignore[no-any-return]  # whatever it is, it can be called
-
-    return read
-
-
-def _module(name: str, base: Path) -> ModuleType:
-    """The module of that name that lies beside the pipeline, else any that can be imported."""
-    path = base.joinpath(*name.split(".")).with_suffix(".py")
-    try:
-        if path.exists():
-            return _load(name, path, base)
-        return importlib.import_module(name)
-    except Exception as error:
-        where = f"{path} cannot be loaded" if path.exists() else f"there is no {path}"
-        raise NotAllowed(f'"module:function"; {where}: {type(error).__name__}: {error}') from error
-
-
-def _load(name: str, path: Path, base: Path) -> ModuleType:
-    """Not by its name alone: another pipeline of this process may have a module of that name."""
-    if str(base) not in sys.path:
-        sys.path.insert(0, str(base))
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module

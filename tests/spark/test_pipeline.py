@@ -7,6 +7,7 @@ import os
 import signal
 import textwrap
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -126,10 +127,15 @@ def test_raw_to_raw_by_a_function_with_a_function_of_its_own(
             from pyspark.sql import functions as F
             from shouting_helper import loud
 
+            KEY = F.col("_key").alias("key")
+
+            @F.udf(returnType="string", useArrow=False)
+            def louder(text):
+                return loud(text)
+
             def shout(frame):
-                louder = F.udf(lambda text: loud(text), useArrow=False)
                 return frame.select(
-                    F.col("_key").alias("key"),
+                    KEY,
                     louder(F.col("value").cast("string")).alias("value"),
                     F.lit(1).alias("partition"),
                 )
@@ -275,6 +281,39 @@ def test_a_broker_beside_it_that_dies_is_started_again(spark: SparkSession, tmp_
     finally:
         running.close()
     assert sorted(each["id"] for each in written) == list(range(150))
+
+
+def test_a_source_whose_process_is_killed_goes_on(
+    make: Make, topics: tuple[str, str], spark: SparkSession, broker: onceflow.Broker
+) -> None:
+    source, output = topics
+    internal: Any = spark.sparkContext
+    jvm = internal._gateway.proc.pid
+    produce(broker.bootstrap, source, rows(*({"id": number} for number in range(50))))
+    running = make().start(spark)
+    try:
+        wait_for(running, 50)
+        (killed,) = children_of(jvm, "python_streaming_source_runner")
+        os.kill(killed, signal.SIGKILL)
+        produce(broker.bootstrap, source, rows(*({"id": number} for number in range(50, 100))))
+        wait_for(running, 100)
+        assert running.query.name == output
+        running.stop()
+    finally:
+        running.close()
+    found = [json.loads(each.value or b"") for each in read_all(broker.bootstrap, output)]
+    assert sorted(each["id"] for each in found) == list(range(100))
+
+
+def children_of(parent: int, word: str) -> list[int]:
+    """The processes that it has started and whose command has that word."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it may end while it is looked at
+            above = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if above == parent and word.encode() in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
 
 
 def test_topics_that_are_missing_are_all_named(

@@ -15,7 +15,7 @@ from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.spark import checks
 from onceflow.spark.identity_files import CheckpointFiles
 from onceflow.spark.sink import write, write_stream
-from onceflow.spark.sink_errors import SinkRefused
+from onceflow.spark.sink_errors import BatchFailed, IdentityChanged, SinkRefused
 from tests.interop.harness import eventually
 from tests.spark.sink_world import committed, fresh, make_topic, put, values
 
@@ -102,12 +102,49 @@ def test_names_cannot_be_changed(
     run(frame, checkpoint, given)
     put(tmp_path / "in", 1, range(10, 20))
     for change in ({"name": fresh("other")}, {"group": "other"}, {"ledger_topic": given["topic"]}):
-        with pytest.raises(Exception, match="this checkpoint belongs to"):
-            run(frame, checkpoint, {**given, **change})
+        writer = write_stream(frame, **{**given, **change})
+        with pytest.raises(IdentityChanged, match="this checkpoint belongs to"):
+            writer.start(checkpointLocation=checkpoint)  # before there is a query
     run(frame, checkpoint, given)
     assert values(given["bootstrap"], given["topic"]) == sorted(map(str, range(20)))
     kept = json.loads((Path(checkpoint) / "onceflow-sink.json").read_text())
     assert kept["transactional_id"] == given["name"]
+
+
+def test_a_query_without_a_checkpoint_is_refused_when_it_is_started(
+    spark: SparkSession, given: dict[str, Any], tmp_path: Path
+) -> None:
+    put(tmp_path / "in", 0, range(3))
+    writer = write_stream(lines(spark, tmp_path / "in"), **given).trigger(availableNow=True)
+    with pytest.raises(SinkRefused, match=f"the query '{given['name']}' has no checkpointLocation"):
+        writer.start()
+    setting = "spark.sql.streaming.checkpointLocation"
+    spark.conf.set(setting, str(tmp_path / "all"))
+    try:
+        writer.start().awaitTermination()
+    finally:
+        spark.conf.unset(setting)
+    assert (tmp_path / "all" / given["name"] / "onceflow-sink.json").exists()
+
+
+def test_the_cause_comes_first_in_an_error(
+    spark: SparkSession, given: dict[str, Any], checkpoint: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", 0, range(1))
+    frame = lines(spark, tmp_path / "in").select(_udf(lambda text: text.nothing)("value"))
+    writer = write_stream(frame.toDF("value"), **given).option("checkpointLocation", checkpoint)
+    query = writer.start()
+    with pytest.raises(Exception, match="FOREACH_BATCH") as raised:
+        query.awaitTermination()
+    first = str(raised.value).splitlines()
+    assert first[0] == "AttributeError: 'str' object has no attribute 'nothing'"
+    assert first[1].startswith(f"  where: {__file__}, line ")
+    assert first[2] == "  what failed: batch 0 could not be written after 3 tries"
+    assert str(query.exception()).splitlines()[:3] == first[:3]
+    # For those who wait for any query of the session, too: no stack of the JVM before it.
+    spoken = str(raised.value).partition("[STREAM_FAILED]")[2]
+    assert spoken.index("'str' object has no attribute") < 2500
+    assert isinstance(raised.value.__cause__, BatchFailed)
 
 
 def test_one_name_for_two_live_queries(
@@ -118,7 +155,8 @@ def test_one_name_for_two_live_queries(
     query = first.option("checkpointLocation", str(tmp_path / "one")).start()
     try:
         query.processAllAvailable()
-        with pytest.raises(Exception, match="another query of this program writes as"):
+        assert query.name == given["name"]
+        with pytest.raises(SinkRefused, match="another query of this program writes as"):
             run(lines(spark, tmp_path / "in"), str(tmp_path / "two"), given)
         put(tmp_path / "in", 1, range(10, 20))
         query.processAllAvailable()

@@ -81,26 +81,25 @@ def test_it_is_started_again_and_can_be_stopped(caplog: pytest.LogCaptureFixture
     pipeline = running(Sink(), Query(Died(GONE)), last)
     assert pipeline.wait(0.01) is False
     assert pipeline.is_active
-    assert caplog.messages == [
-        "the process that plans the source's batches has ended, and the query with it; it is "
-        "started again behind batch 7"
-    ]
+    (line,) = caplog.messages
+    assert "the process that plans the source's batches has ended" in line
+    assert line.endswith("it is started again behind batch 7")
     pipeline.stop()
     assert not last.isActive
 
 
 def test_not_for_ever() -> None:
     sink = Sink()
-    deaths = [Query(Died(GONE)) for _ in range(STARTS + 2)]
+    deaths: list[Any] = [Query(Died(GONE)) for _ in range(STARTS + 2)]
     pipeline = running(sink, *deaths)
     with pytest.raises(PipelineFailed, match="has ended"):
         pipeline.wait()
-    assert pipeline.query is deaths[STARTS]
+    assert deaths.index(pipeline.query) == STARTS
 
 
 def test_each_batch_that_is_committed_gives_it_new_tries() -> None:
     sink = Sink()
-    last = Query()
+    last: Any = Query()
     pipeline = running(sink, *(Query(Died(GONE)) for _ in range(STARTS * 3)), last)
 
     def commit() -> None:

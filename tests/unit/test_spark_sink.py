@@ -173,10 +173,9 @@ def test_batches_one_after_the_other(
     assert visible(bootstrap) == ["a", "b", "c"]
     with settled(bootstrap) as again:
         assert again.write(1, "c") == SKIPPED
-        assert caplog.messages == [
-            "batch 1 of 'totals' is skipped: it was committed before, in the transaction of "
-            f"producer id {query.epochs[1][0]}, epoch {query.epochs[1][1]}"
-        ]
+        (line,) = caplog.messages
+        assert line.startswith("batch 1 of 'totals' is skipped: it was committed before")
+        assert line.endswith("producer id {}, epoch {}".format(*query.epochs[1]))
         with pytest.raises(LedgerConflict, match="other source offsets"):
             again.write(1, "c", digest="other")
         with pytest.raises(LedgerConflict, match="later batch"):

@@ -389,14 +389,13 @@ class BatchWriter:
     def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
         told = next((each.message for each in self._book.failures), brief(error))
         opened = self._opened
+        which = opened and _told(opened.producer_id, opened.producer_epoch)
         _log.warning(
-            "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; tries "
-            "left: %s. What failed: %s",
+            "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; "
+            "tries left: %s. What failed: %s",
             planned.batch_id,
             self._identity.name,
-            "none was begun"
-            if opened is None
-            else _told(opened.producer_id, opened.producer_epoch),
+            which or "none was begun",
             left,
             " ".join(told.split())[:_LONGEST_LINE],
         )

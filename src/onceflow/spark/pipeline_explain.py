@@ -39,8 +39,8 @@ _ADVICE: Final[Mapping[str, str]] = {
     "_timestamp are there too",
     "TABLE_OR_VIEW_NOT_FOUND": "the table is called source, or by the name of its [source.NAME]",
     "PARSE_SYNTAX_ERROR": "correct the SQL",
-    "DATA_SOURCE_NOT_FOUND": "the Python that Spark starts has no Onceflow: install it there, or set "
-    "PYSPARK_PYTHON to one that has it before Spark is started",
+    "DATA_SOURCE_NOT_FOUND": "the Python that Spark starts has no Onceflow: install it there, or "
+    "set PYSPARK_PYTHON to one that has it before Spark is started",
     "ModuleNotFoundError": "install it in the Python that PYSPARK_PYTHON names, on every machine",
     "DataLost": "set options = { failOnDataLoss = false } in [source] to go on without them",
     "SinkFenced": "stop the other program, or give this pipeline another name and checkpoint",

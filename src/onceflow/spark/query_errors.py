@@ -1,8 +1,8 @@
 """The error of a query, its cause first: Spark puts it behind thousands of characters of stacks.
 
 `cause_of` finds it in what Spark tells; `without_stack` is how source and sink raise their own
-errors, so that Spark has no stack to put before them. `is_source_gone` knows the one error that says nothing of
-what happened: that the process is gone which plans the source's batches.
+errors, so that Spark has no stack to put before them. `is_source_gone` knows the one error that
+says nothing of what happened: that the process is gone which plans the source's batches.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SOURCE_GONE: Final = (
-    "the Python process in which Spark plans the batches of the source has ended (it was killed, or "
-    "memory ran out); nothing is lost. Start the query again: it goes on from its checkpoint"
+    "the Python process in which Spark plans the batches of the source has ended (it was killed, "
+    "or memory ran out); nothing is lost. Start the query again: it goes on from its checkpoint"
 )
 _GONE: Final = re.compile(
     r"java\.(?:net\.SocketException|io\.(?:EOFException|IOException))[^\n]*"

@@ -1,7 +1,7 @@
 """Which Python Spark starts for its workers and sources: the running one, where nobody chose.
 
 Spark takes `python3` of the PATH. In a virtual environment that is not activated that is another
-one, which has no Onceflow: the source would not be found, and tasks of the sink could not be loaded.
+one, which has no Onceflow: neither the source nor what tasks of the sink run would be found.
 
 The JVM reads `PYSPARK_PYTHON` once, when it is started, so it has to be set before. A session that
 is there already, on this machine, is told otherwise: functions that are made from now on run here,

@@ -1,6 +1,6 @@
 """A query of the sink, as its user holds it: Spark's own writer and query, with what Spark does not
-say. What is wrong with the checkpoint is told by `start`, not by the first batch; and the error of a
-query begins with its cause, with all that Spark says behind it.
+say. What is wrong with the checkpoint is told by `start`, not by the first batch; and the error of
+a query begins with its cause, with all that Spark says behind it.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class SinkWriter(DataStreamWriter):
 
 def missing_checkpoint(name: str) -> str:
     return (
-        f"the query {name!r} has no {_CHECKPOINT}: Spark would keep what it has read in a directory "
-        "that is deleted when it ends, and it could never go on. Give it a directory that stays: "
+        f"the query {name!r} has no {_CHECKPOINT}: Spark would keep what it has read in a "
+        "directory that is deleted when it ends. Give it one that stays, to go on from: "
         f'.option("{_CHECKPOINT}", "/data/checkpoints/{name}")'
     )
 

@@ -109,3 +109,19 @@ def test_no_file_names_a_registry_a_machine_or_an_unfinished_promise() -> None:
         for match in forbidden.finditer(text)
     ]
     assert not found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_the_message_library_is_loaded_by_one_thread_at_a_time(path: Path) -> None:
+    """Two threads that load it from both ends fail; a client may live beside a broker."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            unguarded = {
+                node.lineno
+                for node in ast.walk(function)
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kio")
+            }
+            for node in ast.walk(function):
+                if isinstance(node, ast.With) and "message_library" in ast.unparse(node.items[0]):
+                    unguarded -= {inner.lineno for inner in node.body}
+            assert not unguarded, f"lines {unguarded}: with message_library:"

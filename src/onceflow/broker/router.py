@@ -7,7 +7,6 @@ version; the two hot ones read and write their own bytes, and any that has a `wr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from onceflow.broker.promise import Answer
 from onceflow.broker.request import Client
-from onceflow.runtime.loading import loading
+from onceflow.runtime.loading import message_library
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class, prepare_writing
@@ -97,7 +96,6 @@ class Route(NamedTuple):
 
 
 _LOADED: dict[int, Route] = {}
-_LOADING = threading.Lock()
 
 
 def route(api_key: int, version: int) -> Route | None:
@@ -107,9 +105,7 @@ def route(api_key: int, version: int) -> Route | None:
     if found is None:
         key = API_KEYS.get(api_key)
         if key is not None and version in SERVED[key]:
-            # Threads that load ahead and the loop must not meet inside the library's packages,
-            # which import one another: Python then breaks the deadlock by failing one of them.
-            with loading, _LOADING:
+            with message_library:
                 found = _LOADED[api_key << 16 | version] = _load(key, version)
     return found
 

@@ -44,6 +44,9 @@ _FIRST_ASKED_FOR = (
 _IN_USE_SECONDS: Final = 5.0
 """For so long a data directory that another broker has is waited for."""
 _LOOK_SECONDS: Final = 0.1
+_KERNELS_AFTER_SECONDS: Final = 0.5
+"""Whoever waited for the broker asks for versions and metadata at once, and would wait for the
+kernels too: loading them takes the interpreter for itself. A Produce loads them if it is sooner."""
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +135,7 @@ class _WarmUp:
             for key, version in _FIRST_ASKED_FOR:
                 if not self._is_stopped.is_set():
                     route(key, version)
-            if not self._is_stopped.is_set():
+            if not self._is_stopped.wait(_KERNELS_AFTER_SECONDS):
                 read_kernels()
         except Exception:
             # The request that needs it will find out, and say so to its client.

@@ -33,6 +33,7 @@ from onceflow.client.pool import Lane as Lane
 from onceflow.client.pool import Pool
 from onceflow.client.retry import RetryPolicy, retrying
 from onceflow.client.single_flight import SingleFlight
+from onceflow.runtime.loading import message_library
 from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.rand import Rand, RealRand
 from onceflow.wire.api import ApiKey
@@ -239,7 +240,8 @@ class Cluster:
         self._coordinators.pop((kind, key), None)
 
     async def _find(self, kind: CoordinatorOf, key: str) -> int:
-        from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
+        with message_library:
+            from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
 
         subject = f"{_SUBJECTS[kind]} {key!r}"
         connection = await self.any_broker()
@@ -403,7 +405,8 @@ def _leader(topic: Topic, number: int) -> int | None:
 
 
 def _metadata_request(names: Iterable[str] | None, *, create: bool = False) -> Any:
-    from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+    with message_library:
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
     wanted = None
     if names is not None:

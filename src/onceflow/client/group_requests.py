@@ -19,6 +19,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.client.offsets import by_topic
 from onceflow.client.txn_requests import GroupMember, OffsetToCommit
 from onceflow.errors import MessageMalformed
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 
@@ -53,7 +54,8 @@ async def join(
     cluster: Cluster, settings: ConsumerSettings, member: GroupMember, wish: Subscription, why: str
 ) -> Joined | MemberIdGiven:
     """Waits until all members have come, or their time is up."""
-    from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
+    with message_library:
+        from kio.schema.join_group.v9.request import JoinGroupRequest, JoinGroupRequestProtocol
 
     rebalance_s = settings.max_poll_interval_ms / 1000
     request = JoinGroupRequest(
@@ -106,7 +108,8 @@ async def sync(
     cluster: Cluster, member: GroupMember, strategy: str, assignments: Mapping[str, bytes]
 ) -> bytes:
     """Tells what everybody gets, if this member leads; what this one gets."""
-    from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
+    with message_library:
+        from kio.schema.sync_group.v5.request import SyncGroupRequest, SyncGroupRequestAssignment
 
     request = SyncGroupRequest(
         group_id=member.group_id,
@@ -129,7 +132,8 @@ async def sync(
 
 async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
     """Says that the member is alive."""
-    from kio.schema.heartbeat.v4.request import HeartbeatRequest
+    with message_library:
+        from kio.schema.heartbeat.v4.request import HeartbeatRequest
 
     request = HeartbeatRequest(
         group_id=member.group_id,
@@ -144,7 +148,8 @@ async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
 
 async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
     """Gives up the membership, so that nobody has to wait for its session to end."""
-    from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+    with message_library:
+        from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 
     leaving = MemberIdentity(
         member_id=member.member_id, group_instance_id=member.instance_id, reason=why
@@ -160,11 +165,12 @@ async def commit(
 ) -> dict[TopicPartition, BrokerError | None]:
     """Writes down how far the group has come, each partition for itself; why not. With a generation
     of -1 for a group that has no members."""
-    from kio.schema.offset_commit.v8.request import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
+    with message_library:
+        from kio.schema.offset_commit.v8.request import (
+            OffsetCommitRequest,
+            OffsetCommitRequestPartition,
+            OffsetCommitRequestTopic,
+        )
 
     def row(topic: str, number: int) -> Any:
         found = offsets[TopicPartition(topic, number)]
@@ -204,11 +210,12 @@ async def committed(
     """What the group has committed of each of these. Only a broker that says so makes it nothing
     (None): an error, also of one partition, and an answer in which one is missing, are errors.
     Offsets that a transaction is just committing are an error that is worth another try."""
-    from kio.schema.offset_fetch.v8.request import (
-        OffsetFetchRequest,
-        OffsetFetchRequestGroup,
-        OffsetFetchRequestTopics,
-    )
+    with message_library:
+        from kio.schema.offset_fetch.v8.request import (
+            OffsetFetchRequest,
+            OffsetFetchRequestGroup,
+            OffsetFetchRequestTopics,
+        )
 
     topics = tuple(
         OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(numbers))

@@ -18,6 +18,7 @@ from onceflow.client.model import (
 )
 from onceflow.client.offsets import by_topic, offset_ranges
 from onceflow.errors import MessageMalformed
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import INT16, INT32, read_count, read_int, read_text
 
@@ -28,7 +29,8 @@ _CONSUMER: Final = "consumer"
 
 async def list_groups(cluster: Cluster) -> list[ListedGroup]:
     """The groups of all brokers, by name."""
-    from kio.schema.list_groups.v4.request import ListGroupsRequest
+    with message_library:
+        from kio.schema.list_groups.v4.request import ListGroupsRequest
 
     async def ask(node_id: int) -> list[ListedGroup]:
         connection = await cluster.broker(node_id)
@@ -71,7 +73,8 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
 
 
 async def _describe(cluster: Cluster, group_id: str) -> tuple[Any, str]:
-    from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+    with message_library:
+        from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 
     request = DescribeGroupsRequest(groups=(group_id,), include_authorized_operations=False)
 
@@ -134,7 +137,8 @@ async def _known_ranges(
 
 async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartition, int]:
     """All offsets that a group has committed."""
-    from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
+    with message_library:
+        from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
 
     group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
@@ -162,11 +166,12 @@ async def commit_offsets(
     cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, int]
 ) -> None:
     """Commits for a group without members; raises `GroupNotEmpty` when it has some."""
-    from kio.schema.offset_commit.v8.request import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
+    with message_library:
+        from kio.schema.offset_commit.v8.request import (
+            OffsetCommitRequest,
+            OffsetCommitRequestPartition,
+            OffsetCommitRequestTopic,
+        )
 
     topics = tuple(
         OffsetCommitRequestTopic(
@@ -212,7 +217,8 @@ async def require_empty(cluster: Cluster, group_id: str) -> None:
 
 async def delete_group(cluster: Cluster, group_id: str) -> None:
     """Deletes a group and its offsets; raises `GroupNotFound` or `GroupNotEmpty`."""
-    from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
+    with message_library:
+        from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
     async def attempt() -> None:
         connection = await cluster.coordinator(group_id)

@@ -17,6 +17,7 @@ from onceflow.client.model import (
     TimedOffset,
     TopicPartition,
 )
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 
 NOT_A_REPLICA: Final = -1
@@ -97,11 +98,12 @@ async def _ask_offsets(
     cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int], read_committed: bool
 ) -> dict[TopicPartition, TimedOffset | ClientError]:
     """An answer for each that was asked for."""
-    from kio.schema.list_offsets.v7.request import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsTopic,
-    )
+    with message_library:
+        from kio.schema.list_offsets.v7.request import (
+            ListOffsetsPartition,
+            ListOffsetsRequest,
+            ListOffsetsTopic,
+        )
 
     topics = tuple(
         ListOffsetsTopic(
@@ -170,11 +172,12 @@ async def epoch_ends(
 ) -> dict[TopicPartition, EpochEnd]:
     """Where, in the logs of the broker that leads all of them, leader epochs end: what was read in
     such an epoch behind that is gone. Tried once; empty from a broker too old to be asked."""
-    from kio.schema.offset_for_leader_epoch.v4.request import (
-        OffsetForLeaderEpochRequest,
-        OffsetForLeaderPartition,
-        OffsetForLeaderTopic,
-    )
+    with message_library:
+        from kio.schema.offset_for_leader_epoch.v4.request import (
+            OffsetForLeaderEpochRequest,
+            OffsetForLeaderPartition,
+            OffsetForLeaderTopic,
+        )
 
     topics = tuple(
         OffsetForLeaderTopic(
@@ -210,11 +213,12 @@ async def delete_records(
 ) -> dict[TopicPartition, int]:
     """Deletes what lies below an offset (-1: all there is) in each partition; the first offsets
     that are left. Nobody gets them back."""
-    from kio.schema.delete_records.v2.request import (
-        DeleteRecordsPartition,
-        DeleteRecordsRequest,
-        DeleteRecordsTopic,
-    )
+    with message_library:
+        from kio.schema.delete_records.v2.request import (
+            DeleteRecordsPartition,
+            DeleteRecordsRequest,
+            DeleteRecordsTopic,
+        )
 
     async def ask(leader: int, led: list[TopicPartition]) -> dict[TopicPartition, int]:
         topics = tuple(

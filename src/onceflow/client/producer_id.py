@@ -7,6 +7,7 @@ from typing import Final
 
 from onceflow.client.batches import ProducerIdAndEpoch
 from onceflow.client.cluster import Cluster, check
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 
 _NEWEST: Final = 5
@@ -16,7 +17,8 @@ _NEVER: Final = timedelta(milliseconds=2**31 - 1)
 
 async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
     """One that nobody has had, in its first epoch. Raises what the broker says."""
-    from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+    with message_library:
+        from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 
     connection = await cluster.any_broker()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)

@@ -12,6 +12,7 @@ from onceflow.client.connection import Connection
 from onceflow.client.errors import LOST, BrokerError, TopicNotFound
 from onceflow.client.model import Config, Topic, TopicDescription, TopicPartition
 from onceflow.client.offsets import offset_ranges
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 
 BROKER_DEFAULT: Final = -1
@@ -69,10 +70,11 @@ async def broker_configs(cluster: Cluster, node_id: int) -> tuple[Config, ...]:
 async def _configs(
     connection: Connection, kind: int, name: str, subject: str
 ) -> tuple[Config, ...]:
-    from kio.schema.describe_configs.v4.request import (
-        DescribeConfigsRequest,
-        DescribeConfigsResource,
-    )
+    with message_library:
+        from kio.schema.describe_configs.v4.request import (
+            DescribeConfigsRequest,
+            DescribeConfigsResource,
+        )
 
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
@@ -105,11 +107,12 @@ async def create_topic(
     configs: Mapping[str, str] | None = None,
 ) -> Topic:
     """Makes a topic and waits until it can be used."""
-    from kio.schema.create_topics.v7.request import (
-        CreatableTopic,
-        CreatableTopicConfig,
-        CreateTopicsRequest,
-    )
+    with message_library:
+        from kio.schema.create_topics.v7.request import (
+            CreatableTopic,
+            CreatableTopicConfig,
+            CreateTopicsRequest,
+        )
 
     topic = CreatableTopic(
         name=name,
@@ -159,7 +162,8 @@ async def _leaders_known_to(cluster: Cluster, node: int, name: str) -> float:
     Apache Kafka's coordinator takes a partition that it has not heard of for deleted, and ends
     transactions without telling it: rows written a moment after the topic was made stay open.
     """
-    from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+    with message_library:
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
     request = MetadataRequest(
         topics=(MetadataRequestTopic(topic_id=None, name=name),),
@@ -175,7 +179,8 @@ async def _leaders_known_to(cluster: Cluster, node: int, name: str) -> float:
 
 
 def _not_there_yet(name: str) -> BrokerError:
-    from kio.schema.errors import ErrorCode
+    with message_library:
+        from kio.schema.errors import ErrorCode
 
     code = ErrorCode.leader_not_available
     return BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}", "it does not show up")
@@ -183,7 +188,8 @@ def _not_there_yet(name: str) -> BrokerError:
 
 async def delete_topic(cluster: Cluster, name: str) -> None:
     """Deletes a topic with all its records; raises `TopicNotFound`."""
-    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest
+    with message_library:
+        from kio.schema.delete_topics.v5.request import DeleteTopicsRequest
 
     await cluster.metadata([name])
     request = DeleteTopicsRequest(topic_names=(name,), timeout=_patience(cluster))
@@ -200,10 +206,11 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
 
 async def add_partitions(cluster: Cluster, name: str, partitions: int) -> Topic:
     """Raises a topic's number of partitions to `partitions`."""
-    from kio.schema.create_partitions.v3.request import (
-        CreatePartitionsRequest,
-        CreatePartitionsTopic,
-    )
+    with message_library:
+        from kio.schema.create_partitions.v3.request import (
+            CreatePartitionsRequest,
+            CreatePartitionsTopic,
+        )
 
     await cluster.metadata([name])
     topic = CreatePartitionsTopic(name=name, count=partitions, assignments=None)
@@ -225,11 +232,12 @@ async def alter_configs(
     cluster: Cluster, name: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
     """Sets some settings of a topic and takes others back to the broker's."""
-    from kio.schema.incremental_alter_configs.v1.request import (
-        AlterableConfig,
-        AlterConfigsResource,
-        IncrementalAlterConfigsRequest,
-    )
+    with message_library:
+        from kio.schema.incremental_alter_configs.v1.request import (
+            AlterableConfig,
+            AlterConfigsResource,
+            IncrementalAlterConfigsRequest,
+        )
 
     await cluster.metadata([name])
     configs = [

@@ -23,6 +23,7 @@ from onceflow.client.model import (
 )
 from onceflow.client.offsets import by_topic
 from onceflow.errors import InvalidSetting
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 
@@ -55,7 +56,8 @@ async def list_transactions(
     """The transactional ids of all coordinators, by name; of each filter that is given, those that
     fit one of its values. An id that never had a transaction counts as open since ever: to see
     what is open and old, ask for the state `Ongoing` too."""
-    from kio.schema.list_transactions.v1.request import ListTransactionsRequest
+    with message_library:
+        from kio.schema.list_transactions.v1.request import ListTransactionsRequest
 
     duration = _ANY_DURATION if open_longer_than_ms is None else open_longer_than_ms
     request = ListTransactionsRequest(
@@ -90,7 +92,8 @@ async def list_transactions(
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
     """What its coordinator knows; raises `TransactionNotFound`."""
-    from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
+    with message_library:
+        from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
     subject = f"transactional id {transactional_id!r}"
     request = DescribeTransactionsRequest(transactional_ids=(transactional_id,))
@@ -171,7 +174,8 @@ async def describe_producers(
 async def _producers_of(
     cluster: Cluster, leader: int, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-    from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
+    with message_library:
+        from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
     topics = tuple(
         TopicRequest(name=topic, partition_indexes=tuple(numbers))
@@ -297,11 +301,12 @@ async def end_open_transaction(
 
 
 async def _write_marker(cluster: Cluster, found: PartitionTransaction, commit: bool) -> None:
-    from kio.schema.write_txn_markers.v1.request import (
-        WritableTxnMarker,
-        WritableTxnMarkerTopic,
-        WriteTxnMarkersRequest,
-    )
+    with message_library:
+        from kio.schema.write_txn_markers.v1.request import (
+            WritableTxnMarker,
+            WritableTxnMarkerTopic,
+            WriteTxnMarkersRequest,
+        )
 
     topic, number = found.partition
     marker = WritableTxnMarker(

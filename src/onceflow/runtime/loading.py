@@ -48,6 +48,28 @@ class Loading:
 
 loading: Final = Loading()
 
+
+class OneAtATime:
+    """Loading of modules that one thread at a time may load; a thread may enter it twice."""
+
+    def __init__(self) -> None:
+        self._turn: Final = threading.RLock()
+
+    def __enter__(self) -> None:
+        loading.__enter__()
+        self._turn.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._turn.release()
+        loading.__exit__()
+
+
+message_library: Final = OneAtATime()
+"""Whoever loads a part of the message library when it is needed does it within this: the broker's
+threads, and clients in the same process. Its packages load their modules and its modules their
+packages, so that two threads which come from both ends wait for each other; Python then breaks the
+deadlock by failing one of the imports."""
+
 os.register_at_fork(
     before=loading.hold_up, after_in_parent=loading.go_on, after_in_child=loading.go_on
 )

@@ -19,6 +19,7 @@ from onceflow.client.errors import (
 )
 from onceflow.client.settings import ClientSettings, ProducerSettings
 from onceflow.client.topics import broker_configs, create_topic
+from onceflow.runtime.loading import message_library
 from onceflow.spark.identity import SinkIdentity
 from onceflow.spark.sink_errors import RowRefused
 from onceflow.wire.api import ApiKey
@@ -173,7 +174,8 @@ async def _made_by_asking(cluster: Cluster, name: str) -> bool:
 
 
 async def _ask_for_topics(cluster: Cluster, names: Collection[str], *, makes: bool) -> Any:
-    from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+    with message_library:
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
     request = MetadataRequest(
         topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names),
@@ -233,7 +235,8 @@ async def _rights(
 
 
 async def _may_commit(cluster: Cluster, group: str) -> bool:
-    from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+    with message_library:
+        from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 
     request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=True)
 

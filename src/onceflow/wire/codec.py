@@ -12,6 +12,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 
+from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import cut_string
 from onceflow.wire.reader import read_message
@@ -26,17 +27,19 @@ NEWER_THAN_THE_LIBRARY = frozenset(
 @cache
 def message_class(key: ApiKey, version: int, kind: str) -> type:
     """The class of a `request` or `response` of one version."""
-    if (key, version) in NEWER_THAN_THE_LIBRARY:
-        module = import_module(f"onceflow.wire.newer.{key.schema}_v{version}")
-    else:
-        module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
+    with message_library:
+        if (key, version) in NEWER_THAN_THE_LIBRARY:
+            module = import_module(f"onceflow.wire.newer.{key.schema}_v{version}")
+        else:
+            module = import_module(f"kio.schema.{key.schema}.v{version}.{kind}")
     found: type = getattr(module, key.title + _SUFFIX[kind])
     return found
 
 
 @cache
 def _writer(message: Any) -> Any:
-    from kio.serial import entity_writer
+    with message_library:
+        from kio.serial import entity_writer
 
     return entity_writer(message)
 
@@ -67,7 +70,8 @@ def encode(value: Any) -> bytes:
 
 
 def _is_too_long(error: Exception) -> bool:
-    from kio.serial.errors import OutOfBoundValue
+    with message_library:
+        from kio.serial.errors import OutOfBoundValue
 
     return isinstance(error, OutOfBoundValue)
 

@@ -151,18 +151,18 @@ def test_the_claims_are_slow_or_hang_up(
 
 
 @pytest.fixture
-def cleaned() -> Iterator[str]:
+def cleaned() -> Iterator[onceflow.Broker]:
     """A broker that looks all the time for what it may compact."""
     with onceflow.Broker(log_retention_check_interval_ms=100) as broker:
-        yield broker.bootstrap
+        yield broker
 
 
 def test_a_planned_batch_is_compacted(
-    spark: SparkSession, cleaned: str, checkpoint: str, tmp_path: Path
+    spark: SparkSession, cleaned: onceflow.Broker, checkpoint: str, tmp_path: Path
 ) -> None:
     """A driver dies, and when the next one runs the batch again some of its records are gone: what
     compaction removes is no loss."""
-    bootstrap = cleaned
+    bootstrap = cleaned.bootstrap
     world = SourceWorld(spark, bootstrap)
     source = world.topic(
         "compacted",
@@ -188,8 +188,11 @@ def test_a_planned_batch_is_compacted(
     ):
         run()
 
+    # A segment ends when another begins, and what is safely on the disk may be compacted.
+    world.produce(source, [Message(b"late", b"late")])
+    cleaned.restart()
+
     def records() -> int:
-        world.produce(source, [Message(b"late", b"late")])  # a segment ends when another begins
         return sum(1 for each in committed(bootstrap, source) if each.key() != b"late")
 
     eventually(records, lambda count: count == 7)

@@ -151,7 +151,7 @@ async def _topic_problems(cluster: Cluster, name: str, says: BrokerSays) -> list
     except BrokerError as error:
         return [_not_seen(error, name, "DESCRIBE and WRITE")]
     except TopicNameInvalid as error:
-        return [str(error)]
+        return [str(error)]  # nobody can create it
     except TopicNotFound as error:
         is_made = says.makes_topics is not False and await _made_by_asking(cluster, name)
         return [] if is_made else [f"{error}; create it"]

@@ -214,7 +214,11 @@ async def growing(admin: Admin, names: Names, transcript: Transcript) -> None:
     """Topics that come later, by name and by pattern, and partitions that are added."""
     first, later = names("shop-one"), names("shop-two")
     await admin.create_topic(first, partitions=1)
-    how: dict[str, Any] = {"metadata_max_age_ms": 300, "auto_offset_reset": "earliest"}
+    how: dict[str, Any] = {
+        "metadata_max_age_ms": 300,
+        "auto_offset_reset": "earliest",
+        "allow_auto_create_topics": False,  # it is created below, with its partitions
+    }
     async with (
         Consumer(names.bootstrap, group_id=names("pattern"), **how) as by_pattern,
         Consumer(names.bootstrap, group_id=names("names"), **how) as by_name,

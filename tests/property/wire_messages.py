@@ -63,6 +63,7 @@ _PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "int16": _signed(16),
     "int32": _signed(32),
     "int64": _signed(64),
+    "uint16": st.integers(0, (1 << 16) - 1),
     "string": TEXT,
     "bytes": st.binary(max_size=12),
     "records": st.binary(max_size=12),

@@ -16,7 +16,9 @@ settings.load_profile("unhurried")
 
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
-    """Who is started in the background may have been told to ignore Ctrl-C, and all it starts would
-    ignore it, too."""
+    """Who is started in the background, or by `nohup`, may have been told to ignore Ctrl-C or the
+    end of its terminal, and all it starts would ignore that, too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)

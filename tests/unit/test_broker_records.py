@@ -237,6 +237,10 @@ def test_bytes_that_are_no_batch_are_refused_and_the_connection_goes_on() -> Non
         "cut off": (good[:-3], "INVALID_RECORD"),
         "a flipped bit": (good[:-1] + bytes([good[-1] ^ 1]), "CORRUPT_MESSAGE"),
         "an old format": (good[:16] + b"\x01" + good[17:], "INVALID_RECORD"),
+        "an old format whose timestamp has a byte that says transaction in ours": (
+            good[:16] + b"\x01" + good[17:22] + b"\x10" + good[23:],
+            "INVALID_RECORD",
+        ),
         "two batches": (good + good, "INVALID_RECORD"),
         "a header alone": (good[:61], "INVALID_RECORD"),
     }

@@ -35,7 +35,7 @@ from onceflow.broker.topics import Topic
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.producers.state import Written
-from onceflow.records.batch import TRANSACTIONAL_BIT, NewBatch
+from onceflow.records.batch import MAGIC, TRANSACTIONAL_BIT, NewBatch
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.produce import (
     PartitionRecords,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 read = read_request
 _ALL, _LEADER, _NONE = -1, 1, 0
 _ACKS = (_ALL, _LEADER, _NONE)
+_MAGIC = 16
 _ATTRIBUTES = 22  # its lower byte
 _PRODUCER_ID = slice(43, 51)
 
@@ -127,7 +128,13 @@ def _transaction_error(request: ProduceRequest) -> ErrorCode:
     producers = set()
     for _, partitions in request.topics:
         for _, records in partitions:
-            if records and len(records) > _ATTRIBUTES and records[_ATTRIBUTES] & TRANSACTIONAL_BIT:
+            # Where attributes are, older formats have a part of a timestamp.
+            if (
+                records
+                and len(records) > _ATTRIBUTES
+                and records[_ATTRIBUTES] & TRANSACTIONAL_BIT
+                and records[_MAGIC] == MAGIC
+            ):
                 producers.add(bytes(records[_PRODUCER_ID]))
     if not producers:
         return ErrorCode.NONE

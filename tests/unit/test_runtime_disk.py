@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,25 @@ def test_names_are_made_moved_listed_and_removed(disk: Disk) -> None:
     disk.unlink("c-0/2.log")
     disk.rmdir("c-0")
     assert [each.name for each in disk.entries(".")] == ["a-0"]
+
+
+def test_a_name_that_goes_while_it_is_listed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(tmp_path)
+    for name in ("kept", "renamed"):
+        disk.open(name, Access.CREATE).close()
+    scandir = os.scandir
+
+    @contextmanager
+    def overtaken(path: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(path) as found:
+            entries = list(found)
+        (tmp_path / "renamed").unlink()
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", overtaken)
+    assert [each.name for each in disk.entries(".")] == ["kept"]
 
 
 def test_an_open_file_outlives_its_name(disk: Disk) -> None:

@@ -112,6 +112,14 @@ def named_disk_error(error: OSError, what: str, path: str) -> DiskError:
     return kind(f"{what} of {path!r} failed: {error.strerror}")
 
 
+def _entry(found: os.DirEntry[str]) -> Entry | None:
+    """None where the name has gone since it was listed: several threads remove and rename files."""
+    try:
+        return Entry(found.name, found.is_dir(), found.stat().st_size)
+    except FileNotFoundError:
+        return None
+
+
 @contextmanager
 def _named_errors(what: str, path: str) -> Iterator[None]:
     """For all but reads and writes, which are too many for what a context manager costs."""
@@ -262,7 +270,7 @@ class RealDisk:
 
     def entries(self, path: str) -> list[Entry]:
         with _named_errors("listing", path), os.scandir(self._path(path)) as found:
-            return sorted(Entry(each.name, each.is_dir(), each.stat().st_size) for each in found)
+            return sorted(entry for each in found if (entry := _entry(each)) is not None)
 
     def exists(self, path: str) -> bool:
         return self._path(path).exists()

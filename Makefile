@@ -9,7 +9,7 @@ export PYTHONHASHSEED := 0
 
 help:
 	@echo "make run    kill a Spark pipeline and its broker again and again: each row counts once"
-	@echo "make test   all checks and all tests"
+	@echo "make test   the checks and the tests, but for those of make long"
 	@echo "make check  ruff, mypy, import directions and the rules of the house"
 	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
 	@echo "make long   the tests that make test leaves out because they take long"

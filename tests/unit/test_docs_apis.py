@@ -1,4 +1,4 @@
-"""docs/APIS.md says what is served, to the version."""
+"""docs/APIS.md says what is served, to the version; the README says how many APIs that is."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import pytest
 from onceflow.broker.broker_settings import ALTERABLE
 from onceflow.broker.router import SERVED
 from onceflow.broker.topic_settings import BROKER_NAMES, SETTINGS
+from onceflow.wire.api import ApiKey
 from tests.interop import known_differences as known
 
-DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "APIS.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs" / "APIS.md").read_text()
+README = (ROOT / "README.md").read_text()
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| (\d+)(?:-(\d+))? \|", re.MULTILINE)
 
 
@@ -26,6 +29,13 @@ def test_the_table_is_what_the_router_serves() -> None:
         for key, versions in SERVED.items()
     }
     assert told == served
+
+
+def test_the_readme_counts_what_the_router_serves() -> None:
+    (count,) = re.findall(r"(\d+) APIs of the Kafka protocol", README)
+    assert int(count) == len(SERVED)
+    for name in (ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH):
+        assert SERVED[name].highest == 9, "the README says that these stop at 9"
 
 
 RANGE = re.compile(r"(\d+)(?:-(\d+))?")

@@ -18,6 +18,7 @@ from onceflow.cli import run
 from onceflow.client.model import TopicPartition
 
 SECONDS: Final = 120.0
+CRASHES: Final = ("Traceback", "Assertion", "Exception ignored")
 ALL_CLOSED: Final = "<&- >&- 2>&-"
 COMMANDS: Final = ("--help", "consume jobs --exit-at-end", "log dump {data} --records")
 """What prints something, each in a way of its own. `{data}` is the data directory of a broker."""
@@ -51,7 +52,7 @@ def shell(
 
 
 def without_crash(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    for word in ("Traceback", "Assertion", "Exception ignored"):
+    for word in CRASHES:
         assert word not in done.stderr
     return done
 
@@ -66,6 +67,32 @@ def test_a_broker_serves_with_closed_streams(closed: str, tmp_path: Path) -> Non
     )
     done = without_crash(shell(line))
     assert done.returncode in (0, 143)  # 143: before it was ready to be stopped
+
+
+def test_a_broker_serves_when_nobody_reads_its_output(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    serve = ["serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "onceflow", *serve],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as serving:
+        os.close(writing)
+        assert serving.stderr is not None
+        try:
+            ready = next((line for line in serving.stderr if "listening on" in line), None)
+            assert ready is not None, "it has ended"
+            address = ready.partition("listening on ")[2].partition(";")[0]
+            with Admin(address) as admin:
+                admin.create_topic("jobs")
+            serving.terminate()
+            _, errors = serving.communicate(timeout=SECONDS)
+        finally:
+            serving.kill()
+    assert serving.returncode == 0
+    assert not any(word in errors for word in CRASHES)
 
 
 def test_an_embedded_broker_lives_in_a_program_with_closed_streams() -> None:

@@ -6,7 +6,6 @@ command itself, or its own help, is asked for.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+
+from onceflow.cli.streams import give_up_stdout
 
 CONTEXT_SETTINGS: Final = {"max_content_width": 100}
 APP_SETTINGS: Final[dict[str, Any]] = {
@@ -55,8 +56,7 @@ def _seen_enough() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # Nothing may be written to it any more, not even by the interpreter on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up_stdout()
         raise typer.Exit(0) from None
 
 

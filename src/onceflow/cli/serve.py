@@ -1,6 +1,7 @@
 """`onceflow serve`: a broker in the foreground.
 
-Prints one line on standard output when it is ready, and logs to standard error. SIGTERM, SIGINT and
+Prints one line on standard output when it is ready, and logs to standard error; it serves whether
+or not anybody reads that. SIGTERM, SIGINT and
 SIGHUP stop it in an orderly way; a second one stops it at once, as a crash would: nothing
 acknowledged is lost, and the next start recovers. SIGHUP is left alone where it is ignored, as
 under `nohup`. A broker that is part of a program ends with it, however it ends.
@@ -9,20 +10,26 @@ under `nohup`. A broker that is part of a program ends with it, however it ends.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from onceflow.cli.signals import not_ignored
+from onceflow.cli.streams import give_up_stdout
+
+if TYPE_CHECKING:
+    from onceflow.broker.config_settings import Address
 
 _AT_ONCE: Final = 130
 _LOOK_SECONDS: Final = 0.5
+_log = logging.getLogger(__name__)
 
 DataDir = Annotated[
     str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
@@ -103,8 +110,16 @@ def serve(
     loaded = load_config(flags, os.environ, config)
     log_to(sys.stderr, level_name=loaded.log_level, log_format=loaded.log_format)
     until = partial(_until_signalled, parent)
-    ready = partial(print, "listening on", flush=True)
-    run(loaded, ready, until, owns_process=True)
+    run(loaded, _tell_ready, until, owns_process=True)
+
+
+def _tell_ready(address: Address) -> None:
+    """Other commands end when the reader of their output has hung up; clients still need this."""
+    try:
+        print("listening on", address, flush=True)
+    except BrokenPipeError:
+        give_up_stdout()
+        _log.info("listening on %s; nobody reads standard output", address)
 
 
 def _pairs(settings: list[str]) -> dict[str, str | None]:

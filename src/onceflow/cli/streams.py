@@ -88,6 +88,14 @@ class _Aside(io.FileIO):
         return written
 
 
+def give_up_stdout() -> None:
+    """For an output whose reader has hung up: nothing may be written to it any more, not even by
+    the interpreter on its way out."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def require_stdin() -> None:
     """For what would take an input that nobody gave for an empty one."""
     if 0 in _closed:

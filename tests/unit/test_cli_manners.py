@@ -4,6 +4,7 @@ terminal."""
 from __future__ import annotations
 
 import io
+import json
 import re
 import signal
 import subprocess
@@ -113,6 +114,22 @@ def test_a_reset_says_whether_it_was_done(admin: Admin, capsys: pytest.CaptureFi
     done = capsys.readouterr()
     assert "done: moved group shop in 1 partition" in done.out
     assert "nothing was changed" not in done.err
+
+
+@pytest.mark.parametrize("kind", ["topics", "groups"])
+def test_what_was_deleted_is_told_when_the_next_cannot_be(
+    admin: Admin, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    there, missing = {"topics": "orders", "groups": "shop"}[kind], "nothere"
+    delete = [kind, "delete", there, missing, "--yes"]
+    assert run([*delete, "--json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"deleted": [there]}
+    assert missing in json.loads(told.err)["error"]["message"]
+    assert run([*delete, "--json"]) == 1
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"deleted": []}
+    assert there in json.loads(told.err)["error"]["message"]
 
 
 def test_a_misspelt_topic_is_not_created_by_produce(

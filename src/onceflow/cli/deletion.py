@@ -30,14 +30,19 @@ def delete_each(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Stops at the first that cannot be deleted; those before it are gone, and were told."""
+    """Stops at the first that cannot be deleted; those before it are gone, and are told however it
+    ends: each as soon as it is gone, or with `as_json` all in one document before the error."""
     from onceflow.cli.session import connected
 
     confirm(f"Delete {', '.join(names)} with all {kind.with_it}?", yes=yes)
+    deleted: list[str] = []
     with connected(bootstrap, given) as session:
-        for name in names:
-            session.run(kind.delete(session.cluster, name))
-            if not as_json:
-                print_text(f"deleted {kind.name} {name}")
-    if as_json:
-        print_json({"deleted": names})
+        try:
+            for name in names:
+                session.run(kind.delete(session.cluster, name))
+                deleted.append(name)
+                if not as_json:
+                    print_text(f"deleted {kind.name} {name}")
+        finally:
+            if as_json:
+                print_json({"deleted": deleted})

@@ -63,9 +63,20 @@ def groups(admin: Admin) -> list[str]:
 # --- what cannot be taken back --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [["topics", "delete", "orders"], ["groups", "delete", "shop"]])
+HANGING = "--topic orders --partition 0 --start-offset 0"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "delete", "orders"],
+        ["groups", "delete", "shop"],
+        ["transactions", "abort", "shop"],
+        ["transactions", "abort", *HANGING.split()],
+    ],
+)
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_nothing_is_deleted_where_nobody_can_be_asked(
+def test_nothing_is_done_where_nobody_can_be_asked(
     admin: Admin,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

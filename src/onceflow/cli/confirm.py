@@ -16,11 +16,16 @@ class NotConfirmed(OnceflowError):
 
 def confirm(question: str, *, yes: bool) -> None:
     """Ends the command unless the user agrees."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
+    require_answer(question, yes=yes)
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+
+
+def require_answer(question: str, *, yes: bool) -> None:
+    """Raises `NotConfirmed` where `confirm` could ask nobody: for a command that has to look at the
+    cluster before it knows what to ask, and must not do that in vain."""
+    if not yes and not sys.stdin.isatty():
         raise NotConfirmed(
             f'nothing was done: nobody is at a terminal to answer "{question}"; --yes does it '
             "without asking"
         )
-    typer.confirm(question, abort=True, err=True)

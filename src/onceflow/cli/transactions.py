@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.confirm import confirm
+from onceflow.cli.confirm import confirm, require_answer
 from onceflow.cli.lazy import APP_SETTINGS
 from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
 from onceflow.cli.output import (
@@ -222,6 +222,9 @@ def _abort_whole(
     from onceflow.client.producer import Producer
     from onceflow.client.transactions import TransactionNotFound
 
+    require_answer(
+        f"Abort the transaction of {transactional_id} and shut its producer out?", yes=yes
+    )
     with connected(bootstrap, given) as session:
         found = session.run(admin.describe_transaction(session.cluster, transactional_id))
         if found.state != ONGOING:
@@ -259,6 +262,9 @@ def _abort_hanging(
     from onceflow.cli.session import connected
     from onceflow.client import admin
 
+    require_answer(
+        f"Abort the transaction that begins at offset {start_offset} of partition {place}?", yes=yes
+    )
     with connected(bootstrap, given) as session:
         found = session.run(_hanging_at(session, place, start_offset))
         owner = f" of {found.transactional_id}" if found.transactional_id else ""

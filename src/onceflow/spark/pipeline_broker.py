@@ -105,8 +105,9 @@ def broker_beside(plan: PipelinePlan, master: str) -> Iterator[BrokerBeside]:
 
 
 def _without_interrupts(start: Callable[[], object]) -> None:
-    """Ctrl-C in a terminal goes to all processes; the broker has to outlive the last batch."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Ctrl-C in a terminal, and its end, go to all processes; the broker has to outlive the last
+    batch."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         start()
     finally:

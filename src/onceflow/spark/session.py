@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -134,7 +136,7 @@ def make_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _output_into(log_path):
+        with _output_into(log_path), _deaf_to_hangups():
             return builder.getOrCreate()
     except PySparkException as error:
         raise SparkMissing(f"Spark did not start: {_last_line(log_path, error)}") from error
@@ -157,6 +159,33 @@ def _output_into(path: Path) -> Iterator[None]:
             os.dup2(copy, number)
             os.close(copy)
         os.close(log)
+
+
+_starting: Final[set[int]] = set()
+"""The threads that start Spark."""
+
+
+@contextmanager
+def _deaf_to_hangups() -> Iterator[None]:
+    """The end of a terminal goes to all its processes, and a JVM that is started inside has to
+    outlive the last batch; for Ctrl-C Spark itself sees to that. It ends with this process, whose
+    end it sees."""
+    thread = threading.get_ident()
+    _starting.add(thread)
+    try:
+        yield
+    finally:
+        _starting.discard(thread)
+
+
+def _ignore_hangups() -> None:
+    if threading.get_ident() in _starting:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+# Only in the child: a parent that ignored the signal meanwhile would miss its own. Called for the
+# JVM because Spark prepares that child by a function; what is started otherwise has no such hooks.
+os.register_at_fork(after_in_child=_ignore_hangups)
 
 
 def _last_line(path: Path, error: Exception) -> str:

@@ -68,6 +68,6 @@ def _follow(run: Run, example: Example, generate: ModuleType, bootstrap: str) ->
     for count in (0, COUNTS[1]):
         _send(generate, bootstrap, count)
         run.until_read(sum(len(read_all(bootstrap, topic)) for topic in example.inputs))
-    run.signal(signal.SIGTERM, to_all=False)
+    run.signal(signal.SIGINT, to_all=True)
     status, last = run.end()
     assert (status, last["state"]) == (0, "ended"), run.said

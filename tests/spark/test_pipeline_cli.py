@@ -1,5 +1,5 @@
 """`onceflow run` as a person runs it: an example with a broker of its own, killed with its broker,
-started again, and stopped by Ctrl-C."""
+started again, and stopped by the end of its terminal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_pipeline_is_killed_started_again_and_stopped(
         # Nobody knows how many of the 200 the killed one has done.
         ends = partial(topic_offsets, bootstrap, "order-totals", "orders")
         eventually(ends, lambda found: sum(found.values()) == 600)
-        run.signal(signal.SIGINT, to_all=True)
+        run.signal(signal.SIGHUP, to_all=True)
         status, last = run.end()
         assert (status, last["state"]) == (0, "ended"), run.said
     assert not answers(bootstrap)

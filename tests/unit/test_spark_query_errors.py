@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json.decoder
+import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
+import onceflow
 from onceflow.spark.checks import check_names
 from onceflow.spark.options import SourceOptions
 from onceflow.spark.query_errors import SOURCE_GONE, cause_of, is_source_gone, without_stack
@@ -56,6 +61,32 @@ def test_what_a_function_raised_comes_first_with_its_line() -> None:
         "  where: /somewhere/orders.py, line 31, in <lambda>",
         "  what failed: batch 0 could not be written after 3 tries",
     ]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        json.decoder.__file__,
+        pyarrow.__file__,
+        onceflow.__file__,
+        "/usr/lib/python3.12/json/decoder.py",
+        "/opt/env/lib64/python3/dist-packages/a.py",
+        "/opt/spark/python/lib/pyspark.zip/pyspark/sql/types.py",
+    ],
+)
+def test_where_is_the_users_own_line_and_not_that_of_a_library_it_calls(file: str) -> None:
+    called = f'  File "{file}", line 355, in raw_decode\n    raise JSONDecodeError(...)\n'
+    told = cause_of(BatchFailed(WORKER.replace("AttributeError: ", f"{called}AttributeError: ")))
+    assert "\n  where: /somewhere/orders.py, line 31, in <lambda>\n" in told
+    alone = WORKER.replace("/somewhere/orders.py", file)
+    assert f"\n  where: {file}, line 31, in <lambda>\n" in cause_of(BatchFailed(alone))
+
+
+def test_a_project_may_live_where_its_python_does() -> None:
+    own = WORKER.replace("/somewhere/orders.py", str(Path(sys.prefix) / "orders.py"))
+    called = f'  File "{json.decoder.__file__}", line 355, in raw_decode\n'
+    told = cause_of(BatchFailed(own.replace("AttributeError: ", f"{called}AttributeError: ")))
+    assert f"\n  where: {sys.prefix}/orders.py, line 31, in <lambda>\n" in told
 
 
 def test_what_the_source_raised_comes_first() -> None:

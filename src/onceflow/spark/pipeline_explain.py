@@ -20,6 +20,12 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _SQL_STATE: Final = " SQLSTATE: "
 """Begins a line that Spark adds."""
 _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$')
+_LIBRARY: Final = re.compile(
+    r"/lib(?:64)?/(?:python|pypy)3[^/]*/|/(?:site|dist)-packages/|/(?:pyspark|py4j[^/]*)\.zip/"
+)
+"""Files of Python itself and of what was installed, on whichever machine; by their names, because a
+project may live in the very directory that its Python is in."""
+_OWN: Final = Path(__file__).resolve().parents[1]
 _RAISED: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$", re.DOTALL)
 _CONDITION: Final = re.compile(
     r"\[(?P<name>[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (?P<text>.*?)"
@@ -95,12 +101,12 @@ def _python_cause(text: str, base: Path) -> Cause | None:
     if not found:
         return None
     raised: list[str] = []
-    where = ""
+    frames: list[re.Match[str]] = []
     for line in last.splitlines():
         frame = _FRAME.match(line)
         if frame is not None:
             if not raised and Path(frame["file"]).is_relative_to(base):
-                where = f"{frame['file']}, line {frame['line']}, in {frame['function']}"
+                frames.append(frame)
         elif raised or (line and not line[0].isspace()):
             if not line.strip() or line.startswith(("\tat ", _SQL_STATE)):
                 break
@@ -108,11 +114,25 @@ def _python_cause(text: str, base: Path) -> Cause | None:
     match = _RAISED.match("\n".join(raised))
     if match is None:
         return None
+    where = _place(frames)
     inner = _spark_cause(match["text"] or "")  # a call into Spark that failed
     kind = match["kind"].rpartition(".")[2]
     if inner is not None:
         return inner._replace(where=where)
     return Cause(kind, (match["text"] or "").strip(), where)
+
+
+def _place(frames: list[re.Match[str]]) -> str:
+    """The last line of the user's own; where there is none, the last of all."""
+    own = [each for each in frames if not _is_library(each["file"])]
+    if not frames:
+        return ""
+    last = (own or frames)[-1]
+    return f"{last['file']}, line {last['line']}, in {last['function']}"
+
+
+def _is_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None or Path(file).is_relative_to(_OWN)
 
 
 def _spark_cause(text: str) -> Cause | None:

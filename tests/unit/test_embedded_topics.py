@@ -42,6 +42,10 @@ def test_topics_that_cannot_be() -> None:
         given: Any = wrong
         with pytest.raises(InvalidSetting, match="pass names with their numbers of partitions"):
             Broker(topics=given)
+    for count in (0, -1):
+        told = f"topics gives 'orders' {count} partitions; a topic has 1 or more"
+        with pytest.raises(InvalidSetting, match=told):
+            Broker(topics={"bills": 1, "orders": count})
     with pytest.raises(BrokerNotStarted, match="has not got its topics: topic 'or ders'"):
         Broker(topics={"or ders": 1}).start()
 

@@ -11,13 +11,20 @@ def checked_topics(topics: object) -> dict[str, int]:
     """By name, with the number of their partitions."""
     if topics is None:
         return {}
-    if isinstance(topics, Mapping):
-        rows = dict(topics)
-        if all(isinstance(name, str) and type(count) is int for name, count in rows.items()):
-            return rows
-    raise InvalidSetting(
-        f"topics is {topics!r}; pass names with their numbers of partitions, as in {{'orders': 3}}"
-    )
+    rows = dict(topics) if isinstance(topics, Mapping) else None
+    if rows is None or not all(
+        isinstance(name, str) and type(count) is int for name, count in rows.items()
+    ):
+        raise InvalidSetting(
+            f"topics is {topics!r}; pass names with their numbers of partitions, as in "
+            "{'orders': 3}"
+        )
+    for name, count in rows.items():
+        # The protocol has -1 for "as many as the broker likes": a topic that has them at a restart
+        # would not have the number that was asked for.
+        if count < 1:
+            raise InvalidSetting(f"topics gives {name!r} {count} partitions; a topic has 1 or more")
+    return rows
 
 
 def checked_port(port: object) -> str:

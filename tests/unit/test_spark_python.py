@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.spark import session
-from onceflow.spark.session_python import is_other_python
+from onceflow.spark.session_python import choose_python, configured_master, is_other_python
 
 
 @pytest.fixture
@@ -60,20 +60,112 @@ def test_where_spark_would_take_this_one_anyway_nothing_is_set(other: Path) -> N
     assert not is_other_python({"PATH": str(other)}, "")
 
 
-def test_a_setting_of_spark_is_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark itself looks at it under `spark-submit` only."""
+def test_another_one_in_the_same_directory_is_another(tmp_path: Path) -> None:
+    """`python3` of /usr/bin may be newer than the one that runs."""
+    for name in ("python3.11", "python3.12"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "python3").symlink_to("python3.12")
+    path = {"PATH": str(tmp_path)}
+    assert is_other_python(path, str(tmp_path / "python3.11"))
+    assert not is_other_python(path, str(tmp_path / "python3.12"))
+    assert not is_other_python(path, str(tmp_path / "python3"))
 
-    class NotYet(Exception):
-        pass
 
-    def stop(environ: object, java_home: object) -> None:
+def test_the_same_file_in_another_environment_is_another(tmp_path: Path, other: Path) -> None:
+    (tmp_path / "environment").mkdir()
+    python = tmp_path / "environment" / "python3"
+    python.symlink_to(other / "python3")
+    assert is_other_python({"PATH": str(other)}, str(python))
+
+
+# --- on other machines ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"MASTER": "spark://far:7077"},
+        {"PYSPARK_SUBMIT_ARGS": "--name 'my app' --master yarn pyspark-shell", "MASTER": "local"},
+    ],
+)
+def test_for_a_master_that_is_known_to_be_elsewhere_nothing_is_set(
+    other: Path, elsewhere: dict[str, str]
+) -> None:
+    assert chosen_by_importing(PATH=str(other), **elsewhere) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "defaults", "expected"),
+    [
+        ({}, "", None),
+        ({"MASTER": "yarn"}, "", "yarn"),
+        ({"MASTER": "yarn"}, "spark.master.rest.enabled true\n", "yarn"),
+        ({"MASTER": "yarn"}, "# spark.master k8s://a\n spark.master\tlocal[2]\n", "local[2]"),
+        ({}, "spark.master = spark://a:7077\nspark.ui.enabled false\n", "spark://a:7077"),
+        ({}, "spark.master=local\nspark.master:yarn\n", "yarn"),
+        (
+            {"PYSPARK_SUBMIT_ARGS": "--master spark://b:1 pyspark-shell"},
+            "spark.master yarn",
+            "spark://b:1",
+        ),
+        ({"PYSPARK_SUBMIT_ARGS": "--master=local pyspark-shell"}, "spark.master yarn", "local"),
+        ({"PYSPARK_SUBMIT_ARGS": "--conf spark.master=local pyspark-shell"}, "", "local"),
+        ({"PYSPARK_SUBMIT_ARGS": "--conf 'spark.app.name=a b' pyspark-shell"}, "", None),
+        ({"PYSPARK_SUBMIT_ARGS": "--name 'not closed"}, "spark.master yarn", "yarn"),
+    ],
+)
+def test_where_a_master_is_said(
+    tmp_path: Path, environ: dict[str, str], defaults: str, expected: str | None
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/spark-defaults.conf").write_text(defaults)
+    for place in ({"SPARK_HOME": str(tmp_path)}, {"SPARK_CONF_DIR": str(tmp_path / "conf")}):
+        assert configured_master({**environ, **place}) == expected
+
+
+class NotYet(Exception):
+    """Spark would be started now."""
+
+
+def make_session(
+    master: str, settings: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the start of Spark."""
+
+    def stop(log_path: Path) -> None:
         raise NotYet
 
-    monkeypatch.setattr(session, "prepare", stop)
+    monkeypatch.setattr(session, "_output_into", stop)
+    monkeypatch.setattr(session, "prepare", lambda environ, java_home: None)
     monkeypatch.setattr(session, "find_java_home", lambda environ: tmp_path)
-    monkeypatch.setenv("PYSPARK_PYTHON", "other")
-    monkeypatch.setenv("JAVA_HOME", "")
-    settings = {"spark.pyspark.python": "/mine/python"}
+    for name in ("JAVA_HOME", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, "")
     with pytest.raises(NotYet):
-        session.make_session("a", "local[1]", settings, tmp_path / "log")
+        session.make_session("a", master, settings, tmp_path / "log")
+
+
+def test_a_session_that_is_elsewhere_takes_the_choice_back(
+    other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(other))
+    monkeypatch.setenv("PYSPARK_PYTHON", "to be restored")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    choose_python()
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    make_session("local[1]", {}, tmp_path, monkeypatch)
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    make_session("spark://far:7077", {}, tmp_path, monkeypatch)
+    assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.parametrize("master", ["local[1]", "spark://far:7077"])
+def test_what_was_chosen_for_a_session_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "other")
+    make_session(master, {}, tmp_path, monkeypatch)
+    assert os.environ["PYSPARK_PYTHON"] == "other"
+    # Spark itself looks at its setting under `spark-submit` only.
+    make_session(master, {"spark.pyspark.python": "/mine/python"}, tmp_path, monkeypatch)
     assert os.environ["PYSPARK_PYTHON"] == "/mine/python"

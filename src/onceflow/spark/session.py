@@ -22,7 +22,7 @@ from onceflow.errors import InvalidSetting
 from onceflow.spark.pipeline_errors import SparkMissing
 from onceflow.spark.session_home import prepare
 from onceflow.spark.session_java import find_java_home
-from onceflow.spark.session_python import CHOICE, is_local
+from onceflow.spark.session_python import CHOICE, is_local, take_back_choice
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +119,8 @@ def make_session(
     require_spark()
     java_home = find_java_home(os.environ)
     os.environ["JAVA_HOME"] = str(java_home)
+    if not is_local(master):
+        take_back_choice()
     if chosen := settings.get(_PYTHON):
         os.environ[CHOICE] = chosen  # Spark heeds its own setting only under spark-submit
     if is_local(master):

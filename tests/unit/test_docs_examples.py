@@ -52,13 +52,19 @@ def test_each_example_of_the_client_is_run_here() -> None:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    settings = {"transaction.two.phase.commit.enable": True}
-    with onceflow.Broker(settings) as broker:
-        with Admin(broker.bootstrap) as admin:
-            for topic in ("orders", "payments"):
-                admin.create_topic(topic, partitions=1)
+def empty() -> Iterator[str]:
+    """Where a broker listens that has no topics yet, as a reader's first one."""
+    with onceflow.Broker({"transaction.two.phase.commit.enable": True}) as broker:
         yield broker.bootstrap
+
+
+@pytest.fixture
+def address(empty: str) -> str:
+    """The same with the topics of the examples."""
+    with Admin(empty) as admin:
+        for topic in ("orders", "payments"):
+            admin.create_topic(topic, partitions=1)
+    return empty
 
 
 def run(example: str, address: str, **names: Any) -> dict[str, Any]:
@@ -73,9 +79,11 @@ def run(example: str, address: str, **names: Any) -> dict[str, Any]:
     return names
 
 
-def test_producing(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run("producing", address)
+def test_producing(empty: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run("producing", empty)
     assert capsys.readouterr().out == "0\n"
+    with Admin(empty) as admin:
+        assert [each.name for each in admin.list_topics()] == ["orders"]
 
 
 def test_transactions(address: str) -> None:

@@ -3,11 +3,13 @@ activated, too."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -157,6 +159,24 @@ def test_a_session_that_is_elsewhere_takes_the_choice_back(
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     make_session("spark://far:7077", {}, tmp_path, monkeypatch)
     assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"), [("local[1]", sys.executable), ("spark://far:7077", "python3")]
+)
+def test_a_session_that_is_there_is_told_where_it_is_here(
+    other: Path, monkeypatch: pytest.MonkeyPatch, master: str, expected: str
+) -> None:
+    importlib.import_module("pyspark.sql")
+    context = SimpleNamespace(master=master, pythonExec="python3")
+    loaded = SimpleNamespace(SparkContext=SimpleNamespace(_active_spark_context=context))
+    monkeypatch.setitem(sys.modules, "pyspark.core.context", loaded)
+    monkeypatch.setenv("PATH", str(other))
+    monkeypatch.setenv("PYSPARK_PYTHON", "to be restored")
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    choose_python()
+    assert context.pythonExec == expected
+    assert os.environ.get("PYSPARK_PYTHON", "python3") == expected
 
 
 @pytest.mark.parametrize("master", ["local[1]", "spark://far:7077"])

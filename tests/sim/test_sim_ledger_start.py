@@ -320,6 +320,71 @@ def test_an_error_that_passes_while_the_ledger_is_begun(version: int) -> None:
     assert tell(version, story) == [0, 1]
 
 
+# --- brokers that do not say how long they keep offsets ------------------------------------------
+
+
+@pytest.mark.parametrize("rest_days", [0.0, 0.02, 0.3, 9.0])
+@pytest.mark.parametrize("pause_days", [0.0, 0.03, 0.5])
+def test_a_ledger_is_deleted_that_may_have_been_forgotten(
+    version: int, rest_days: float, pause_days: float
+) -> None:
+    """However long the query rested before its last batch, and however soon somebody starts it
+    again behind its commit."""
+
+    def story(told: Story) -> list[int]:
+        told.told_offsets_kept_ms = 0
+        mine = query()
+        told.start(mine, 0)
+        told.rest(rest_days)
+        assert told.start_and_die(mine, 1, -1)
+        told.delete_ledger(mine)
+        told.rest(pause_days)
+        with pytest.raises(LedgerConflict, match="had an entry"):
+            told.start(mine, 1)
+        return told.rows()
+
+    assert tell(version, story) == [0, 1, 2, 3]
+
+
+def test_a_query_that_rested_goes_on_without_the_right_to_see_how_long_offsets_are_kept(
+    version: int,
+) -> None:
+    """Also where its ledger is gone after some hours: brokers may keep offsets no longer."""
+
+    def story(told: Story) -> list[int]:
+        told.told_offsets_kept_ms = 0
+        mine = query()
+        told.start(mine, 0)
+        told.rest(9)
+        told.start(mine, 1)
+        told.rest(0.1)
+        told.delete_ledger(mine)
+        told.start(mine, 2)
+        return told.rows()
+
+    assert tell(version, story) == list(range(6))
+
+
+def test_a_driver_dies_at_some_step_of_renewing_its_ledger(version: int) -> None:
+    def died(step: int) -> bool:
+        def story(told: Story) -> bool:
+            told.told_offsets_kept_ms = 0
+            mine = query()
+            told.start(mine, 0)
+            told.rest(0.1)
+            has_died = told.start_and_die(mine, 1, step)
+            told.start_and_die(mine, 1, -1)
+            told.delete_ledger(mine)
+            with pytest.raises(LedgerConflict, match="had an entry"):
+                told.start(mine, 1)
+            assert told.rows() == [0, 1, 2, 3], step
+            return has_died
+
+        return tell(version, story)
+
+    assert steps_of(died) > 10
+
+
 # --- what the checkpoint says ---------------------------------------------------------------------
 
 

@@ -211,7 +211,11 @@ class Run(StreamRun):
         self._options = options
         self._topics = Topics(settings, [OUT.topic], make=lambda name: None)
         self._writer = BatchWriter(
-            identity, settings, self._topics, ClaimBook(), forgets_after_ms=OFFSETS_KEPT_MS
+            identity,
+            settings,
+            self._topics,
+            ClaimBook(),
+            forgets_after_ms=world.told_offsets_kept_ms,
         )
         self._is_settled = False
         self._start = LedgerStart(self._files, self._planned_ms)
@@ -235,6 +239,9 @@ class Run(StreamRun):
 
 class Query:
     """One world: a query, its drivers, and what happens to them."""
+
+    told_offsets_kept_ms = OFFSETS_KEPT_MS
+    """What drivers are told of how long offsets are kept; 0 where they may not see it."""
 
     def __init__(self, world: World, shape: Shape) -> None:
         self._world = world

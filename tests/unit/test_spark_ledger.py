@@ -12,6 +12,7 @@ from onceflow.client.model import TopicPartition
 from onceflow.spark.identity import FILE, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.ledger import (
     MOST_BEGUN,
+    SURELY_KEPT_MS,
     VERDICTS,
     Entry,
     Finding,
@@ -95,8 +96,14 @@ def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Fin
 @pytest.mark.parametrize(
     ("batch", "finding"),
     [
-        (planned(known_for_ms=3 * HOUR_MS), Finding.NOTHING),  # they may keep it for an hour
+        (planned(known_for_ms=SURELY_KEPT_MS), Finding.NOTHING),  # they may keep it that long
+        (planned(known_for_ms=SURELY_KEPT_MS - 1), Finding.DELETED),
+        (planned(known_for_ms=0), Finding.DELETED),
         (planned(known_for_ms=-HOUR_MS), Finding.NOTHING),  # its clock went back
+        # A batch that was planned over a young entry may have been committed, however long ago.
+        (planned(age_ms=20 * HOUR_MS, known_for_ms=20 * HOUR_MS), Finding.DELETED),
+        (planned(age_ms=20 * HOUR_MS, known_for_ms=21 * HOUR_MS), Finding.NOTHING),
+        (planned(age_ms=24 * HOUR_MS, known_for_ms=24 * HOUR_MS), Finding.FORGOTTEN),
         (planned(age_ms=24 * HOUR_MS - 1), Finding.NOTHING),
         (planned(age_ms=24 * HOUR_MS), Finding.FORGOTTEN),
     ],
@@ -283,25 +290,28 @@ PLANNED_MS = 1000
 
 
 @pytest.mark.parametrize(
-    ("entry", "since", "step"),
+    ("state", "since", "step"),
     [
-        (None, None, Step.BEGIN),
-        (None, LedgerSince(0, 1), Step.BEGIN),
-        (None, LedgerSince(5, 1), Step.BEGIN),
-        (BEGUN, None, Step.NOTE),
-        (BEGUN, LedgerSince(0, 1), Step.NOTE),
-        (BEGUN, LedgerSince(5, PLANNED_MS), Step.WRITE),
-        (BEGUN, LedgerSince(5, PLANNED_MS - 1), Step.NOTE),  # of an entry that is gone
-        (COMMITTED, None, Step.NOTE),
-        (COMMITTED, LedgerSince(0, 1), Step.WRITE),
-        (COMMITTED, LedgerSince(5, 1), Step.WRITE),
-        (COMMITTED, LedgerSince(6, 1), Step.NOTE),
+        (LedgerState.EMPTY, None, Step.BEGIN),
+        (LedgerState.EMPTY, LedgerSince(0, 1), Step.BEGIN),
+        (LedgerState.EMPTY, LedgerSince(5, 1), Step.BEGIN),
+        (LedgerState.BEGUN, None, Step.NOTE),
+        (LedgerState.BEGUN, LedgerSince(0, 1), Step.NOTE),
+        (LedgerState.BEGUN, LedgerSince(5, PLANNED_MS), Step.WRITE),
+        (LedgerState.BEGUN, LedgerSince(5, PLANNED_MS - 1), Step.NOTE),  # of an entry that is gone
+        (LedgerState.COMMITTED, None, Step.NOTE),
+        (LedgerState.COMMITTED, LedgerSince(0, 1), Step.WRITE),
+        (LedgerState.COMMITTED, LedgerSince(5, 1), Step.WRITE),
+        (LedgerState.COMMITTED, LedgerSince(6, 1), Step.NOTE),
+        (LedgerState.AGED, None, Step.BEGIN),
+        (LedgerState.AGED, LedgerSince(0, 1), Step.BEGIN),
+        (LedgerState.AGED, LedgerSince(5, 1), Step.BEGIN),
     ],
 )
 def test_what_comes_before_a_batch(
-    entry: Entry | None, since: LedgerSince | None, step: Step
+    state: LedgerState, since: LedgerSince | None, step: Step
 ) -> None:
-    assert next_step(entry, since, 5, PLANNED_MS) is step
+    assert next_step(state, since, 5, PLANNED_MS) is step
     assert len(STEPS) == len(LedgerState) * len(LedgerNote), "every row is there"
 
 
@@ -382,6 +392,19 @@ def test_since_when_an_entry_is_known() -> None:
     assert read_since(files, 5) == LedgerSince(5, 1004), "an earlier release wrote the batch before"
     LedgerStart(files, plans.__getitem__).note(BEGUN, 5)
     assert [*files.files] == [LedgerSince(5, 1005).file], "and was forgotten, then begun anew"
+
+
+@pytest.mark.parametrize(
+    ("rest_ms", "step"), [(SURELY_KEPT_MS - 1, Step.WRITE), (SURELY_KEPT_MS, Step.BEGIN)]
+)
+def test_an_old_entry_is_begun_anew_where_its_age_is_not_told(rest_ms: int, step: Step) -> None:
+    plans = {4: PLANNED_MS, 5: PLANNED_MS + rest_ms}
+    start = LedgerStart(Memory(), plans.__getitem__)
+    start.note(Entry.begun(planned(4), WRITER, None), 4)
+    assert start.next_step(COMMITTED, 5, is_age_told=False) is step
+    assert start.next_step(COMMITTED, 5, is_age_told=True) is Step.WRITE
+    start.note(BEGUN, 5)
+    assert start.next_step(BEGUN, 5, is_age_told=False) is Step.WRITE
 
 
 def test_a_plan_is_looked_up_once() -> None:

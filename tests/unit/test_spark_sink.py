@@ -13,7 +13,7 @@ import pytest
 import onceflow
 from onceflow.client import txn_machine
 from onceflow.client.admin import Admin
-from onceflow.client.errors import ConnectionLost, TopicNotFound
+from onceflow.client.errors import BrokerError, ConnectionLost, TopicNotFound
 from onceflow.client.finisher import Finisher
 from onceflow.client.model import TopicPartition
 from onceflow.client.settings import ProducerSettings, ReaderSettings
@@ -22,6 +22,7 @@ from onceflow.client.worker import Writer
 from onceflow.client.worker_cluster import BlockingCluster
 from onceflow.client.worker_reader import Reader
 from onceflow.runtime.clock import RealClock
+from onceflow.spark import checks_cluster
 from onceflow.spark.batch_run import TRIES, BatchJob, BatchWriter, JobFailed
 from onceflow.spark.checks import check_spark
 from onceflow.spark.checks_cluster import BrokerSays, blocking, look_at_cluster, make_topic
@@ -41,6 +42,7 @@ from onceflow.spark.sink_errors import (
 from onceflow.spark.sink_topics import Topics
 from onceflow.spark.writing_report import ALL_ROWS, Report
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
 from tests.interop.harness import eventually
 
 IDENTITY = SinkIdentity.of_query("totals", None, "ledger")
@@ -375,6 +377,22 @@ def test_what_brokers_say_or_do_not_say() -> None:
     assert told == BrokerSays(900_000, WEEK_MS, False)
     # Whoever may not see the settings takes offsets to be forgotten after a day.
     assert BrokerSays.of({}) == BrokerSays(None, 0, None)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_query_that_may_not_see_how_long_offsets_are_kept_is_warned(
+    bootstrap: str, reads: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = settings_of(bootstrap)
+
+    async def hidden(*_: object) -> Any:
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS", "broker 0")
+
+    look_at_cluster(settings, IDENTITY, ["out"], reads=True)
+    assert not caplog.messages
+    monkeypatch.setattr(checks_cluster, "broker_configs", hidden)
+    look_at_cluster(settings, IDENTITY, ["out"], reads=reads)
+    assert ["DESCRIBE_CONFIGS" in line for line in caplog.messages] == [True] * reads
 
 
 def test_topics_that_rows_name(bootstrap: str) -> None:

@@ -164,13 +164,16 @@ class BatchWriter:
         start, planned = job.start, job.planned
         if start is None:
             return 0
-        if start.next_step(self._counted(planned.query_id), planned.batch_id) is Step.BEGIN:
+        if self._next_step(start, planned) is Step.BEGIN:
             self._commit_beginning(planned)
         entry = self._counted(planned.query_id)
-        is_to_note = start.next_step(entry, planned.batch_id) is Step.NOTE
-        if entry is not None and is_to_note:
+        if entry is not None and self._next_step(start, planned) is Step.NOTE:
             start.note(entry, planned.batch_id)
         return 0
+
+    def _next_step(self, start: LedgerStart, planned: Planned) -> Step:
+        entry = self._counted(planned.query_id)
+        return start.next_step(entry, planned.batch_id, is_age_told=self._forgets_after_ms > 0)
 
     def _commit_beginning(self, planned: Planned) -> None:
         opened = self._opened = self._finisher.begin()  # offsets need no right to write

@@ -4,6 +4,7 @@ this user may do all that is needed. Topics that are missing are made, where tha
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 
 T = TypeVar("T")
+
+_log = logging.getLogger("onceflow.spark")
 
 _NEEDED: Final = (
     ApiKey.PRODUCE,
@@ -78,7 +81,21 @@ def look_at_cluster(
 ) -> ClusterFindings:
     """Everything; makes the ledger's topic, and others where brokers would make them by
     themselves. `reads`: source offsets are committed."""
-    return blocking(_look(settings, identity, topics, reads))
+    found = blocking(_look(settings, identity, topics, reads))
+    if reads and not found.problems and not found.says.forgets_after_ms:
+        _warn_of_hidden_age(identity)
+    return found
+
+
+def _warn_of_hidden_age(identity: SinkIdentity) -> None:
+    _log.warning(
+        "query %r cannot see how long brokers keep offsets (%s): this user lacks the right to "
+        "DESCRIBE_CONFIGS on the cluster. So it relies on its ledger for an hour only: a batch "
+        "that comes later costs a transaction more, and one that a driver has left unfinished is "
+        "refused when the ledger is empty, also if brokers have only forgotten it",
+        identity.name,
+        _RETENTION,
+    )
 
 
 def make_topic(settings: ClientSettings, name: str) -> None:

@@ -19,6 +19,10 @@ FORMAT: Final = 1
 MOST_BEGUN: Final = 8
 """So many queries that have begun a ledger are kept in it; brokers take 4096 characters."""
 
+SURELY_KEPT_MS: Final = 3600 * 1000
+"""For how long offsets are kept whatever brokers are told: nobody lets groups lose them within the
+hour, because a consumer that is down for that long would then read everything again."""
+
 _SHORT_MS: Final = 24 * 3600 * 1000
 """For how long offsets are taken to be kept when brokers do not say: what they kept them for in
 the oldest releases."""
@@ -198,12 +202,11 @@ def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int
     """`entry` was read before `now_ms`; `forgets_after_ms`: how long brokers keep the offsets of a
     group, 0 where they do not say."""
     if entry is None:
-        # Only a time that was told shows that brokers would not have forgotten it yet.
-        is_told, known_ms = forgets_after_ms > 0, batch.known_ms
-        if is_told and known_ms is not None and now_ms - known_ms < forgets_after_ms:
-            return Finding.DELETED
         is_young = now_ms - batch.planned_ms < (forgets_after_ms or _SHORT_MS)
-        return Finding.NOTHING if is_young else Finding.FORGOTTEN
+        if not is_young:
+            return Finding.FORGOTTEN
+        is_deleted = _must_be_there(batch, now_ms, forgets_after_ms)
+        return Finding.DELETED if is_deleted else Finding.NOTHING
     if entry.query_id != batch.query_id:
         return Finding.OF_ANOTHER_QUERY
     if entry.batch_id == batch.batch_id:
@@ -211,6 +214,24 @@ def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int
     if entry.batch_id == batch.batch_id - 1:
         return Finding.THE_ONE_BEFORE
     return Finding.LATER if entry.batch_id > batch.batch_id else Finding.GAP
+
+
+def _must_be_there(batch: Planned, now_ms: int, forgets_after_ms: int) -> bool:
+    """Whether brokers would still have the entry that the checkpoint knows of, or that of the batch
+    itself if it was committed."""
+    if batch.known_ms is None:
+        return False
+    if forgets_after_ms:
+        return now_ms - batch.known_ms < forgets_after_ms
+    # However long ago that was: a batch is only written over an entry that is young enough, so it
+    # may have been committed. Where the entry is older, the query has only rested.
+    return is_surely_kept(batch.known_ms, batch.planned_ms)
+
+
+def is_surely_kept(entry_ms: int, planned_ms: int) -> bool:
+    """Whether an entry of that time was there when a batch was planned, whatever brokers are told;
+    not where the driver's clock went back in between."""
+    return 0 <= planned_ms - entry_ms < SURELY_KEPT_MS
 
 
 def decide(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Verdict:

@@ -1,5 +1,6 @@
 """Before a batch is written its ledger has an entry, and the checkpoint says so: then an empty one
-was deleted, or forgotten by age, and is not taken for one that never had anything.
+was deleted, or forgotten by age, and is not taken for one that never had anything. Where brokers
+do not say after what age, it has a young one: an old one is begun anew.
 
 A ledger is begun with an entry that is no batch, in a transaction of its own; only then a note is
 written into the checkpoint, and only then the batch. A driver may die at any point in between, also
@@ -17,7 +18,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.spark.identity import Files
-from onceflow.spark.ledger import Entry
+from onceflow.spark.ledger import Entry, is_surely_kept
 from onceflow.spark.sink_errors import IdentityChanged, SinkError
 
 KIND: Final = "onceflow sink's ledger"
@@ -32,6 +33,7 @@ class LedgerState(Enum):
     EMPTY = "nothing: it is new, or brokers have forgotten it"
     BEGUN = "the entry that begins it, for this batch"
     COMMITTED = "the batch before"
+    AGED = "the batch before, and nobody says how soon brokers forget one that is so old"
 
 
 class LedgerNote(Enum):
@@ -60,6 +62,9 @@ STEPS: Final[Mapping[tuple[LedgerState, LedgerNote], Step]] = {
     (LedgerState.COMMITTED, LedgerNote.NONE): Step.NOTE,  # a release that kept no notes wrote it
     (LedgerState.COMMITTED, LedgerNote.EARLIER): Step.WRITE,
     (LedgerState.COMMITTED, LedgerNote.THIS): Step.WRITE,
+    (LedgerState.AGED, LedgerNote.NONE): Step.BEGIN,
+    (LedgerState.AGED, LedgerNote.EARLIER): Step.BEGIN,
+    (LedgerState.AGED, LedgerNote.THIS): Step.BEGIN,
 }
 
 
@@ -76,13 +81,9 @@ class LedgerSince(NamedTuple):
 
 
 def next_step(
-    entry: Entry | None, since: LedgerSince | None, batch_id: int, planned_ms: int
+    state: LedgerState, since: LedgerSince | None, batch_id: int, planned_ms: int
 ) -> Step:
-    """For a batch that the ledger allows to be written. `entry` is what it has of this query;
-    `planned_ms`: when the batch was planned."""
-    state = LedgerState.EMPTY
-    if entry is not None:
-        state = LedgerState.BEGUN if entry.is_begun else LedgerState.COMMITTED
+    """For a batch that the ledger allows to be written; `planned_ms`: when it was planned."""
     note = LedgerNote.NONE
     if since is not None and since.batch_id <= batch_id:
         # What begins the ledger is younger than the plan: an older note is of an entry before.
@@ -118,8 +119,21 @@ class LedgerStart:
             return self._since.entry_ms
         return self._planned_ms(batch_id - 1)
 
-    def next_step(self, entry: Entry | None, batch_id: int) -> Step:
-        return next_step(entry, self._since, batch_id, self._planned_ms(batch_id))
+    def next_step(self, entry: Entry | None, batch_id: int, *, is_age_told: bool) -> Step:
+        """`entry`: what the ledger has of this query; `is_age_told`: brokers say how long they keep
+        it."""
+        state = self._state(entry, batch_id, is_age_told)
+        return next_step(state, self._since, batch_id, self._planned_ms(batch_id))
+
+    def _state(self, entry: Entry | None, batch_id: int, is_age_told: bool) -> LedgerState:
+        if entry is None:
+            return LedgerState.EMPTY
+        if entry.is_begun:
+            return LedgerState.BEGUN
+        if is_age_told:
+            return LedgerState.COMMITTED
+        is_young = is_surely_kept(self._planned_ms(batch_id - 1), self._planned_ms(batch_id))
+        return LedgerState.COMMITTED if is_young else LedgerState.AGED
 
     def note(self, entry: Entry, batch_id: int) -> None:
         """Writes down that the ledger has this entry before the batch is written."""

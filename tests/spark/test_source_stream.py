@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.spark.source_errors import DataLost
+from onceflow.spark.source_errors import DataLost, TopicMadeAgain
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.spark.sink_world import PATIENCE_S
@@ -257,6 +257,47 @@ def test_records_that_are_gone_are_an_error_or_a_warning(
         left = {"deleted": b"f", "gone": b"", "made again": b"x", "refilled": b"0123456789"}
         assert b"".join(values) == left[way]
         assert len([each for each in caplog.messages if "records are gone" in each]) == 1
+    finally:
+        careful.stop()
+        careless.stop()
+
+
+@pytest.mark.parametrize("is_begun", [False, True], ids=["before it is read", "in its midst"])
+def test_a_topic_is_made_again_behind_the_plan_of_a_batch(
+    bootstrap: str, is_begun: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And is filled beyond the end of the batch: what is there now is not taken for its records."""
+    world = SourceWorld(None, bootstrap)
+    topic = world.topic("behind-the-plan")
+    for value in "abcdef":
+        world.send(topic, value)
+    # One batch of records with each Fetch.
+    given = {"subscribe": topic, "kafka.max.partition.fetch.bytes": "1", **EARLY}
+    careful, careless = (
+        world.reader({**given, "failOnDataLoss": fails}) for fails in ("true", "false")
+    )
+    try:
+        end = careful.latestOffset(careful.initialOffset(), at_most())
+        (task,) = careful.partitions(careful.initialOffset(), end)
+        reading = {each: each.read(task) for each in (careful, careless)}
+        if is_begun:
+            assert {next(each).num_rows for each in reading.values()} == {1}
+        lose(world, topic, "refilled")
+        with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and made again"):
+            list(reading[careful])
+        if is_begun:
+            with pytest.raises(TopicMadeAgain, match="has to be read again"):
+                list(reading[careless])
+        assert not list(careless.read(task))
+        assert any("made again" in each for each in caplog.messages)
+        after = careless.latestOffset(end, at_most())
+        values: list[Any] = [
+            value
+            for each in careless.partitions(end, after)
+            for batch in careless.read(each)
+            for value in batch.column("value").to_pylist()
+        ]
+        assert b"".join(values) == b"0123456789"
     finally:
         careful.stop()
         careless.stop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
@@ -194,11 +195,11 @@ def test_metadata() -> None:
     ]
     topics = [
         of.MetadataResponseTopic(
-            error_code=error, name=name, topic_id=None, is_internal=False, partitions=tuple(inner)
+            error_code=error, name=name, topic_id=each, is_internal=False, partitions=tuple(inner)
         )
-        for name, error, inner in (
-            ("orders", ErrorCode.none, parts),
-            ("gone", ErrorCode.unknown_topic_or_partition, []),
+        for name, each, error, inner in (
+            ("orders", UUID(int=7), ErrorCode.none, parts),
+            ("gone", None, ErrorCode.unknown_topic_or_partition, []),
         )
     ]
     answer = of.MetadataResponse(
@@ -212,6 +213,7 @@ def test_metadata() -> None:
     assert found.brokers == {2: Address("b", 9)}
     assert found.topics == {"orders": 0, "gone": 3}
     assert found.leaders == {ORDERS: 2, TopicPartition("orders", 1): -1}
+    assert found.ids == {"orders": str(UUID(int=7))}
 
 
 def test_find_coordinator() -> None:

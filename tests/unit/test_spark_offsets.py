@@ -36,7 +36,7 @@ def ranges(draw: st.DrawFn) -> tuple[dict[TopicPartition, int], dict[TopicPartit
 
 @st.composite
 def found_spans(draw: st.DrawFn) -> list[OffsetSpan]:
-    return spans(*draw(ranges()))
+    return spans(*draw(ranges()), {})
 
 
 def test_the_text_is_the_same_whatever_the_order() -> None:
@@ -90,7 +90,8 @@ def test_offsets_of_other_sources_are_refused(entry: Mapping[str, object]) -> No
 
 
 def test_only_what_lies_between_is_to_be_read() -> None:
-    found = spans({A0: 3, A1: 5, B0: 9}, {B0: 7, A1: 5, A0: 10, TopicPartition("c", 0): 4})
+    ends = {B0: 7, A1: 5, A0: 10, TopicPartition("c", 0): 4}
+    found = spans({A0: 3, A1: 5, B0: 9}, ends, {})
     assert found == [OffsetSpan("a", 0, 3, 10)]
 
 
@@ -143,7 +144,7 @@ def test_large_spans_are_split_until_there_are_enough_tasks() -> None:
 
 def test_no_task_has_more_records_than_allowed() -> None:
     parts = divide([OffsetSpan("a", 0, 7, 17)], Division(max_records=4))
-    assert [task[0][2:] for task in parts] == [(7, 10), (10, 13), (13, 17)]
+    assert [(task[0].start, task[0].end) for task in parts] == [(7, 10), (10, 13), (13, 17)]
 
 
 def test_many_partitions_are_gathered_into_few_tasks_of_one_size() -> None:

@@ -205,7 +205,7 @@ def test_a_topic_that_is_made_again_is_another_one(last: int) -> None:
     going_on = stream(logs, **EARLY, failOnDataLoss="false")
     second = going_on.latest(first, ALL)
     assert second == {**entry({"0": 0}, {"0": last}), "ids": {"a": "another"}}
-    assert going_on.tasks(first, second) == [(OffsetSpan("a", 0, 0, last),)]
+    assert going_on.tasks(first, second) == [(OffsetSpan("a", 0, 0, last, "another"),)]
     assert going_on.latest(second, ALL) == second
 
 
@@ -219,7 +219,7 @@ def test_a_batch_of_a_topic_that_is_made_again_is_gone() -> None:
     going_on = stream(logs, **EARLY, failOnDataLoss="false")
     assert going_on.tasks({}, planned) == []
     after = going_on.latest(planned, ALL)
-    assert going_on.tasks(planned, after) == [(OffsetSpan("a", 0, 0, 30),)]
+    assert going_on.tasks(planned, after) == [(OffsetSpan("a", 0, 0, 30, "another"),)]
 
 
 class Snapshots(PlayedCluster):
@@ -270,7 +270,7 @@ def test_a_broker_that_is_cut_off_is_not_believed_against_another(is_run_again: 
     logs.ids, logs.others = {"a": "one"}, [{"a": "two"}]
     reading = stream(logs, **EARLY)
     if is_run_again:
-        assert reading.tasks({}, first) == [(OffsetSpan("a", 0, 0, 10),)]
+        assert reading.tasks({}, first) == [(OffsetSpan("a", 0, 0, 10, "two"),)]
     assert reading.latest(first, ALL) == first
     logs.now, logs.last[A0] = logs.now + 2.0, 12
     second = reading.latest(first, ALL)
@@ -393,7 +393,7 @@ def test_a_topic_that_is_made_again_while_the_first_batch_is_planned(fail: str) 
     assert first == {**entry({"0": 0}, {"0": 4}), "ids": {"a": "two"}}
     logs.now, logs.last[A0] = logs.now + 2.0, 6
     second = reading.latest(first, ALL)
-    assert reading.tasks(first, second) == [(OffsetSpan("a", 0, 4, 6),)]
+    assert reading.tasks(first, second) == [(OffsetSpan("a", 0, 4, 6, "two"),)]
 
 
 def test_a_topic_that_is_made_again_and_deleted_again_is_no_error_where_loss_is_none() -> None:
@@ -488,6 +488,12 @@ def test_a_start_that_no_log_holds_is_data_loss(offset: int) -> None:
 
 
 # --- batches ------------------------------------------------------------------------------------
+
+
+def test_tasks_of_a_batch_know_the_ids_of_topics() -> None:
+    logs = cluster((0, 10))
+    logs.ids = {"a": "one"}
+    assert tasks(logs) == [(OffsetSpan("a", 0, 0, 10, "one"),)]
 
 
 def tasks(logs: PlayedCluster, **more: str) -> list[tuple[OffsetSpan, ...]]:

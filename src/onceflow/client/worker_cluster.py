@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from onceflow.client.address import Address
@@ -68,7 +69,7 @@ class BlockingCluster:
         self._clock = clock
         self._rand = rand
         self._tls = settings.security.tls_context()
-        self._known = Leaders({}, {}, {})
+        self._known = Leaders({}, {}, {}, {})
         self._connections: dict[Address, BlockingConnection] = {}
         self._spare: dict[Address, BlockingConnection] = {}
         """For questions to a broker while batches to it are under way."""
@@ -132,18 +133,47 @@ class BlockingCluster:
 
     def refresh(self, topics: Iterable[str], deadline: float) -> None:
         """Asks anew who leads the partitions of some topics."""
-        connection = self.any_broker(deadline)
-        body = write_metadata(topics)
-        found = self.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+        self._learn(self.any_broker(deadline), topics, deadline)
+
+    def _learn(
+        self, connection: BlockingConnection, topics: Iterable[str], deadline: float
+    ) -> None:
+        found = self._metadata(connection, topics, deadline)
         kept = {
             partition: leader
             for partition, leader in self._known.leaders.items()
             if partition.topic not in found.topics
         }
         self._brokers |= set(found.brokers.values())
+        ids = {name: each for name, each in self._known.ids.items() if name not in found.topics}
         self._known = Leaders(
-            found.brokers, self._known.topics | found.topics, kept | found.leaders
+            found.brokers, self._known.topics | found.topics, kept | found.leaders, ids | found.ids
         )
+
+    def _metadata(
+        self, connection: BlockingConnection, topics: Iterable[str], deadline: float
+    ) -> Leaders:
+        body = write_metadata(topics)
+        return self.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+
+    def known_topic_id(self, topic: str) -> str | None:
+        """As it was when the topic was last asked about."""
+        return self._known.ids.get(topic)
+
+    def topic_id(self, partition: TopicPartition, deadline: float) -> str | None:
+        """What the leader of a partition says now; None where it knows no topic, or no id."""
+        self._learn(self.leader(partition, deadline), [partition.topic], deadline)
+        return self.known_topic_id(partition.topic)
+
+    def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
+        """What each broker that can be reached says. One that is cut off from the controller says
+        for a while what was so before."""
+        said = set()
+        for address in set(self._known.brokers.values()):
+            with suppress(ClientError):
+                found = self._metadata(self._connect(address, deadline), [topic], deadline)
+                said |= {*found.ids.values()}
+        return said
 
     def partition_count(self, topic: str) -> int:
         """As it was when the topic was last asked about; 0 when it was not there."""

@@ -109,6 +109,40 @@ class Reader:
             fetching.close()
             self._is_reading = False
 
+    def known_topic_id(self, topic: str) -> str | None:
+        """As it was when leaders were last looked up; None where brokers give topics no ids, and
+        where nobody has looked yet."""
+        return self._cluster.known_topic_id(topic)
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """What the leader of a partition says now; None where it gives the topic no id, or knows
+        no such topic."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> str | None:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            return self._cluster.topic_id(place, deadline)
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
+    def is_topic(self, topic: str, partition: int, topic_id: str) -> bool:
+        """Whether the topic still has this id, or has none. As long as only some brokers say so
+        they are asked again, for `default.api.timeout.ms`."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> bool:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            if self._cluster.topic_id(place, deadline) in (None, topic_id):
+                return True
+            if topic_id in self._cluster.topic_ids_of_brokers(topic, deadline):
+                code = ErrorCode.INCONSISTENT_TOPIC_ID
+                raise BrokerError(code, ApiKey.METADATA.name, f"topic {topic!r}")
+            return False
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one behind the last that may be read."""
         place = TopicPartition(topic, partition)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from onceflow.client.address import Address
 from onceflow.client.model import TopicPartition
@@ -117,6 +118,8 @@ class Leaders(NamedTuple):
     """The error code of each topic."""
     leaders: dict[TopicPartition, int]
     """-1 where there is none now."""
+    ids: dict[str, str]
+    """Of the topics that have one."""
 
 
 def write_metadata(topics: Iterable[str]) -> bytes:
@@ -127,7 +130,7 @@ def write_metadata(topics: Iterable[str]) -> bytes:
 
 def read_metadata(buffer: memoryview) -> Leaders:
     number, at = read_count(_FLEXIBLE, buffer, INT32.size)
-    found = Leaders({}, {}, {})
+    found = Leaders({}, {}, {}, {})
     for _ in range(number):
         node_id, at = read_int(INT32, buffer, at)
         host, at = read_text(_FLEXIBLE, buffer, at)
@@ -147,7 +150,10 @@ def _read_topic(found: Leaders, buffer: memoryview, at: int) -> int:
     name, at = read_text(_FLEXIBLE, buffer, at)
     topic = name or ""
     found.topics[topic] = error
+    topic_id = bytes(buffer[at : at + _UUID])
     number, at = read_count(_FLEXIBLE, buffer, at + _UUID + 1)
+    if any(topic_id):
+        found.ids[topic] = str(UUID(bytes=topic_id))
     for _ in range(number):
         _, at = read_int(INT16, buffer, at)
         partition, at = read_int(INT32, buffer, at)

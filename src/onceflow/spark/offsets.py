@@ -47,6 +47,8 @@ class OffsetSpan(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: str | None = None
+    """Of the topic whose log this was when it was planned, where brokers give topics ids."""
 
     @property
     def size(self) -> int:
@@ -122,10 +124,10 @@ def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
     return topics
 
 
-def spans(start: Offsets, end: Offsets) -> list[OffsetSpan]:
+def spans(start: Offsets, end: Offsets, ids: Mapping[str, str]) -> list[OffsetSpan]:
     """What lies between, in order; partitions where that is nothing are left out."""
     return [
-        OffsetSpan(place.topic, place.partition, start[place], end[place])
+        OffsetSpan(place.topic, place.partition, start[place], end[place], ids.get(place.topic))
         for place in sorted(end)
         if place in start and start[place] < end[place]
     ]

@@ -2,6 +2,9 @@
 
 A process keeps its connections for the next task with the same settings; one that was forked off
 opens its own. Records that were deleted since the batch was planned are data loss, too.
+
+Records are fetched by the name of their topic, which may be deleted, made again and filled in the
+meantime: so its id is compared before a span is read, and again when all of it was.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from onceflow.client.settings import ReaderSettings
 from onceflow.client.worker_reader import Reader
 from onceflow.spark.kept import Kept
 from onceflow.spark.offsets import OffsetSpan
+from onceflow.spark.source_errors import TopicMadeAgain
 from onceflow.spark.source_loss import LossRule, deleted
 from onceflow.spark.source_option_values import HEADERS
 
@@ -51,13 +55,41 @@ class ReadTask:
 
 
 def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
-    """What there is of a span; what is not is told."""
+    """What there is of a span, if it still is of the same log; what is not is told."""
+    if _was_made_again(reader, span):
+        loss.made_again([span.topic])
+        return
+    yield from _records_there(reader, span, loss)
+    if _is_read_from_another_log(reader, span):
+        loss.made_again([span.topic])
+        # What was read has been passed on. Whoever reads the span anew finds it gone.
+        raise TopicMadeAgain(
+            f"topic {span.topic!r} was deleted and made again while it was read: the batch has to "
+            "be read again, without it"
+        )
+
+
+def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
+    wanted = span.topic_id
+    if wanted is None or reader.known_topic_id(span.topic) == wanted:
+        return False  # if it has changed since, that is seen behind the last record
+    return not reader.is_topic(span.topic, span.partition, wanted)
+
+
+def _is_read_from_another_log(reader: Reader, span: OffsetSpan) -> bool:
+    """By what the leader says that has sent the records, whatever the other brokers say."""
+    if span.topic_id is None:
+        return False
+    return reader.topic_id(span.topic, span.partition) not in (None, span.topic_id)
+
+
+def _records_there(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
     from onceflow.client.fetched import offset_at
 
     left = span
     while left.size > 0:
         try:
-            for records in reader.read(*left):
+            for records in reader.read(*left.place, left.start, left.end):
                 yield records
                 left = left._replace(start=offset_at(records, records.num_rows - 1) + 1)
             return

@@ -36,7 +36,7 @@ def batch_tasks(options: SourceOptions, ends: Ends, clock: Clock) -> list[tuple[
     ]
     if crossed:
         raise InvalidOptions(crossed)
-    wanted = spans(start, end)
+    wanted = spans(start, end, ends.ids)
     _wait_for({span.place: span.end for span in wanted}, options, ends, clock)
     return divide(wanted, options.division)
 

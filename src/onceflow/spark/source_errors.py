@@ -39,5 +39,10 @@ class OffsetsUnreadable(SourceError):
     """A checkpoint holds offsets that are not those of this source."""
 
 
+class TopicMadeAgain(SourceError):
+    """A topic was deleted and made again while a task was reading it: what it has read may be of
+    either. The batch is to be read again."""
+
+
 class TopicsUnsettled(SourceError):
     """Topics do not stay the same for as long as it takes to plan a batch."""

@@ -132,7 +132,7 @@ class StreamOffsets:
             return []
         batch = BatchOffsets.from_log(end)
         begin = batch.start or self._begin_of_foreign(start, batch)
-        wanted = spans(begin, batch.end)
+        wanted = spans(begin, batch.end, batch.ids)
         if batch != self._planned:  # but by a run before this one
             wanted = self._still_there(wanted, begin, batch.ids)
         return divide(wanted, self._division(wanted))
@@ -343,7 +343,7 @@ class StreamOffsets:
         added = self._ends.earliest([place for place in available if place not in known])
         self._loss.began_late(added)
         begin = {place: {**added, **known}[place] for place in available}
-        new = spans(begin, available)
+        new = spans(begin, available, {})
         for span in self._loss.clipped(new, self._ends.earliest([span.place for span in new])):
             begin[span.place] = span.start
         # A log that was cut goes on from where it ends now.

@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from onceflow.client.finisher import Finisher
 from onceflow.client.txn_asking import Ask, Reply
 from onceflow.spark import batch_run_points
+from onceflow.spark.writing import Work
 from onceflow.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TASK_POINTS: Final = ("before claim", "mid-write", "after write")
 DRIVER_POINTS: Final = ("before offsets", "before EndTxn", "after EndTxn")
@@ -119,6 +124,22 @@ class Attempts:
     def noted(self) -> list[tuple[int, int, int, int]]:
         names = (each.name.split("-") for each in self.notes.iterdir())
         return sorted((int(a), int(b), int(c), int(d)) for a, b, c, d in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiecesNoted(Work):
+    """What the tasks of a query do, and a note of the bytes of each piece of rows that they are
+    given at once."""
+
+    notes: Path
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return super().write(self._noted(rows))
+
+    def _noted(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece in pieces:
+            (self.notes / f"{piece.nbytes}-{uuid4().hex}").touch()
+            yield piece
 
 
 def die() -> None:

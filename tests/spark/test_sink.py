@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,13 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from onceflow.records.murmur2 import partition_for_key
+from onceflow.spark import sink_job
 from onceflow.spark.sink import dead_letters, starting_offsets, write, write_stream
 from onceflow.spark.sink_errors import BatchFailed, SinkRefused
+from onceflow.spark.sink_job_crossing import PIECE_BYTES
 from tests.interop.clients import Message
 from tests.spark import sink_driver
-from tests.spark.sink_hooks import Attempts, at_points
+from tests.spark.sink_hooks import Attempts, PiecesNoted, at_points
 from tests.spark.sink_world import PATIENCE_S, committed, fresh, make_topic, put, values
 from tests.spark.source_world import SourceWorld
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.interop
 
+LARGE = 100_000
+"""Bytes of a row."""
 HEADERS = "array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary)))"
 
 
@@ -182,6 +187,41 @@ def test_a_topic_that_rows_named_is_deleted(
     finally:
         query.stop()
     assert values(bootstrap, f"{given}-1") == list(map(str, range(10, 20)))
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_large_rows_come_to_tasks_in_small_pieces(
+    narrow: bool,
+    spark: SparkSession,
+    broker: onceflow.Broker,
+    checkpoint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many rows fit into a piece, and however small those of the first batch were."""
+    topic, notes = make_topic(broker.bootstrap, "out", 2), tmp_path / "notes"
+    notes.mkdir()
+    monkeypatch.setattr(sink_job, "Work", partial(PiecesNoted, notes=notes))
+    put(tmp_path / "in", 0, range(100))
+    frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
+    rows = frame.selectExpr(
+        f"if(cast(value as int) < 100, value, repeat('x', {LARGE})) as value", "0 as partition"
+    )
+    given: Any = {"topic": topic, "bootstrap": broker.bootstrap, "narrow": narrow}
+    writer = write_stream(rows, name=fresh("query"), **given)
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+        for number in (1, 2):
+            put(tmp_path / "in", number, range(100 * number, 100 * number + 50))
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    sizes = [int(each.name.partition("-")[0]) for each in notes.iterdir()]
+    large = [each for each in sizes if each > LARGE]
+    assert sum(large) >= 100 * LARGE
+    # Spark looks at the size of a piece after each row.
+    assert max(large) < PIECE_BYTES + 2 * LARGE
 
 
 @pytest.mark.long

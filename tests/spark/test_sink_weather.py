@@ -4,18 +4,27 @@ slow or hangs up, Spark joins tasks or loses executors."""
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import onceflow
 from onceflow.client.admin import Admin
+from onceflow.client.transfer import OpenTransaction
 from onceflow.records.murmur2 import partition_for_key
+from onceflow.spark import sink_job
 from onceflow.spark.claims import ClaimService
+from onceflow.spark.routing import Layout
 from onceflow.spark.sink import write, write_stream
+from onceflow.spark.sink_options import SinkOptions
+from onceflow.spark.writing_report import Report
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.spark import sink_driver
@@ -147,6 +156,67 @@ def test_the_claims_are_slow_or_hang_up(
     )
     sink_driver.files_query(spark, plan).start().awaitTermination()
     assert trouble.asked > max(late | lost)
+    assert values(broker.bootstrap, plan["topic"]) == sorted(map(str, range(150)))
+
+
+@contextmanager
+def not_listening(service: ClaimService) -> Iterator[None]:
+    """Nobody can connect, as if the driver had ended or a firewall were in between."""
+    server = service._server
+    assert server.allow_reuse_address
+    server.shutdown()
+    server.socket.close()
+    try:
+        yield
+    finally:
+        server.socket = socket.socket(server.address_family, server.socket_type)
+        server.server_bind()
+        server.server_activate()
+        service._thread = threading.Thread(target=server.serve_forever, daemon=True)
+        service._thread.start()
+
+
+def test_the_claims_cannot_be_reached(
+    spark: SparkSession,
+    broker: onceflow.Broker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For longer than the tasks of a batch ask for them: none of them writes, and the batch is
+    written again."""
+    monkeypatch.setattr(ThreadingTCPServer, "allow_reuse_address", True)  # to listen there again
+    for number in range(3):
+        put(tmp_path / "in", number, range(number * 50, (number + 1) * 50))
+    plan = {
+        "name": fresh("query"),
+        "input": str(tmp_path / "in"),
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "bootstrap": broker.bootstrap,
+        "topic": make_topic(broker.bootstrap, "out", 2),
+    }
+    tries: list[OpenTransaction] = []
+    failures: list[str] = []
+
+    def run_job(
+        frame: DataFrame,
+        options: SinkOptions,
+        layout: Layout,
+        transaction: OpenTransaction,
+        service: ClaimService,
+    ) -> list[Report]:
+        tries.append(transaction)
+        try:
+            with not_listening(service) if len(tries) == 2 else nullcontext():
+                return sink_job.run_job(frame, options, layout, transaction, service)
+        except Exception as error:
+            failures.append(str(error))
+            raise
+
+    monkeypatch.setattr("onceflow.spark.sink_run.run_job", run_job)
+    sink_driver.files_query(spark, plan).start().awaitTermination()
+    assert len(tries) == 4, "one of three batches was tried twice"
+    (failure,) = failures
+    assert "the driver does not answer at 127.0.0.1" in failure
     assert values(broker.bootstrap, plan["topic"]) == sorted(map(str, range(150)))
 
 

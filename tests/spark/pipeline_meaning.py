@@ -21,6 +21,7 @@ from onceflow.spark.formats_arrow_encode import encode_values
 from onceflow.spark.formats_record import (
     CsvRecord,
     Fraction,
+    Marks,
     Members,
     NoNumber,
     NotJson,
@@ -42,7 +43,7 @@ from onceflow.spark.pipeline_frames import _judged
 from onceflow.spark.pipeline_plan import Format, SinkPlan, SourcePlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
     ("key", pa.binary()),
@@ -84,6 +85,38 @@ def by_spark(session: SparkSession, source: SourcePlan, values: list[bytes | Non
         for row, error in zip(
             _rows(found.select(names)), found.column(ERROR).to_pylist(), strict=True
         )
+    ]
+
+
+def by_spark_alone(
+    session: SparkSession, source: SourcePlan, values: list[bytes | None]
+) -> list[tuple[Any, ...] | None]:
+    """As `from_json` and `from_csv` read them, with nothing of ours around that but the options
+    that the documentation tells of; None where Spark takes a record for a corrupt one. For values
+    that pipelines read: with others Spark may fail, or take minutes. Another one is before them,
+    as Spark leaves U+FEFF out at the beginning of the first."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    parse: Callable[..., Column] = F.from_json
+    usual = {"enableDateTimeParsingFallback": "false"}
+    if source.format is Format.CSV:
+        parse = F.from_csv
+        usual = {"nullValue": "\uffff", "emptyValue": ""}
+        if source.format_options.get("escape") == source.format_options.get("quote", '"'):
+            usual["charToEscapeQuoteEscaping"] = "\uffff"
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "corrupt"}
+    parsed = parse(
+        F.col("value").cast("string"),
+        f"{source.schema_text}, corrupt STRING",
+        {**usual, **source.format_options, **options},
+    )
+    names = [field.name for field in source.schema]
+    frame = records_frame(session, [b"x", *values])
+    table = frame.select(parsed.alias("parsed")).select("parsed.*").toArrow().slice(1)
+    corrupt = table.column("corrupt").to_pylist()
+    return [
+        row if text is None else None
+        for row, text in zip(_rows(table.select(names)), corrupt, strict=True)
     ]
 
 
@@ -135,7 +168,8 @@ def written_by_spark(
     """As SQL pipelines write rows, in the format of their source."""
     schema = source.schema_text.replace(" NOT NULL", "")
     frame = session.createDataFrame(table, schema).coalesce(1)
-    written = encoded(frame, SinkPlan(topic="t", format=source.format), Path())
+    sink = SinkPlan(topic="t", format=source.format, format_options=source.format_options)
+    written = encoded(frame, sink, Path())
     values: list[bytes | None] = (
         written.selectExpr("CAST(value AS BINARY)").toArrow().column(0).to_pylist()
     )
@@ -144,7 +178,9 @@ def written_by_spark(
 
 def written_by_arrow(table: pa.Table, source: SourcePlan) -> list[bytes | None]:
     """The same, as Arrow pipelines do."""
-    values: list[bytes | None] = encode_values(table, source.format, {}).to_pylist()
+    values: list[bytes | None] = encode_values(
+        table, source.format, source.format_options
+    ).to_pylist()
     return values
 
 
@@ -207,6 +243,9 @@ NESTED: Final = [
     *("ARRAY<STRING>", "ARRAY<DATE>", "ARRAY<DOUBLE>"),
     *("STRUCT<x: DECIMAL(5,2)>", "STRUCT<x: STRING>", "ARRAY<STRUCT<x: INT>>"),
 ]
+_DEEPEST: Final = 3
+"""More lists and structs inside of each other than that are no other."""
+BINARY: Final = "BINARY"
 _JUNK: Final = [
     *(b"\xff", b"\xc3", b"\x00", b"\n", b"x", b'"', b"{}", b",", b"]", b" ", b"}", b'{"c0":1}')
 ]
@@ -215,7 +254,7 @@ _JUNK: Final = [
 def _text(rng: Random, kind: str) -> str:
     """What may stand in a column of a type, one time out of eight something odd."""
     is_odd = rng.random() < 1 / 8
-    if kind == "STRING":
+    if kind in ("STRING", BINARY):
         made = "".join(rng.choices(_LETTERS, k=rng.randrange(6)))
         return rng.choice(_ODD_WORDS) if is_odd else made
     if kind == "BOOLEAN":
@@ -258,16 +297,35 @@ def _broken(rng: Random, make: Callable[[], str]) -> bytes | None:
             return value
 
 
-def _csv(rng: Random, kinds: list[str]) -> str:
-    return ",".join(_cell(rng, _text(rng, kind)) for kind in kinds)
+def _csv(rng: Random, kinds: list[str], marks: Marks) -> str:
+    return marks.sep.join(_cell(rng, _text(rng, kind), marks) for kind in kinds)
 
 
-def _cell(rng: Random, text: str) -> str:
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
-    is_plain = not set(text) & set('",')
+def _cell(rng: Random, text: str, marks: Marks) -> str:
+    quote, escape = marks.quote, marks.escape
+    inner = text if escape == quote else text.replace(escape, escape * 2)
+    quoted = f"{quote}{inner.replace(quote, escape + quote)}{quote}"
+    is_plain = not set(text) & {quote, marks.sep}
     return rng.choice(
-        [text if is_plain else f'"{quoted}"'] * 6 + [text, f'"{quoted}"', f'"{text}"', ""]
+        [text if is_plain else quoted] * 6 + [text, quoted, f"{quote}{text}{quote}", ""]
     )
+
+
+def _csv_options(rng: Random) -> dict[str, str]:
+    """Some of those that both engines know, and mostly none."""
+    chosen = {
+        "sep": rng.choice(",,,;|\t "),
+        "quote": rng.choice('""\''),
+        "escape": rng.choice('\\\\""\''),
+    }
+    return {name: each for name, each in chosen.items() if rng.random() < 0.4}
+
+
+def _nested(rng: Random) -> str:
+    kind = rng.choice([*PLAIN, *NESTED])
+    for _ in range(rng.randrange(_DEEPEST)):
+        kind = rng.choice([f"ARRAY<{kind}>", f"STRUCT<x: {kind}>"])
+    return kind
 
 
 def _json(rng: Random, kinds: list[str]) -> str:
@@ -307,21 +365,31 @@ def case_of(seed: int) -> Case:
     rng = Random(seed)
     form = rng.choice([Format.CSV, Format.JSON] * 5 + [Format.TEXT])
     zone = rng.choice(["UTC", "UTC", "Europe/Berlin", "+05:30"])
-    known = PLAIN + (NESTED if form is Format.JSON else [])
-    kinds = rng.choices(known, k=rng.randrange(1, 5))
+    count = rng.randrange(1, 5)
+    if form is Format.JSON:
+        kinds = [rng.choice([*PLAIN, *NESTED, _nested(rng)]) for _ in range(count)]
+    else:
+        kinds = rng.choices([*PLAIN, BINARY], k=count)
     if form is Format.TEXT:
         values = [_broken(rng, lambda: _text(rng, "STRING")) for _ in range(RECORDS)]
         return Case(source_plan(form, ""), values, zone)
     schema = ", ".join(
         f"c{at} {kind}{' NOT NULL' * (rng.random() < 0.2)}" for at, kind in enumerate(kinds)
     )
-    make = _csv if form is Format.CSV else _json
-    values = [_broken(rng, lambda: make(rng, kinds)) for _ in range(RECORDS)]
-    return Case(source_plan(form, schema), values, zone)
+    options = _csv_options(rng) if form is Format.CSV else {}
+
+    def make() -> str:
+        return _csv(rng, kinds, marks_of(options)) if form is Format.CSV else _json(rng, kinds)
+
+    values = [_broken(rng, make) for _ in range(RECORDS)]
+    return Case(source_plan(form, schema, **options), values, zone)
 
 
 RECORDS: Final = 120
 CASES: Final = st.integers(0, 2**64).map(case_of)
+WRITABLE: Final = CASES.filter(
+    lambda case: case.source.format is not Format.TEXT and BINARY not in case.source.schema_text
+)
 
 
 # --- what the documentation says that engines differ on -----------------------------------------

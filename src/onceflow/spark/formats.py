@@ -40,6 +40,8 @@ _FLAT: Final = r"\A[ \t\r\n]*+\{[^{}]*+\}[ \t\r\n]*+\z"
 _NULLS: Final[Mapping[str, str]] = {"nullValue": END_OF_INPUT, "emptyValue": ""}
 """Spark takes a cell for null that is as `nullValue`, and makes that of one that is empty: as long
 as it is a text that no cell has, `""` is an empty text, as Spark's own writer means it."""
+_ESCAPES_ESCAPE: Final = "charToEscapeQuoteEscaping"
+_BYTE_ORDER: Final = "\ufeff"
 _DEPTH: Final = "maxNestingDepth"
 _JSON: Final[Mapping[str, str]] = {
     # Else a date that is none would be tried as a number of days: "20260102" is in the year 57440.
@@ -104,7 +106,7 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
         return _with(frame, F.struct(text.alias("value")), error)
     fields = f"{_read_as(source)}, {_CORRUPT} STRING"
     chosen = {name.lower() for name in source.format_options}
-    usual = _NULLS if source.format is Format.CSV else _JSON
+    usual = _cells_as_they_are(source) if source.format is Format.CSV else _JSON
     options = {
         **{name: each for name, each in usual.items() if name.lower() not in chosen},
         **source.format_options,
@@ -115,6 +117,7 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     # Not all that Spark's readers raise makes a bad record: 20,480 separators in CSV end the query.
     given = _once(text)
     if source.format is Format.CSV:
+        given = _with_byte_order_mark(given, source)
         given = F.when(~F.contains(text, F.lit(END_OF_INPUT)), given)
     if "decimal" in spelled(source.schema):
         may_be = (F.length(text) > _NEVER_HUGE) | text.rlike(_EXPONENT)
@@ -122,6 +125,33 @@ def with_parsed(frame: DataFrame, source: SourcePlan) -> DataFrame:
     parsed = null_where_it_raises(parse(given, fields, options))
     found = frame.withColumn(PARSED, parsed)
     return found.withColumn(ERROR, _error(text, source, options))
+
+
+def _cells_as_they_are(source: SourcePlan) -> dict[str, str]:
+    """Where quotes escape themselves Spark takes NUL for what escapes them in turn, and leaves one
+    out before a quote; so that is the character that no cell has."""
+    marks = _marks(source)
+    nothing = {_ESCAPES_ESCAPE: END_OF_INPUT} if marks.escape == marks.quote else {}
+    return {**_NULLS, **nothing}
+
+
+def _with_byte_order_mark(text: Column, source: SourcePlan) -> Column:
+    """The same cells, the first of them in quotes where it begins with U+FEFF: Spark's parser
+    leaves that out at the beginning of the first value that a task has, and of no other."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    marks = _marks(source)
+    if any(len(each) != 1 for each in marks.all):
+        return text
+    first = F.substring_index(text, marks.sep, 1)
+    inside = first
+    if marks.escape != marks.quote:
+        inside = F.replace(inside, F.lit(marks.escape), F.lit(marks.escape * 2))
+    inside = F.replace(inside, F.lit(marks.quote), F.lit(marks.escape + marks.quote))
+    quote = F.lit(marks.quote)
+    rest = F.substr(text, F.length(first) + F.lit(1))
+    quoted = F.concat(quote, inside, quote, rest)
+    return F.when(F.startswith(text, F.lit(_BYTE_ORDER)), quoted).otherwise(text)
 
 
 def _huge_decimal(source: SourcePlan) -> str:
@@ -307,12 +337,20 @@ def _value(frame: DataFrame, sink: SinkPlan) -> Column:
     if sink.format is Format.JSON:
         return F.to_json(written, dict(sink.format_options))
     _check_cells(frame, names)
-    line = F.to_csv(written, {**_WHITE_SPACE, **sink.format_options})
+    line = F.to_csv(written, {**_WHITE_SPACE, **_empty_text(sink), **sink.format_options})
     if len(names) > 1:
         return line
     # Spark writes no text at all for a row of one null, and fails when it reads that.
     nothing = sink.format_options.get("nullValue", "")
     return F.when(F.col(_quoted(names[0])).isNull(), F.lit(nothing)).otherwise(line)
+
+
+def _empty_text(sink: SinkPlan) -> dict[str, str]:
+    """How Spark has to write an empty text: in double quotes, whatever the quotes are, it would be
+    read as those two."""
+    chosen = {name.lower(): each for name, each in sink.format_options.items()}
+    quote = chosen.get("quote", Marks.quote)
+    return {"emptyValue": quote * 2} if "emptyvalue" not in chosen and len(quote) == 1 else {}
 
 
 def _check_cells(frame: DataFrame, names: list[str]) -> None:

@@ -206,17 +206,29 @@ def read(turn: Turn, size: str) -> Values:
                 "confluent": Work(partial(confluent, turn, load="consume", **how), count * passes),
             }
         )
-        how["passes"] = 1
-        by_record = there_and_back(
-            {
-                "onceflow": Work(partial(ours, turn, load="records", **how), count),
-                "aiokafka": Work(partial(aiokafka, turn, load="records", **how), count),
-            }
-        )
-    return {
-        **compared(f"read-{size}", tables, "confluent"),
-        **compared(f"records-{size}", by_record, "aiokafka"),
-    }
+        by_record = read_by_record(turn, topic, size)
+    return {**compared(f"read-{size}", tables, "confluent"), **by_record}
+
+
+def poll(turn: Turn, size: str) -> Values:
+    """The second half of `read`, by itself."""
+    with passing_topic(turn, f"poll-{size}") as topic:
+        count = turn.scale.bulk[size]
+        confluent(turn, load="produce", topic=topic, records=count, record_bytes=SIZES[size])
+        return read_by_record(turn, topic, size)
+
+
+def read_by_record(turn: Turn, topic: str, size: str) -> Values:
+    """All of a topic, once, by our `poll` and by aiokafka's `getmany`."""
+    count = turn.scale.bulk[size]
+    how = {"load": "records", "topic": topic, "records": count, "passes": 1}
+    costs = there_and_back(
+        {
+            "onceflow": Work(partial(ours, turn, **how), count),
+            "aiokafka": Work(partial(aiokafka, turn, **how), count),
+        }
+    )
+    return compared(f"records-{size}", costs, "aiokafka")
 
 
 # --- importing ----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from bench.load_librdkafka import (
     GIVE_UP_SECONDS,
+    IN_FLIGHT,
     LINGER_MS,
     LoadError,
     Numbers,
@@ -34,17 +35,21 @@ from bench.load_librdkafka import (
 
 AT_ONCE: Final = 50
 WAITING_RECORDS: Final = 1000
-"""More would only make the commit late, which waits for them; fewer would not keep 8 partitions
-busy."""
+"""Of 1 KB. More would only make the commit late, which waits for them; fewer would not keep 8
+partitions busy."""
 TIMEOUT_MS: Final = 60_000
+LIBRDKAFKA_IN_FLIGHT: Final = 1_000_000
+"""Its default: no limit but the records that wait."""
 
 KINDS: Final[dict[str, dict[str, object]]] = {
-    "plain": {},
+    "unlimited-in-flight": {"max.in.flight.requests.per.connection": LIBRDKAFKA_IN_FLIGHT},
+    "five-in-flight": {"max.in.flight.requests.per.connection": IN_FLIGHT},
     "in-order": {"max.in.flight.requests.per.connection": 1},
     "idempotent": {"enable.idempotence": True},
     "transactional": {"enable.idempotence": True, "transaction.timeout.ms": TIMEOUT_MS},
 }
-"""What each adds to acks=all."""
+"""What each adds to acks=all. The idempotent ones have five requests in flight as well: no more are
+allowed."""
 
 
 def transactional_id() -> str:
@@ -120,6 +125,7 @@ class Stream:
         # whose own partition `produce_batch` does not look at.
         self._partitions = cycle(range(arguments.partitions))
         self._to_each = AT_ONCE * arguments.partitions
+        self._waiting_records = arguments.waiting_records
         self._errors: list[KafkaError] = []
 
     def send(self, seconds: float) -> int:
@@ -128,7 +134,7 @@ class Stream:
         end = time.perf_counter() + seconds
         records = 0
         while records < self._to_each or time.perf_counter() < end:
-            wait_for_room(self._producer, AT_ONCE, WAITING_RECORDS)
+            wait_for_room(self._producer, AT_ONCE, self._waiting_records)
             taken = self._producer.produce_batch(
                 self._topic,
                 self._messages,
@@ -181,6 +187,9 @@ def main() -> None:
     parser.add_argument("--commit-ms", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--batch-bytes", type=int, default=64 << 10)
+    parser.add_argument(
+        "--waiting-records", type=int, default=WAITING_RECORDS, help="not acknowledged yet, at most"
+    )
     arguments = parser.parse_args()
     try:
         print(json.dumps(LOADS[arguments.load](arguments)))

@@ -111,17 +111,17 @@ def log_bytes(target: Target) -> int:
 
 
 def streams(turn: Turn) -> Values:
-    """1 KB records: in transactions of several lengths, idempotent, one request at a time, and as
-    fast as they go; all with acks=all."""
+    """1 KB records: in transactions of several lengths, idempotent, one request at a time, and with
+    nothing but five requests in flight; all with acks=all."""
     kinds: dict[str, dict[str, Any]] = {
         **{f"commit-{each}": {"kind": "transactional", "commit_ms": each} for each in COMMIT_MS},
         "idempotent": {"kind": "idempotent"},
         "in-order": {"kind": "in-order"},
     }
     order = list(kinds) if turn.round % 2 == 0 else list(reversed(kinds))
-    before = stream(turn, "before", kind="plain")["rate"]
+    before = stream(turn, "before", kind="five-in-flight")["rate"]
     numbers = {name: stream(turn, name, **kinds[name]) for name in order}
-    plain = (before + stream(turn, "after", kind="plain")["rate"]) / 2
+    plain = (before + stream(turn, "after", kind="five-in-flight")["rate"]) / 2
     rates = {name: each["rate"] for name, each in numbers.items()}
     return {
         "plain-rate": plain,
@@ -172,9 +172,9 @@ def java(turn: Turn) -> Values:
 
 
 @contextmanager
-def passing_topic(target: Target, name: str) -> Iterator[str]:
+def passing_topic(target: Target, name: str, partitions: int = PARTITIONS) -> Iterator[str]:
     """There while the block runs: gigabytes that nobody needs any more would fill the disk."""
-    create_topic(target, name, PARTITIONS)
+    create_topic(target, name, partitions)
     yield name
     admin = AdminClient({"bootstrap.servers": target.bootstrap, "log_level": 3})
     for deleted in admin.delete_topics([name]).values():
@@ -296,7 +296,7 @@ def warm_up(turn: Turn) -> None:
     """What a JVM needs before it shows what it can do (cold, it is slower by far); all get it."""
     before = turn._replace(round=-1)
     one(before)
-    for kind in ("plain", "idempotent", "transactional"):
+    for kind in ("five-in-flight", "idempotent", "transactional"):
         stream(before, f"warm-up-{kind}", kind=kind)
     readers(before)
     one(before)

@@ -121,10 +121,11 @@ def number(value: float, decimals: int) -> str:
 
 
 def with_spread(values: Spread, decimals: int, unit: str) -> str:
-    return (
-        f"{number(values.median, decimals)}{unit} "
-        f"[dim]{number(values.least, decimals)} to {number(values.most, decimals)}[/]"
-    )
+    """A single round has no spread."""
+    median = f"{number(values.median, decimals)}{unit}"
+    if values.least == values.most:
+        return median
+    return f"{median} [dim]{number(values.least, decimals)} to {number(values.most, decimals)}[/]"
 
 
 def cell(metric: Metric, values: Sequence[float | None]) -> str:
@@ -133,7 +134,7 @@ def cell(metric: Metric, values: Sequence[float | None]) -> str:
     median, least, most = (number(value / metric.per, metric.decimals) for value in numbers)
     if metric.bytes_each:
         median += f" ({number(numbers.median * metric.bytes_each / 1e6, 0)} MB/s)"
-    return f"{median}\n[dim]{least} to {most}[/]"
+    return median if numbers.least == numbers.most else f"{median}\n[dim]{least} to {most}[/]"
 
 
 def show_numbers(

@@ -3,8 +3,9 @@
 All brokers run from the start, warmed up alike, and one at a time is under load; the order of their
 turns is reversed from round to round. Raw numbers go to bench/results as JSON, a chart as SVG
 (`-partial` in the name for a run that is quick or lacks something). A turn that fails is reported
-and makes the bench end with status 1; a number that misses its goal is only said to. A bench that
-is interrupted keeps what it has.
+and makes the bench end with status 1; a number that misses its goal, or that is not what it was
+when figures were last kept (`--keep`, see `bench.figures`), is only said to. A bench that is
+interrupted leaves the numbers that it has.
 """
 
 from __future__ import annotations
@@ -31,8 +32,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.broker_targets import TARGETS, BenchError, java_command, make_target
+from bench.broker_targets import TARGETS, BenchError, Target, java_command, make_target
 from bench.chart import draw
+from bench.figures import (
+    KEEP_ROUNDS,
+    DirtyTree,
+    Verdict,
+    find_changes,
+    make_figure,
+    make_kept,
+    measured_commit,
+    other_machine,
+    read_kept,
+    show_changes,
+    write_kept,
+)
 from bench.report import Catalogue, Finding, find, show_findings, show_numbers
 from bench.turn import Measure, S, Turn, have_memory
 from onceflow import __version__
@@ -57,6 +71,7 @@ class Suite(NamedTuple, Generic[S]):
     full: S
     quick: S
     targets: Sequence[str] = TARGETS
+    rounds: int = ROUNDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +129,14 @@ def busy_share(seconds: float = 1.0) -> float:
     return max(0.0, 1 - (idle_ticks() - before) / os.sysconf("SC_CLK_TCK") / passed)
 
 
-def turns(measures: int, targets: int, rounds: int) -> Iterator[tuple[int, int, int]]:
-    """Measure, round, target; each round goes the other way than the one before."""
-    for measure in range(measures):
+def turns(
+    measures: Sequence[Measure[S]], targets: Sequence[Target], rounds: int
+) -> Iterator[tuple[Measure[S], int, Target]]:
+    """Each round goes the other way than the one before."""
+    for measure in measures:
+        taking = [target for target in targets if target.name in measure.targets]
         for round_number in range(rounds):
-            order = range(targets) if round_number % 2 == 0 else reversed(range(targets))
+            order = taking if round_number % 2 == 0 else reversed(taking)
             yield from ((measure, round_number, target) for target in order)
 
 
@@ -138,16 +156,15 @@ def run(
         )
         progress = stack.enter_context(Progress(*columns, TimeElapsedColumn(), console=console))
         targets = [make_target(name, scratch / name) for name in arguments.targets]
-        count = len(targets) * (1 + len(measures) * arguments.rounds)
-        task = progress.add_task("", total=count)
+        planned = list(turns(measures, targets, arguments.rounds))
+        task = progress.add_task("", total=len(targets) + len(planned))
         for target in targets:
             progress.update(task, description=f"start and warm up {target.name}")
             stack.callback(target.stop)
             target.start()
             suite.warm_up(Turn(target, 0, scale, scratch))
             progress.advance(task)
-        for which, round_number, index in turns(len(measures), len(targets), arguments.rounds):
-            measure, target = measures[which], targets[index]
+        for measure, round_number, target in planned:
             description = f"{measure.name}, round {round_number + 1}, {target.name}"
             progress.update(task, description=description)
             take(outcome, measure, Turn(target, round_number, scale, scratch))
@@ -186,7 +203,7 @@ def as_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def keep(
+def write_results(
     stem: str,
     catalogue: Catalogue,
     arguments: argparse.Namespace,
@@ -242,14 +259,85 @@ def parse(suite: Suite[S]) -> argparse.Namespace:
     targets = ",".join(suite.targets)
     parser.add_argument("--quick", action="store_true", help="a smoke run: little load, one round")
     parser.add_argument("--only", default="", help=f"beginnings of names, of {names}")
-    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}, or 1 when quick")
+    parser.add_argument("--rounds", type=int, help=f"{suite.rounds}, or 1 when quick")
     parser.add_argument("--targets", default=targets, help=f"of {', '.join(TARGETS)}")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help=f"of a whole run, at least {KEEP_ROUNDS} rounds: the figures to compare with from now",
+    )
     arguments = parser.parse_args()
-    arguments.rounds = arguments.rounds or (1 if arguments.quick else ROUNDS)
+    arguments.rounds = arguments.rounds or usual_rounds(suite, arguments)
     arguments.targets = arguments.targets.split(",")
     if wrong := [name for name in arguments.targets if name not in TARGETS]:
         parser.error(f"no target is called {wrong[0]!r}: there are {', '.join(TARGETS)}")
+    if arguments.keep and arguments.rounds < KEEP_ROUNDS:
+        parser.error(f"figures are kept of {KEEP_ROUNDS} rounds at least")
+    if arguments.keep and not asks_for_all(suite, arguments):
+        parser.error("figures are kept of a whole run: without --quick, --only and --targets")
     return arguments
+
+
+def usual_rounds(suite: Suite[S], arguments: argparse.Namespace) -> int:
+    if arguments.quick:
+        return 1
+    return max(suite.rounds, KEEP_ROUNDS) if arguments.keep else suite.rounds
+
+
+def asks_for_all(suite: Suite[S], arguments: argparse.Namespace) -> bool:
+    return (
+        not arguments.quick and not arguments.only and set(arguments.targets) >= set(suite.targets)
+    )
+
+
+def commit_to_keep(arguments: argparse.Namespace) -> str:
+    """Asked before anything is measured, and empty unless figures are to be kept."""
+    try:
+        return measured_commit() if arguments.keep else ""
+    except (DirtyTree, OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(str(error)) from error
+
+
+def tell_changes(
+    console: Console,
+    suite: Suite[S],
+    facts: dict[str, Any],
+    findings: Sequence[Finding],
+    is_whole: bool,
+) -> None:
+    kept = read_kept(suite.name)
+    if kept is None:
+        console.print("No figures are kept to compare with.")
+        return
+    now = [make_figure(suite.catalogue, finding) for finding in findings]
+    changes = find_changes(kept.figures, now)
+    # What was not asked for is not missing; a turn that failed has been reported.
+    wanted = [each for each in changes if is_whole or each.verdict is not Verdict.MISSING]
+    show_changes(console, kept, wanted)
+    if differs := other_machine(kept, facts):
+        console.print(f"[yellow]Kept on another machine:[/] {differs}.", highlight=False)
+
+
+def keep(
+    suite: Suite[S],
+    arguments: argparse.Namespace,
+    facts: dict[str, Any],
+    findings: Sequence[Finding],
+    commit: str,
+) -> str:
+    """Writes the kept figures; what to tell about it."""
+    command = " ".join(("python", "-m", f"bench.{suite.name}", *sys.argv[1:]))
+    kept = make_kept(
+        suite.name,
+        suite.catalogue,
+        findings,
+        facts,
+        commit=commit,
+        command=command,
+        rounds=arguments.rounds,
+    )
+    target = write_kept(kept).relative_to(ROOT)
+    return f"Kept: {target}. Now `python -m bench.write_docs` says so in docs/PERFORMANCE.md."
 
 
 def main(suite: Suite[S]) -> None:
@@ -265,7 +353,8 @@ def main(suite: Suite[S]) -> None:
     # The brokers inherit it; 500 idle connections are more than some shells allow.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    facts = {**machine(), "busy_before": busy_share()}
+    commit = commit_to_keep(arguments)
+    facts = {**machine(), "busy_before": round(busy_share(), 3)}
     if facts["busy_before"] > QUIET:
         console.print(
             f"[yellow]Other work takes {facts['busy_before']:.0%} of this machine:[/] "
@@ -279,13 +368,14 @@ def main(suite: Suite[S]) -> None:
         raise SystemExit(str(error)) from error
     except KeyboardInterrupt:
         was_interrupted = True
-    is_whole = (
-        not (arguments.quick or was_interrupted or outcome.failures)
-        and len(measures) == len(suite.measures)
-        and set(arguments.targets) >= set(suite.targets)
-    )
+    is_whole = not (was_interrupted or outcome.failures) and asks_for_all(suite, arguments)
     stem = suite.name if is_whole else f"{suite.name}-partial"
-    findings = keep(stem, suite.catalogue, arguments, facts, outcome)
+    findings = write_results(stem, suite.catalogue, arguments, facts, outcome)
     tell(console, suite.catalogue, arguments, outcome, findings)
+    if not arguments.quick:
+        tell_changes(console, suite, facts, findings, is_whole)
+    if commit:
+        said = keep(suite, arguments, facts, findings, commit) if is_whole else "Nothing is kept."
+        console.print(said, highlight=False)
     console.print(f"Raw numbers and chart: {RESULTS / stem}.*")
     sys.exit(1 if outcome.failures or was_interrupted else 0)

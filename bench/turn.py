@@ -13,7 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.broker_targets import BenchError, Target, usage
+from bench.broker_targets import TARGETS, BenchError, Target, usage
 
 LOAD_SECONDS_MAX: Final = 120.0
 _TURN_BYTES: Final = 1 << 30
@@ -45,6 +45,8 @@ class Turn(NamedTuple, Generic[S]):
 class Measure(NamedTuple, Generic[S]):
     name: str
     run: Callable[[Turn[S]], Values]
+    targets: Collection[str] = TARGETS
+    """Those that get a turn, of the ones that run."""
 
 
 def create_topic(target: Target, name: str, partitions: int) -> None:

@@ -91,7 +91,7 @@ def tracked_text() -> list[tuple[str, str]]:
     return [
         (each, (ROOT / each).read_text())
         for each in names
-        if each.endswith(wanted) and (ROOT / each).exists()
+        if (each.endswith(wanted) or each.startswith("bench/kept/")) and (ROOT / each).exists()
     ]
 
 

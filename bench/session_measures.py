@@ -31,6 +31,7 @@ class Scale(NamedTuple):
     onceflow: dict[int, int]
     aiokafka: dict[int, int]
     ready: dict[int, int]
+    """Of the client that does next to nothing; where there is no number, it does not run."""
 
 
 FULL: Final = Scale(
@@ -71,7 +72,7 @@ def loop(turn: Turn, batch: int, tables: bool = False) -> Values:
         return Work(run, records)
 
     loads = {client: work(client) for client in counts}
-    if isinstance(turn.target, Ours) and not tables:
+    if isinstance(turn.target, Ours) and batch in turn.scale.ready and not tables:
         loads[READY] = ready(turn, source, out, batch)
     costs = there_and_back(loads)
     values = compared(name, costs, "aiokafka")

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench crash kill soak year sweep lock clean
+.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench bench-quick crash kill soak year sweep lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -12,6 +12,7 @@ help:
 	@echo "make test   the checks and the tests, but for those of make long"
 	@echo "make check  ruff, mypy, import directions and the rules of the house"
 	@echo "make bench  speed, as ratios to peers (raw numbers in bench/results)"
+	@echo "make bench-quick  the headlines of speed in five minutes, held against the kept figures"
 	@echo "make long   the tests that make test leaves out because they take long"
 	@echo "make crash  a long campaign of simulated power cuts"
 	@echo "make kill   a long campaign of kill -9 under load"
@@ -70,6 +71,9 @@ bench: setup-spark
 	$(VENV)/python -m bench.session
 	$(VENV)/python -m bench.spark
 	$(VENV)/python -m bench.flink
+
+bench-quick: setup
+	$(VENV)/python -m bench.headlines
 
 crash: setup
 	$(VENV)/python -m tests.sim.campaign

@@ -12,13 +12,14 @@ import math
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import Catalogue, Finding, Spread, with_spread
+from bench.report import Catalogue, Finding, Spread, number
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 KEPT: Final = ROOT / "bench" / "kept"
@@ -234,40 +235,35 @@ def show_changes(console: Console, kept: Kept, changes: Sequence[Change]) -> Non
     moved = [change for change in changes if change.verdict is not Verdict.STEADY]
     console.print(
         f"{len(changes) - len(moved)} of {len(changes)} figures are within {MOVED:.0%} of the kept "
-        f"ones: commit {kept.commit[:12]}, {kept.date[:10]}, {kept.rounds} rounds.",
+        f"ones (commit {kept.commit[:12]}, {kept.date[:10]}){': the rest' if moved else ''}.",
         highlight=False,
     )
-    if not moved:
-        return
-    table = Table(
-        title=f"Moved by more than {MOVED:.0%}, new, or not measured", title_justify="left"
-    )
-    for column in ("what", "between", "kept", "now", "move", ""):
-        table.add_column(column, justify="right" if column in ("kept", "now", "move") else "left")
-    for change in moved:
-        table.add_row(*change_row(change))
-    console.print(table)
+    for pair, group in groupby(moved, lambda change: change.figure.pair):
+        table = Table(title=pair, title_justify="left")
+        table.add_column("measure")
+        for column in ("kept", "now", "move"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for change in group:
+            table.add_row(*change_row(change))
+        console.print(table)
 
 
-def change_row(change: Change) -> tuple[str, str, str, str, str, str]:
-    figure = change.figure
-    between = f"{figure.ours} : {figure.theirs}" if figure.theirs else figure.ours
+def change_row(change: Change) -> tuple[str, str, str, str, str]:
+    """Medians only: the ranges of this run have been shown, and those of the kept one judged."""
+    kept, now = (in_words(change.figure, spread) for spread in (change.kept, change.now))
     move = "" if change.move is None else f"{change.move:+.0%}"
     style = STYLES.get(change.verdict, "dim")
-    verdict = f"[{style}]{change.verdict.value}[/]"
-    kept, now = (in_words(figure, spread) for spread in (change.kept, change.now))
-    return figure.title, between, kept, now, move, verdict
+    return change.figure.title, kept, now, move, f"[{style}]{change.verdict.value}[/]"
+
+
+def in_words(figure: Figure, spread: Spread | None) -> str:
+    return f"{number(spread.median, figure.decimals)}{unit_of(figure)}" if spread else ""
 
 
 def unit_of(figure: Figure) -> str:
     """As it stands behind a number."""
     return "x" if figure.unit == "x" else f" {figure.unit}".rstrip()
-
-
-def in_words(figure: Figure, spread: Spread | None) -> str:
-    if spread is None:
-        return ""
-    return with_spread(spread, figure.decimals, unit_of(figure))
 
 
 def other_machine(kept: Kept, facts: Mapping[str, Any]) -> str:

@@ -10,18 +10,18 @@ from bench.report import Catalogue, Metric, compare
 
 SESSION: Final = f"session-{SESSION_RECORDS}"
 PRODUCED: Final = {
-    "produce-unlimited": Metric(
-        "1 KB, acks=all, unlimited in flight", "k/s", per=1000, bytes_each=1024
-    ),
-    "produce-five": Metric("1 KB, acks=all, five in flight", "k/s", per=1000, bytes_each=1024),
-    "produce-idempotent": Metric("1 KB, idempotent", "k/s", per=1000, bytes_each=1024),
-    "produce-transactional": Metric(
-        "1 KB, transactional, 100 ms commits", "k/s", per=1000, bytes_each=1024
-    ),
-    "produce-idempotent-100": Metric("100 B, idempotent", "k/s", per=1000, bytes_each=100),
+    f"produce-{kind}": Metric(f"produce {title}", "k/s", per=1000, bytes_each=record_bytes)
+    for kind, title, record_bytes in (
+        ("unlimited", "1 KB, unlimited in flight", 1024),
+        ("five", "1 KB, five in flight", 1024),
+        ("idempotent", "1 KB, idempotent", 1024),
+        ("transactional", "1 KB, commits every 100 ms", 1024),
+        ("idempotent-100", "100 B, idempotent", 100),
+    )
 }
+"""All with acks=all, by librdkafka on one connection, to four partitions."""
 SHARES: Final = {
-    "idempotent-to-five": Metric("idempotent : acks=all, five in flight", "x", decimals=2),
+    "idempotent-to-five": Metric("idempotent : five in flight", "x", decimals=2),
     "transactional-to-idempotent": Metric("transactional : idempotent", "x", decimals=2),
 }
 READS: Final = ("read-uncommitted-rate", "read-committed-rate")

@@ -49,7 +49,7 @@ CATALOGUE: Final = Catalogue(
         *compare("ours-fsync", "kafka", SYNCED),
         *compare("ours-os", "", dict.fromkeys((*SHARES, *CLIENT, *SESSIONS))),
         *compare("ours-fsync", "", dict.fromkeys(SHARES)),
-        *compare("kafka", "", dict.fromkeys((*SHARES, *CLIENT, *SESSIONS))),
+        *compare("kafka", "", dict.fromkeys((*CLIENT, *SESSIONS))),
     ),
     {
         ("ours-os", "kafka"): "Onceflow, unsynced, against Apache Kafka's default, unsynced",
@@ -57,6 +57,6 @@ CATALOGUE: Final = Catalogue(
         ("ours-fsync", "kafka"): "Onceflow, synced, against Apache Kafka's default, unsynced",
         ("ours-os", ""): "On Onceflow, unsynced: one kind of producer or client against another",
         ("ours-fsync", ""): "On Onceflow, synced: one kind of producer against another",
-        ("kafka", ""): "On Apache Kafka: one kind of producer or client against another",
+        ("kafka", ""): "On Apache Kafka: one client against another",
     },
 )

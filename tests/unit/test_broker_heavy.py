@@ -19,6 +19,7 @@ from onceflow.broker import batch_checks
 from onceflow.broker.partition import Partition
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
+from onceflow.records.compression import compress
 from onceflow.runtime.background import Lane
 from onceflow.runtime.sim_world import World
 from onceflow.runtime.sim_world import run as simulate
@@ -39,6 +40,7 @@ from tests.unit.broker_helpers import (
 )
 from tests.unit.broker_txn_helpers import Who, ready, send_produce
 from tests.unit.test_broker_fetch import HeldJournal
+from tests.unit.test_broker_records import with_section
 
 MB = 1 << 20
 
@@ -352,6 +354,59 @@ def test_a_topics_own_codec_is_applied_away_from_the_loop_too() -> None:
         held.release()
         assert produced(await client.receive(ApiKey.PRODUCE, 9))["error_code"] == "NONE"
         assert values_in((await client.fetch("orders", 1))["records"]) == [(1, bytes(100_000))]
+
+    play_held(script)
+
+
+def test_what_the_loop_compresses_of_one_request_has_an_end() -> None:
+    """Each of the batches is small, and all of them together are not."""
+    many_batches = 300
+
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders", many_batches, compression_type="gzip")
+        other = await running.client()
+        held.is_holding = True
+        rows = [(index, batch(b"small")) for index in range(many_batches)]
+        client.send(ApiKey.PRODUCE, 9, many("orders", rows))
+        await held.held_one()
+        ends = [
+            (await other.list_offset("orders", -1, partition_index=index))["offset"]
+            for index in range(20)
+        ]
+        assert 0 < sum(ends) < 20, "building a batch anew takes a while, however small it is"
+        held.release()
+        answer = codes(await client.receive(ApiKey.PRODUCE, 9))
+        assert answer == dict.fromkeys(range(many_batches), "NONE")
+
+    play_held(script)
+
+
+def test_what_is_compressed_of_one_request_is_counted_together() -> None:
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders", 3, compression_type="gzip")
+        held.is_holding = True
+        rows = [(index, batch(bytes(30_000))) for index in range(3)]
+        client.send(ApiKey.PRODUCE, 9, many("orders", rows))
+        await held.held_one()
+        held.release()
+        assert set(codes(await client.receive(ApiKey.PRODUCE, 9)).values()) == {"NONE"}
+
+    play_held(script)
+
+
+def test_damage_that_shows_only_after_decompression_is_paid_for() -> None:
+    """Else a request could have as much decompressed as it has batches."""
+    damaged = with_section(compress(Codec.ZSTD, bytes(600 << 10)), Codec.ZSTD)
+
+    async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
+        await client.create("orders", 3)
+        held.is_holding = True
+        rows = [(index, damaged) for index in range(3)]
+        client.send(ApiKey.PRODUCE, 9, many("orders", rows))
+        await held.held_one()
+        held.release()
+        answer = codes(await client.receive(ApiKey.PRODUCE, 9))
+        assert set(answer.values()) == {"INVALID_RECORD"}
 
     play_held(script)
 

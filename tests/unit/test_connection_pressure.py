@@ -34,6 +34,7 @@ from tests.unit.broker_helpers import (
     simulated_broker,
     small_buffers,
 )
+from tests.unit.test_broker_heavy import bomb
 
 MANY = 2000
 
@@ -92,6 +93,22 @@ def test_one_read_of_many_requests_takes_many_turns(tmp_path: Path, loops: LoopF
     run(main, loops)
 
 
+def count_turns(running: Running, api_key: ApiKey) -> list[int]:
+    """How many requests the first connection takes in each turn from now on."""
+    served = running.server.node.served
+    turns: list[int] = []
+    connection = next(iter(running.server._connections))
+    feed = connection._feed
+
+    def counted(size: int) -> None:
+        before = served[api_key]
+        feed(size)
+        turns.append(served[api_key] - before)
+
+    connection._feed = counted  # type: ignore[method-assign]
+    return turns
+
+
 def test_long_requests_take_more_of_a_turn(tmp_path: Path, loops: LoopFactory) -> None:
     wanted = [{"name": f"topic-{number}", "topic_id": None} for number in range(200)]
     long = {"topics": wanted, "allow_auto_topic_creation": False}
@@ -102,22 +119,37 @@ def test_long_requests_take_more_of_a_turn(tmp_path: Path, loops: LoopFactory) -
         async with broker(tmp_path) as running:
             busy, other = await running.client(), await running.client()
             await round_trip(other)
-            served, turns = running.server.node.served, []
-            connection = next(iter(running.server._connections))
-            feed = connection._feed
-
-            def counted(size: int) -> None:
-                before = served[ApiKey.METADATA]
-                feed(size)
-                turns.append(served[ApiKey.METADATA] - before)
-
-            connection._feed = counted  # type: ignore[method-assign]
+            turns = count_turns(running, ApiKey.METADATA)
             for _ in range(many):
                 busy.send_body(ApiKey.METADATA, 12, body)
             for _ in range(many):
                 await busy.receive_frame()
             assert sum(turns) == many
             assert max(turns) <= MOST_IN_A_TURN // (len(body) >> 10) + 1
+
+    run(main, loops)
+
+
+@pytest.mark.parametrize("work", ["compresses", "decompresses"])
+def test_small_requests_of_much_work_take_more_of_a_turn(
+    tmp_path: Path, loops: LoopFactory, work: str
+) -> None:
+    records = batch(b"small") if work == "compresses" else bomb(512 << 10)
+    body = encode(make_request(ApiKey.PRODUCE, 9, produce_fields("orders", records)))
+    many = 60
+
+    async def main() -> None:
+        async with broker(tmp_path) as running:
+            busy = await running.client()
+            codec = "gzip" if work == "compresses" else "producer"
+            await busy.create("orders", compression_type=codec)
+            turns = count_turns(running, ApiKey.PRODUCE)
+            for _ in range(many):
+                busy.send_body(ApiKey.PRODUCE, 9, body)
+            for _ in range(many):
+                await busy.receive_frame()
+            assert sum(turns) == many
+            assert max(turns) <= MOST_IN_A_TURN // 4
 
     run(main, loops)
 

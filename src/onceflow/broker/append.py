@@ -32,6 +32,8 @@ LOG_APPEND_TIME = "LogAppendTime"
 _FOREVER = 2**63 - 1
 _NO_TIMESTAMP = -1
 _MOST_NAMED = 100
+_LEAST_TO_COMPRESS = 4 << 10
+"""A batch that is built anew takes as long as compressing so much, however small it is."""
 CODECS = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for codec in Codec}
 
 
@@ -42,7 +44,7 @@ class HeavyBatch(Exception):
 class Effort:
     """How much may be done for the batches of one request."""
 
-    __slots__ = ("_left", "_room", "_to_compress")
+    __slots__ = ("_left", "_room", "_to_compress", "compressed", "decompressed")
 
     def __init__(
         self, decompressed: int, to_compress: int = DECOMPRESSED_LIMIT, room: Room | None = None
@@ -50,6 +52,9 @@ class Effort:
         self._left = decompressed
         self._to_compress = to_compress
         self._room = room or Room()
+        self.decompressed = 0
+        """So many bytes were, up to now."""
+        self.compressed = 0
 
     def validate(self, batch: NewBatch) -> RecordsSummary:
         """As `validate_records`; raises `HeavyBatch` for what is more than is left."""
@@ -58,20 +63,26 @@ class Effort:
         limit = min(self._left, DECOMPRESSED_LIMIT)
         if len(batch.buffer) - HEADER_SIZE > limit:
             raise HeavyBatch
+        size = limit  # what turns out to be damaged may do so with its last byte
         try:
             summary = validate_records(batch, limit, self._room)
+            size = summary.size
         except DecompressedTooLarge as error:
             if limit < DECOMPRESSED_LIMIT:
-                self._left = 0
                 raise HeavyBatch from error
             raise
-        self._left -= summary.size
+        finally:
+            self._left -= size
+            self.decompressed += size
         return summary
 
-    def check_compression(self, size: int) -> None:
-        """Raises `HeavyBatch` for what takes too long to compress."""
+    def take_compression(self, size: int) -> None:
+        """Raises `HeavyBatch` for what takes longer to compress than is left."""
+        size = max(size, _LEAST_TO_COMPRESS)
         if size > self._to_compress:
             raise HeavyBatch
+        self._to_compress -= size
+        self.compressed += size
 
 
 def checked_batch(
@@ -94,7 +105,7 @@ def checked_batch(
     summary = _checked_records(topic, config, batch, now_ms, effort)
     codec = CODECS.get(config.compression_type)
     if codec is not None and codec != header.attributes & CODEC_MASK:
-        effort.check_compression(summary.size)
+        effort.take_compression(summary.size)
         return _recompressed(batch, codec, _level(config, codec))
     if summary.max_timestamp != header.max_timestamp:
         return batch.with_max_timestamp(summary.max_timestamp)

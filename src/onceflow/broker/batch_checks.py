@@ -17,9 +17,13 @@ from onceflow.runtime.background import Background, Job, Lane
 from onceflow.wire.error_code import ErrorCode
 
 REQUEST_BYTES = 256 << 20
-"""Decompressed, of all batches of a request."""
+"""Decompressed, of all batches of a request; and as much compressed."""
 WAITING_BYTES = 64 << 20
 """As they came, of all batches that wait."""
+
+_DECOMPRESSED_PIECE = 16 << 10
+_COMPRESSED_PIECE = 1 << 10
+"""What takes about as long as another request, when it is done on the loop."""
 
 # Certainly not written and worth another try, which is what clients take this code for.
 _AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -59,6 +63,18 @@ class BatchChecks:
         self.room = Room()
         """For what is decompressed on the loop; a broker in another thread has its own."""
         self._waiting_bytes = 0
+        self.pieces = 0
+        """How many requests the work on the loop counts as that nobody has counted yet."""
+
+    def note_done_here(self, effort: Effort) -> None:
+        """So much was done on the loop, while all others waited."""
+        self.pieces += effort.decompressed // _DECOMPRESSED_PIECE
+        self.pieces += effort.compressed // _COMPRESSED_PIECE
+
+    def take_pieces(self) -> int:
+        """They are counted now."""
+        pieces, self.pieces = self.pieces, 0
+        return pieces
 
     def submit(self, batches: Sequence[HeavyRecords], done: Callable[[], None]) -> None:
         """Calls back when all have their outcome, on the loop."""
@@ -76,7 +92,7 @@ class BatchChecks:
 
 
 def _check(batches: Sequence[HeavyRecords]) -> Job:
-    effort = Effort(REQUEST_BYTES)
+    effort = Effort(REQUEST_BYTES, REQUEST_BYTES)
     for each in batches:
         try:
             each.outcome = checked_batch(
@@ -85,8 +101,8 @@ def _check(batches: Sequence[HeavyRecords]) -> Job:
         except HeavyBatch:
             each.outcome = Refused(
                 _AGAIN,
-                f"the batches of one request decompress to more than {REQUEST_BYTES} bytes; send "
-                "this one again, with less beside it",
+                f"the batches of one request have more than {REQUEST_BYTES} bytes to decompress or "
+                "to compress; send this one again, with less beside it",
             )
         except Exception as error:  # of this batch alone: the owner tells the client
             each.outcome = error

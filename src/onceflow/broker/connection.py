@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 MOST_UNANSWERED = 64
 MOST_IN_A_TURN = 64
 """One read can bring thousands of small requests: others are not to wait for all of them. A KiB of
-answers counts as a request, for it is seen at the turn's end whether the client takes them."""
+answers counts as a request, for it is seen at the turn's end whether the client takes them. So does
+what is decompressed and compressed on the loop: a small request can stand for much of it."""
 MOST_HELD_BYTES = 512 << 10
 """Of requests that wait and of answers whose turn has not come. One more may be read before."""
 LARGE_ANSWER_BYTES = 64 << 10
@@ -104,6 +105,7 @@ class Connection(asyncio.BufferedProtocol):
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._node = node
+        self._checks = node.checks
         self._memory = memory
         self._answers = answers
         self._is_pressed = is_pressed
@@ -219,6 +221,8 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._serve_unusual(frame)
         self._taken += 1
+        if self._checks.pieces:
+            self._taken += self._checks.take_pieces()
         if size >= _PIECE and _ASKED.unpack_from(frame)[0] >> 16 > ApiKey.FETCH:
             self._taken += size // _PIECE
         return self._taken < MOST_IN_A_TURN and self._may_read()

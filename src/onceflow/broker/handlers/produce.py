@@ -95,6 +95,7 @@ def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object
             if ticket is not None:
                 tickets.append(ticket)
         response.append((topic, results))
+    node.checks.note_done_here(effort)
     if heavy:
         return _append_later(node, client, transactional_id, acks, response, tickets, heavy)
     if acks == _NONE:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
-from onceflow.errors import OutOfDescriptors
+from onceflow.errors import DiskFailed, OutOfDescriptors
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.files import OpenFiles
 from onceflow.log.journal_ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.quarantine import FailedJob
 from onceflow.log.store import LogStore, StoreConfig
+from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
 from onceflow.runtime.sim_background import SimBackground
 from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, Sync, SyncDir
+from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, Sync, SyncDir, Write
 from tests.unit.log_compaction_helpers import compact, keyed, opened, records
 from tests.unit.log_helpers import (
     NOW_MS,
@@ -243,6 +246,60 @@ def test_a_journal_that_cannot_grow_goes_on_and_leaves_no_files(at: str) -> None
     assert tried
     assert store.failure is None
     assert [entry.name for entry in disk.entries("journal")] == ["00000000.journal"]
+
+
+@pytest.mark.parametrize("error", [DiskFailed("simulated"), ZeroDivisionError("simulated")])
+@pytest.mark.parametrize("at", ["its zeros", "their sync", "its name", "the sync of its name"])
+def test_a_journal_whose_growth_fails_goes_on_and_tries_again_ever_more_rarely(
+    error: Exception, at: str
+) -> None:
+    config = StoreConfig(
+        journal=JournalConfig(first_file_bytes=8192, largest_file_bytes=1 << 16, files=4),
+        reserve_bytes=0,
+    )
+    told: list[FailedJob] = []
+    disk = SimDisk()
+    store = LogStore.open(disk, Inline(), RAND, config, on_failed_job=told.append)
+    store.create("orders", [log_id(1)])
+    log = store.logs[log_id(1)]
+    disk.fail = fail_growth(at, error)
+    for number in range(100):
+        assert append(store, log, new_batch(size=900)).done
+        assert log.high_watermark == number + 1
+    assert store.failure is None
+    assert [entry.name for entry in disk.entries("journal")] == ["00000000.journal"]
+    assert {(each.job, each.error) for each in told} == {("growth", error)}
+    assert 2 < len(told) < 9, "of 100 groups"
+    disk.fail = lambda _: False
+    for _ in range(100):
+        assert append(store, log, new_batch(size=900)).done
+    assert len(disk.entries("journal")) > 1
+    assert offsets(open_store(SimDisk(disk.tree)).logs[log_id(1)]) == list(range(200))
+
+
+def fail_growth(at: str, error: Exception) -> Callable[[Op], bool]:
+    """Lets every new file of the journal fail at one of the steps in which it is made."""
+    nodes: set[int] = set()
+    is_named = False
+
+    def is_here(op: Op) -> bool:
+        nonlocal is_named
+        if isinstance(op, Link) and op.name.startswith("0000") and "unfinished" in op.name:
+            nodes.add(op.node)
+        was_named, is_named = is_named, isinstance(op, Rename) and op.new.endswith(".journal")
+        return {
+            "its zeros": isinstance(op, Write) and op.node in nodes,
+            "their sync": isinstance(op, Sync) and op.node in nodes,
+            "its name": is_named,
+            "the sync of its name": was_named and isinstance(op, SyncDir),
+        }[at]
+
+    def fail(op: Op) -> bool:
+        if is_here(op):
+            raise error
+        return False
+
+    return fail
 
 
 def test_a_start_after_a_crash_needs_no_more_descriptors() -> None:

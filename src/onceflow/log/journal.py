@@ -23,6 +23,7 @@ from onceflow.log.journal_format import (
     write_entry,
 )
 from onceflow.log.journal_ring import JournalConfig, Ring
+from onceflow.log.quarantine import Quarantine
 from onceflow.runtime.background import Lane
 from onceflow.runtime.disk import Disk, DurableWrite
 
@@ -125,13 +126,14 @@ class Journal:
         on_failure: Callable[[Exception], None],
         on_file_full: Callable[[], None],
         after_group: Callable[[], None],
+        quarantine: Quarantine,
     ) -> None:
         self._jobs = jobs
         self._config = config
         self._on_failure = on_failure
         self._on_file_full = on_file_full
         self._after_group = after_group
-        self._ring = Ring(disk, jobs, config, may_take, self._ring_changed)
+        self._ring = Ring(disk, jobs, config, may_take, self.kick_soon, quarantine)
         self._incarnation = incarnation
         self._sequence = 1
         self._previous_crc = 0
@@ -286,12 +288,6 @@ class Journal:
         self._after_group()
         self._kick()
         group.ticket.complete()
-
-    def _ring_changed(self, error: Exception | None) -> None:
-        if error is not None:
-            self.fail(error)
-        else:
-            self.kick_soon()
 
     def close_files(self) -> None:
         """Gives the descriptors back; nothing may be under way."""

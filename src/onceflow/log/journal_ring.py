@@ -10,16 +10,19 @@ have taken over.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from onceflow.errors import DiskExhausted, DiskFull, OutOfDescriptors
+from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal_format import BLOCK_SIZE, padded
+from onceflow.log.quarantine import Quarantine
 from onceflow.runtime.background import Job, Lane
 from onceflow.runtime.disk import Access, Disk, File
 
 DIRECTORY = "journal"
 _ZEROS = bytes(1 << 20)
+_GROWTH = "growth"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,21 +68,23 @@ def prepare_file(disk: Disk, number: int, size: int) -> Job:
         for position in range(0, size, len(_ZEROS)):
             file.pwrite(position, _ZEROS[: size - position])
             yield
-    except DiskFull:
+        file.sync()
+    except Exception:
         file.close()
-        disk.unlink(unfinished)  # give back what was taken: others need the room
+        _discard(disk, number)  # give back what was taken: others need the room
         raise
-    file.sync()
     yield
     disk.rename(unfinished, file_path(number))
     disk.sync_dir(DIRECTORY)
 
 
 def _discard(disk: Disk, number: int) -> None:
-    """Removes a file that no group has been written to, so that attempts do not fill the disk."""
+    """Removes a file that no group has been written to, so that attempts do not fill the disk. One
+    that cannot be removed has a number that is not used again."""
     for path in (_unfinished_path(number), file_path(number)):
-        if disk.exists(path):
-            disk.unlink(path)
+        with suppress(DiskError):
+            if disk.exists(path):
+                disk.unlink(path)
 
 
 class Ring:
@@ -91,13 +96,15 @@ class Ring:
         jobs: Jobs,
         config: JournalConfig,
         may_take: Callable[[int], bool],
-        changed: Callable[[Exception | None], None],
+        changed: Callable[[], None],
+        quarantine: Quarantine,
     ) -> None:
         self._disk = disk
         self._jobs = jobs
         self._config = config
         self._may_take = may_take
         self._changed = changed
+        self._quarantine = quarantine
         self._free: list[RingFile] = []
         self._full: list[RingFile] = []
         self._next_number = 0
@@ -163,7 +170,8 @@ class Ring:
         if self._preparing or any(each.size >= wanted for each in self._free):
             return
         large = sum(each.size >= wanted for each in (*self._full, self.current))
-        if large < self._config.files and self._may_take(wanted):
+        may_grow = large < self._config.files and self._may_take(wanted)
+        if may_grow and self._quarantine.begin(_GROWTH, DIRECTORY):
             self._prepare(wanted)
 
     def _prepare(self, size: int) -> None:
@@ -175,17 +183,21 @@ class Ring:
             try:
                 yield from prepare_file(self._disk, number, size)
                 opened.append(self._open(number, size))
-            except OutOfDescriptors:
+            except Exception:
                 _discard(self._disk, number)
                 raise
 
         def prepared(error: Exception | None) -> None:
             self._preparing = False
-            self._set_free(opened)
-            # Not to be able to grow is no failure: the ring goes on with the files that it has, and
-            # does not try again before the next group.
-            if not isinstance(error, DiskExhausted):
-                self._changed(error)
+            if error is None:
+                self._quarantine.passed(_GROWTH, DIRECTORY)
+                self._set_free(opened)
+                self._changed()
+            elif not isinstance(error, DiskExhausted):
+                self._quarantine.failed(_GROWTH, DIRECTORY, file_path(number), error)
+            # Not to be able to grow is no failure, whatever the reason: nothing durable is in that
+            # file. The ring goes on with those that it has, and does not try again before the next
+            # group.
 
         self._jobs.submit(Lane.GROW, job(), prepared)
 
@@ -208,5 +220,5 @@ class Ring:
         if again:
             self.position = 0  # nothing in it is needed any more: recovery looks at its head too
         if passed or again:
-            self._changed(None)
+            self._changed()
         return [file_path(each.number) for each in small]

@@ -108,6 +108,7 @@ class LogStore:
                 on_failure=self._fail,
                 on_file_full=self._request_checkpoint,
                 after_group=self._after_group,
+                quarantine=quarantine,
             )
         self._compactor = Compactor(
             disk, jobs, self._space.free_bytes, self._request_checkpoint, quarantine, self._fail

@@ -27,6 +27,7 @@ from onceflow.runtime.sim_disk import SimDisk
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000
+TOPIC = "orders"
 
 
 class PromiseBroken(AssertionError):
@@ -168,7 +169,7 @@ class LogWorkload:
     def _create(self, store: LogStore, rand: random.Random) -> None:
         log_id = LogId(UUID(int=rand.getrandbits(128)), rand.randrange(3))
         asked = self._note("create", log_id)
-        store.create("orders", [log_id]).add_done_callback(partial(self._ack, asked))
+        store.create(TOPIC, [log_id]).add_done_callback(partial(self._ack, asked))
 
     def _delete(self, store: LogStore, log: PartitionLog) -> None:
         asked = self._note("delete", log.log_id)

@@ -8,12 +8,15 @@ is then there.
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cache
 
 from onceflow.errors import OnceflowError
 from onceflow.log.checkpoint import Durability
+from onceflow.log.directories import directory_name
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.recovery import STRAY
 from onceflow.log.segment import segment_base
 from onceflow.log.store import LogStore
 from onceflow.records.batch import StoredBatch, iter_stored, read_header
@@ -25,6 +28,7 @@ from onceflow.runtime.sim_disk import SimDisk
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,
+    TOPIC,
     Asked,
     LogWorkload,
     PromiseBroken,
@@ -88,6 +92,7 @@ def _check_store(store: LogStore, workload: LogWorkload, boundary: int, *, all_k
     for log_id in store.logs:
         if log_id not in histories:
             raise PromiseBroken(f"log {log_id} was never asked for")
+    _check_strays(store, histories, boundary)
     survivors: dict[int, bool] = {}
     for log_id, expected in histories.items():
         exists = expected.exists(boundary)
@@ -106,6 +111,14 @@ def _check_store(store: LogStore, workload: LogWorkload, boundary: int, *, all_k
                 survivors |= _surviving(log, past, found, boundary)
     if workload.durability is Durability.FSYNC:  # without a journal there is no order over all logs
         _check_prefix(workload, survivors)
+
+
+def _check_strays(store: LogStore, histories: dict[LogId, Expected], boundary: int) -> None:
+    """Moved aside is what nobody was told of, and never what is left of a deleted log."""
+    for log_id, expected in histories.items():
+        name = directory_name(TOPIC, log_id)
+        if _acked(expected.asked[0], boundary) and name + STRAY in store.report.strays:
+            raise PromiseBroken(f"{name} was acknowledged, and is moved aside")
 
 
 def _surviving_names(log: PartitionLog | None, past: list[Asked], boundary: int) -> dict[int, bool]:
@@ -249,7 +262,8 @@ def _check_alive(
             raise PromiseBroken("a compaction after recovery does not end")
     ends = {log_id: (log.start_offset, log.end_offset) for log_id, log in store.logs.items()}
     store.close()
-    check_tidy(store, disk)
+    strays = store.report.strays
+    check_tidy(store, disk, strays)
     again = LogStore.open(disk, Inline(), incarnations, workload.config)
     if not again.report.clean:
         raise PromiseBroken("a clean stop is not recognised")
@@ -257,14 +271,13 @@ def _check_alive(
         raise PromiseBroken("logs differ after a clean stop")
     for log in again.logs.values():
         read_all(log)
-    check_tidy(again, disk)
+    check_tidy(again, disk, strays)
 
 
-def check_tidy(store: LogStore, disk: SimDisk) -> None:
-    """On the disk is what belongs to the logs, and nothing else."""
+def check_tidy(store: LogStore, disk: SimDisk, strays: Collection[str] = ()) -> None:
+    """On the disk is what belongs to the logs, what a start had to move aside, and nothing else."""
     directories = {entry.name for entry in disk.entries(".") if entry.is_dir} - {"journal"}
-    strays = {name for name in directories if name.endswith(".stray")}
-    if directories - strays != {log.directory for log in store.logs.values()}:
+    if directories - set(strays) != {log.directory for log in store.logs.values()}:
         raise PromiseBroken(f"directories are left over: {sorted(directories)}")
     for log in store.logs.values():
         bases = {segment.base_offset for segment in log.segments}

@@ -82,7 +82,10 @@ BUGS = {
         durability=Durability.OS,
     ),
     "a journal that cannot grow stops the store": Bug(
-        Ring, "_prepare", "if not isinstance(error, DiskExhausted):", "if True:"
+        Ring,
+        "_prepare",
+        "elif not isinstance(error, DiskExhausted):",
+        "else:\n                raise error\n            if False:",
     ),
     "a refused creation leaves its directory": Bug(
         LogStore, "_undo", "self._disk.rmdir(log.directory)", "pass", durability=Durability.OS

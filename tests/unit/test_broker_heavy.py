@@ -396,7 +396,7 @@ def test_what_is_compressed_of_one_request_is_counted_together() -> None:
 
 def test_damage_that_shows_only_after_decompression_is_paid_for() -> None:
     """Else a request could have as much decompressed as it has batches."""
-    damaged = with_section(compress(Codec.ZSTD, bytes(600 << 10)), Codec.ZSTD)
+    damaged = with_section(bytes(compress(Codec.ZSTD, bytes(600 << 10))), Codec.ZSTD)
 
     async def script(held: HeldChecks, running: Running, client: RawClient) -> None:
         await client.create("orders", 3)

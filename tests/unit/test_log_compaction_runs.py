@@ -267,7 +267,8 @@ def test_a_checkpoint_of_an_older_format_is_read() -> None:
     assert checkpoint is not None
     body = encode_checkpoint(checkpoint).partition(b"\n")[2][:-1]
     assert body.count(b",0,[],[],null]") == 1
-    for version, row in ((1, b"]"), (2, b",0,[]]")):
-        older = body.replace(b",0,[],[],null]", row)
+    for version, row in ((1, b"]"), (2, b",0,[]]"), (3, b",0,[],[],null]")):
+        older = body.replace(b",0,[],[],null]", row).replace(b',"gone":[]', b"")
+        assert older != body
         head = b"onceflow-checkpoint %d %08x\n" % (version, crc32c(older, crc32c(b"%d" % version)))
         assert decode_checkpoint(head + older + b"\n") == checkpoint

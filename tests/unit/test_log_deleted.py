@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.log.checkpoint import Durability, read_checkpoint
 from onceflow.log.config import LogConfig
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import iter_stored
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import RealDisk
-from tests.unit.log_helpers import RAND, append, log_id, new_batch
+from onceflow.runtime.sim_crash import crash_images
+from onceflow.runtime.sim_disk import Op, SimDisk, SyncDir, Unlink
+from tests.unit.log_helpers import (
+    RAND,
+    append,
+    log_id,
+    new_batch,
+    offsets,
+    open_store,
+    store_with_log,
+)
 
 
 def open_below(directory: Path) -> list[str]:
@@ -44,3 +55,64 @@ def test_no_file_of_a_deleted_log_stays_open(tmp_path: Path, segments: int) -> N
     del reader
     assert open_below(tmp_path) == []
     store.close()
+
+
+# --- whenever the power goes ----------------------------------------------------------------------
+
+
+def directories(disk: SimDisk) -> set[str]:
+    return {entry.name for entry in disk.entries(".") if entry.is_dir} - {"journal"}
+
+
+@pytest.mark.parametrize("durability", Durability)
+def test_a_deletion_that_a_power_cut_interrupts_is_finished_by_the_next_start(
+    durability: Durability,
+) -> None:
+    config = StoreConfig(durability=durability, reserve_bytes=0)
+    disk, store, kept = store_with_log(config)
+    store.create("gone", [log_id(2, partition) for partition in range(3)])
+    for log in store.logs.values():
+        append(store, log, new_batch())
+    store.request_checkpoint()
+    began = len(disk.ops)
+    assert store.delete([log for log in store.logs.values() if log is not kept]).done
+    append(store, kept, new_batch())
+    store.request_checkpoint()
+    assert directories(disk) == {kept.directory}
+    for image in crash_images(disk, seed=1, subsets=4, first=began):
+        again = open_store(image.disk, config)
+        assert again.report.strays == (), (image.boundary, image.kind)
+        assert directories(image.disk) == {log.directory for log in again.logs.values()}
+
+
+def test_what_is_not_durably_removed_is_named_by_each_checkpoint() -> None:
+    disk, store, kept = store_with_log()
+    store.create("gone", [log_id(2)])
+    gone = store.logs[log_id(2)]
+    append(store, gone, new_batch())
+    removing = False
+
+    def no_removal(op: Op) -> bool:
+        nonlocal removing
+        removing = removing or isinstance(op, Unlink)
+        return isinstance(op, Unlink) or (removing and isinstance(op, SyncDir))
+
+    disk.fail = no_removal
+    store.delete([gone])
+    disk.fail = lambda _: False
+    assert named_gone(disk) == (gone.directory,)
+    append(store, kept, new_batch())
+    store.request_checkpoint()
+    assert named_gone(disk) == (gone.directory,)
+    assert not disk.exists(gone.directory)  # that was the next attempt
+    append(store, kept, new_batch())
+    store.request_checkpoint()
+    assert named_gone(disk) == ()
+    again = open_store(SimDisk(disk.tree))
+    assert offsets(again.logs[log_id(1)]) == [0, 1]
+
+
+def named_gone(disk: SimDisk) -> tuple[str, ...]:
+    checkpoint = read_checkpoint(disk)
+    assert checkpoint is not None
+    return checkpoint.gone

@@ -201,17 +201,18 @@ def test_files_that_cannot_be_removed_now_are_removed_later() -> None:
     disk, store, _ = store_with_log()
     (gone,) = many(store, 1)
 
-    def stop_at_the_renaming(op: Op) -> None:
-        if isinstance(op, Rename) and op.old == gone.directory:
+    def stop_at_the_checkpoint(op: Op) -> None:
+        before = disk.ops[-2]
+        if isinstance(op, SyncDir) and isinstance(before, Rename) and before.new == "checkpoint":
             exhausted(disk)
 
-    disk.watch = stop_at_the_renaming
+    disk.watch = stop_at_the_checkpoint
     store.delete([gone])
-    assert disk.exists(gone.directory + ".deleted")
+    assert disk.exists(gone.directory)
     assert store.failure is None
     disk.most_open = None
     store.look_again()
-    assert not disk.exists(gone.directory + ".deleted")
+    assert not disk.exists(gone.directory)
 
 
 @pytest.mark.parametrize("at", ["its file", "its name"])

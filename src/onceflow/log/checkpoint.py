@@ -28,6 +28,8 @@ PATH = "checkpoint"
 _UNFINISHED = "checkpoint.unfinished"
 _MAGIC = b"onceflow-checkpoint"
 FORMAT = 3
+"""Rises with what an older version cannot read, or would read wrongly. `gone` did not raise it: who
+does not know of it moves those directories aside, as all did before."""
 _ENCODED_TOGETHER = 64
 _MORE_BYTES = 512
 """By which the next checkpoint may be longer at least, and have its room all the same."""
@@ -79,6 +81,8 @@ class Checkpoint:
     """Written by an orderly stop: files end exactly where this says, indexes are saved."""
     journal: JournalStart | None
     logs: tuple[CheckpointedLog, ...]
+    gone: tuple[str, ...] = ()
+    """Directories of deleted logs that may still be there: nothing else explains them."""
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
@@ -87,6 +91,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
         "incarnation": checkpoint.incarnation,
         "clean": checkpoint.clean,
         "journal": checkpoint.journal,
+        "gone": checkpoint.gone,
     }
     body = f'{_json(fields)[:-1]},"logs":[{",".join(_encoded_logs(checkpoint.logs))}]}}'.encode()
     return b"%s %d %08x\n%s\n" % (_MAGIC, FORMAT, _checksum(b"%d" % FORMAT, body), body)
@@ -147,6 +152,7 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
             )
             for topic_id, partition, topic, start, end, sealed, *later in fields["logs"]
         ),
+        gone=tuple(fields.get("gone", ())),
     )
 
 

@@ -25,7 +25,7 @@ from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.quarantine import Quarantine
-from onceflow.log.recovery import DELETED, remove_directory
+from onceflow.log.recovery import remove_directory
 from onceflow.log.segment import Segment
 from onceflow.log.swap import Swap, remove_files
 from onceflow.runtime.background import Job, Lane
@@ -43,25 +43,34 @@ class _Removal:
     def __init__(self, files: list[str], directories: list[str]) -> None:
         self._files = files
         self._directories = directories
+        self.removed_directories: list[str] = []
+        """They are so durably."""
         self.left_files: list[tuple[str, Exception]] = []
         self.left_directories: list[tuple[str, Exception]] = []
 
     def run(self, disk: Disk) -> Job:
+        removed = []
         for directory in self._directories:
             try:
-                yield from self._remove(disk, directory)
+                if disk.exists(directory):
+                    remove_directory(disk, directory)
+                removed.append(directory)
             except Exception as error:
                 self.left_directories.append((directory, error))
+            yield
+        if removed:
+            self._make_durable(disk, removed)
+            yield
         yield from remove_files(disk, self._files, self.left_files)
 
-    @staticmethod
-    def _remove(disk: Disk, directory: str) -> Job:
-        if disk.exists(directory):
-            disk.rename(directory, directory + DELETED)  # recovery finishes what a crash interrupts
-            yield
-        if disk.exists(directory + DELETED):
-            remove_directory(disk, directory + DELETED)
-            yield
+    def _make_durable(self, disk: Disk, removed: list[str]) -> None:
+        """No checkpoint names them any more from then on: they must not come back."""
+        try:
+            disk.sync_dir(".")
+        except Exception as error:
+            self.left_directories += [(directory, error) for directory in removed]
+        else:
+            self.removed_directories = removed
 
 
 def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
@@ -163,6 +172,7 @@ class Checkpointer:
         self._next = Ticket()
         self._is_asked_for = False
         self.deleted: list[PartitionLog] = []  # durably so, but their files are still there
+        self._going: dict[str, None] = {}  # their directories, until that is durably not so
         self._left_files: list[str] = []  # that could not be removed
         self._left_directories: list[str] = []
 
@@ -239,6 +249,7 @@ class Checkpointer:
     ) -> _Capture:
         self._is_due = self._is_asked_for = False
         deleted, self.deleted = self.deleted, []
+        self._going.update(dict.fromkeys(log.directory for log in deleted))
         ticket, self._next = self._next, Ticket()
         before, self._known = self._known, {}
         changed, flushes = [], []
@@ -260,6 +271,7 @@ class Checkpointer:
             clean=clean,
             journal=None if self._journal is None else self._journal.start,
             logs=tuple([known.saved for known in self._known.values()]),
+            gone=tuple(self._going),
         )
         swaps = [
             (log, swap)
@@ -366,6 +378,8 @@ class Checkpointer:
                 self._quarantine.report(_REMOVAL, path, "", reason)
         if error is not None:
             self._quarantine.report(_REMOVAL, "the store", "", error)
+        for directory in removal.removed_directories:
+            self._going.pop(directory, None)
         self._left_files += [path for path, _ in removal.left_files]
         self._left_directories += [path for path, _ in removal.left_directories]
 

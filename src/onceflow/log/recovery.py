@@ -11,7 +11,6 @@ batch that is not sound, and cut there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,8 @@ from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
 from onceflow.runtime.disk import Access, Disk
 
 STRAY = ".stray"
-DELETED = ".deleted"
+_DELETED = ".deleted"
+"""Versions before `Checkpoint.gone` gave such names to what they were removing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def recover(
     start = None if checkpoint.clean else checkpoint.journal
     journal = None if start is None else JournalChain(disk, start)
     created = _verify_journal(journal)
-    strays = _clear_unknown(disk, checkpoint.logs, created)
+    strays = _clear_unknown(disk, checkpoint, created)
     dropped = 0
     for each in found:
         if checkpoint.durability is Durability.OS and not checkpoint.clean:
@@ -297,19 +297,22 @@ def _verify_journal(journal: JournalChain | None) -> set[str]:
     }
 
 
-def _clear_unknown(disk: Disk, known: Iterable[CheckpointedLog], created: set[str]) -> list[str]:
-    """Makes room: directories that replay will make again go, unknown ones are moved aside."""
-    ours = {directory_name(log.topic, log.log_id) for log in known}
+def _clear_unknown(disk: Disk, checkpoint: Checkpoint, created: set[str]) -> list[str]:
+    """Makes room: directories of deleted logs and those that replay will make again go, unknown
+    ones are moved aside."""
+    ours = {directory_name(log.topic, log.log_id) for log in checkpoint.logs}
+    gone = created | (set(checkpoint.gone) - ours)
     strays = []
     for entry in disk.entries("."):
-        half_deleted = entry.name.endswith(DELETED) and is_log_directory(
-            entry.name.removesuffix(DELETED)
-        )
-        if entry.name in created or half_deleted:
+        if entry.name in gone or _is_half_deleted(entry.name):
             remove_directory(disk, entry.name)
         elif is_log_directory(entry.name) and entry.name not in ours:
             strays.append(_move_aside(disk, entry.name))
     return strays
+
+
+def _is_half_deleted(name: str) -> bool:
+    return name.endswith(_DELETED) and is_log_directory(name.removesuffix(_DELETED))
 
 
 def _move_aside(disk: Disk, name: str) -> str:

@@ -85,7 +85,7 @@ BUGS = {
         Ring,
         "_prepare",
         "elif not isinstance(error, DiskExhausted):",
-        "else:\n                raise error\n            if False:",
+        "else:\n            raise error\n        if False:",
     ),
     "a refused creation leaves its directory": Bug(
         LogStore, "_undo", "self._disk.rmdir(log.directory)", "pass", durability=Durability.OS

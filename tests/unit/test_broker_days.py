@@ -11,6 +11,7 @@ from onceflow.broker.internal_topics import OFFSETS_TOPIC, POLICIES, TRANSACTION
 from onceflow.broker.metadata_log import METADATA_LOG, topic_gone
 from onceflow.broker.node import Node
 from onceflow.broker.partition import EpochStart, next_epochs
+from onceflow.broker.topic_config import Operation
 from onceflow.errors import LogCorrupt
 from onceflow.log.config import DAY_MS
 from onceflow.log.partition_log import PartitionLog
@@ -278,20 +279,50 @@ def test_a_default_that_conflicts_with_a_topic_does_not_prevent_the_start(
     assert "the config of topic compacted cannot be used as it is" in caplog.text
 
 
+async def alter_topic(client: RawClient, name: str, value: str | None) -> None:
+    operation = Operation.DELETE if value is None else Operation.SET
+    change = {"name": name, "config_operation": operation, "value": value}
+    resource = {"resource_type": 2, "resource_name": "orders", "configs": [change]}
+    fields = {"resources": [resource], "validate_only": False}
+    answer = await client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, fields)
+    assert answer["responses"][0]["error_code"] == "NONE"
+
+
 def test_a_topic_whose_own_config_cannot_be_read_loses_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main(world: World) -> None:
         async with simulated_broker(world) as running:
             client = await running.client()
-            await client.create("orders", retention_ms="1000", segment_bytes="2097152")
+            await client.create(
+                "orders",
+                retention_ms="1000",
+                segment_bytes="2097152",
+                cleanup_policy="compact,delete",
+            )
             node = running.server.node
             record = node.topics.by_name["orders"].record
             record.configs.update({"retention.ms": "a week", "of.tomorrow": "1"})
             node.topics._write(record.to_record())
         async with simulated_broker(world) as running:
             config = log_of(running, "orders").config
-            assert (config.retention_ms, config.segment_bytes) == (-1, 2_097_152)
+            assert (config.delete, config.compact, config.segment_bytes) == (False, False, 2 << 20)
+            client = await running.client()
+            await alter_topic(client, "max.message.bytes", "1000")
+            stored = running.server.node.topics.by_name["orders"].record.configs
+            assert stored == {
+                "cleanup.policy": "compact,delete",
+                "segment.bytes": "2097152",
+                "retention.ms": "a week",
+                "of.tomorrow": "1",
+                "max.message.bytes": "1000",
+            }
+            config = log_of(running, "orders").config
+            assert (config.delete, config.compact) == (False, False), "nobody mended it"
+            await alter_topic(client, "of.tomorrow", None)
+            await alter_topic(client, "retention.ms", "5000")
+            config = log_of(running, "orders").config
+            assert (config.delete, config.compact, config.retention_ms) == (True, True, 5000)
 
     simulate(7, main)
     assert "the config of topic orders cannot be used as it is" in caplog.text

@@ -10,6 +10,8 @@ from onceflow.broker.topic_config import (
     TopicConfig,
     altered,
     config_of_new_topic,
+    replaced,
+    usable_config,
 )
 from onceflow.broker.topic_rules import Refusal
 from onceflow.wire.error_code import ErrorCode
@@ -134,3 +136,36 @@ def test_an_alteration_is_judged_with_what_is_set_already() -> None:
     after = altered(config, both)
     assert isinstance(after, TopicConfig)
     assert dict(after.overrides) == {"max.compaction.lag.ms": "5"}
+
+
+# --- what cannot be used --------------------------------------------------------------------------
+
+LAGS = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+
+
+@pytest.mark.parametrize("defaults", [{}, {"log.cleaner.min.compaction.lag.ms": "7"}])
+def test_overrides_that_conflict_with_each_other_are_set_aside(defaults: dict[str, str]) -> None:
+    config, problem = usable_config(LAGS | {"cleanup.policy": "compact"}, defaults)
+    assert problem is not None
+    assert config.overrides == {"cleanup.policy": "compact"}
+    assert config.unusable == LAGS
+    assert not config.to_log_config().compact
+
+
+def test_what_is_set_aside_counts_again_when_it_fits() -> None:
+    config, _ = usable_config(LAGS | {"retention.ms": "never"}, {})
+    lower = Alteration("min.compaction.lag.ms", Operation.SET, "1")
+    after = altered(config, [lower])
+    assert isinstance(after, TopicConfig)
+    assert after.overrides == {"min.compaction.lag.ms": "1"}
+    assert after.unusable == {"max.compaction.lag.ms": "5", "retention.ms": "never"}
+    assert after.keeps_everything
+    fits, _ = usable_config({**after.overrides, "max.compaction.lag.ms": "5"}, {})
+    assert (fits.max_compaction_lag_ms, fits.keeps_everything) == (5, False)
+
+
+def test_alterconfigs_forgets_what_was_unusable() -> None:
+    config, _ = usable_config(LAGS, {})
+    after = replaced(config, [Alteration("retention.ms", Operation.SET, "5")])
+    assert isinstance(after, TopicConfig)
+    assert (after.unusable, after.keeps_everything) == ({}, False)

@@ -8,7 +8,7 @@ settings say, and that over the default. All functions are pure.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -103,6 +103,7 @@ class ConflictingSettings(InvalidSetting):
 
     def __init__(self, message: str, *names: str) -> None:
         super().__init__(message)
+        self.names: Final = frozenset(names)
         self.broker_names: Final = frozenset(
             each.name for name in names for each in SETTINGS[name].broker_names
         )
@@ -154,6 +155,10 @@ class TopicConfig:
     """What the topic itself sets, by the names of topic configs, as it was given."""
     defaults: BrokerDefaults
     """What the broker sets, by the broker's names (`log.retention.ms`)."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """What the topic sets besides and cannot be worked by."""
+    keeps_everything: bool = False
+    """Nothing is deleted or compacted, whatever is said above: it may be not what was meant."""
 
     @staticmethod
     def parse(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig:
@@ -186,8 +191,8 @@ class TopicConfig:
             retention_ms=self.retention_ms,
             # Kafka takes any negative number for "without limit".
             retention_bytes=max(self.retention_bytes, -1),
-            delete="delete" in self.cleanup_policy,
-            compact="compact" in self.cleanup_policy,
+            delete="delete" in self.cleanup_policy and not self.keeps_everything,
+            compact="compact" in self.cleanup_policy and not self.keeps_everything,
             delete_retention_ms=self.delete_retention_ms,
             min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
             min_compaction_lag_ms=self.min_compaction_lag_ms,
@@ -211,13 +216,6 @@ class TopicConfig:
             documentation=setting.documentation,
             synonyms=tuple(_synonyms(setting, self.overrides, self.defaults)),
         )
-
-
-_KEEPS_EVERYTHING: Final = {
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-}
 
 
 class UsableConfig(NamedTuple):
@@ -249,15 +247,31 @@ def usable_config(overrides: Mapping[str, str], defaults: Defaults) -> UsableCon
             )
     except InvalidSetting as error:
         problem = str(error)
-    good = {name: value for name, value in overrides.items() if _is_good(name, value)}
     return UsableConfig(
-        TopicConfig.parse(good | _KEEPS_EVERYTHING, {}),
+        _kept_by(overrides, defaults),
         f"{problem}; until that is altered, nothing of this topic is deleted or compacted",
     )
 
 
+def _kept_by(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig:
+    """By what can be used of a config; the rest is kept for whoever alters it."""
+    good = {name: value for name, value in overrides.items() if _is_good(name, value)}
+    defaults = BrokerDefaults.of(defaults)
+    while True:  # each conflict takes away what it is about
+        try:
+            config = TopicConfig.parse(good, defaults)
+            break
+        except ConflictingSettings as conflict:
+            good = {name: good[name] for name in good if name not in conflict.names}
+            defaults = defaults.without(conflict.broker_names)
+        except InvalidSetting:
+            defaults = BrokerDefaults()
+    bad = {name: value for name, value in overrides.items() if name not in good}
+    return replace(config, unusable=MappingProxyType(bad), keeps_everything=True)
+
+
 def _is_good(name: str, value: str) -> bool:
-    """Whether an override is good by itself and conflicts with no default."""
+    """Whether an override is good by itself and conflicts with no default of ours."""
     try:
         TopicConfig.parse({name: value}, {})
     except InvalidSetting:
@@ -279,7 +293,8 @@ def config_of_new_topic(
 
 
 def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConfig | Refusal:
-    """The config after all of the alterations; or none of them is made, and why."""
+    """The config after all of the alterations; or none of them is made, and why. What was unusable
+    and is not altered stays so: to forget it could delete what it was to keep."""
     if refusal := malformed(alterations):
         return refusal
     overrides = dict(config.overrides)
@@ -293,7 +308,12 @@ def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConf
             if isinstance(changed, Refusal):
                 return changed
             overrides[name] = changed
-    return _parse_or_refuse(overrides, config.defaults)
+    after = _parse_or_refuse(overrides, config.defaults)
+    named = {alteration.name for alteration in alterations}
+    unusable = {name: config.unusable[name] for name in config.unusable if name not in named}
+    if isinstance(after, Refusal) or not unusable:
+        return after
+    return replace(after, unusable=MappingProxyType(unusable), keeps_everything=True)
 
 
 def replaced(config: TopicConfig, configs: Sequence[Alteration]) -> TopicConfig | Refusal:

@@ -374,7 +374,7 @@ class Topics:
 
     def alter(self, topic: Topic, config: TopicConfig) -> Ticket:
         """Gives a topic another config."""
-        record = replace(topic.record, configs=dict(config.overrides))
+        record = replace(topic.record, configs={**config.overrides, **config.unusable})
         ticket = self._write(record.to_record())
         topic.record = record
         # By the defaults that hold now: while one of them did not go with the topic, it worked

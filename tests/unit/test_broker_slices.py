@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from onceflow.broker.slices import Slices
-from onceflow.errors import DiskFull
+from onceflow.errors import DiskFull, InvariantViolated, LogCorrupt
 
 
 class Call:
@@ -74,7 +74,9 @@ def test_work_that_is_not_done_is_not_begun_again() -> None:
     assert turns.done[-1] == "third0"
 
 
-@pytest.mark.parametrize("error", [DiskFull("no room"), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [DiskFull("no room"), KeyError("x"), LogCorrupt("x"), InvariantViolated("x")]
+)
 def test_an_error_ends_its_own_work_and_is_told(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,7 +25,7 @@ from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
 from onceflow.broker.slices import Timer
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
-from onceflow.log.quarantine import FailedJob
+from onceflow.log.quarantine import BLAMELESS, FailedJob
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock
@@ -268,7 +268,7 @@ class Server:
             self._every(name, seconds, work)  # first: whatever happens below, there is a next time
             try:
                 work()
-            except OnceflowError as error:
+            except BLAMELESS as error:
                 _log.warning("%s failed: %s", name, error)
             except Exception as error:
                 self.node.store.quarantine.report(name, "the broker", "", error)

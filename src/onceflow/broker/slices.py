@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from onceflow.errors import OnceflowError
+from onceflow.log.quarantine import BLAMELESS
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Slices:
     """All such work of a broker; each in turn."""
 
     def __init__(self, call_later: CallLater, report: Callable[[str, Exception], None]) -> None:
-        """`report` is told of unexpected errors, with the name of the work."""
+        """`report` is told of errors that are not `BLAMELESS`, with the name of the work."""
         self._call_later = call_later
         self._report = report
         self._waiting: deque[tuple[str, Iterator[None]]] = deque()
@@ -70,7 +70,7 @@ class Slices:
             next(work)
         except StopIteration:
             return True
-        except OnceflowError as error:  # no room on the disk, for example
+        except BLAMELESS as error:  # no room on the disk, for example
             _log.warning("%s failed: %s", name, error)
             return True
         except Exception as error:

@@ -6,10 +6,14 @@ that a durable checkpoint has promised."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from onceflow.errors import DiskFailed
+from onceflow.log.checkpoint import Durability
+from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.cleaner import _Judge
 from onceflow.log.companion import SideFiles
 from onceflow.log.config import LogConfig
@@ -202,7 +206,8 @@ def test_files_that_cannot_be_removed_are_told_and_the_store_goes_on() -> None:
     append(house.store, house.good, keyed([(b"k", b"more")]))
     crashed = SimDisk(house.disk.tree)
     house.disk.fail = lambda _: False
-    house.store.request_checkpoint()
+    for _ in range(9):  # it is not tried at each
+        house.store.request_checkpoint()
     for disk in (house.disk, crashed):
         again = open_store(disk, config()) if disk is crashed else house.store
         assert [each.log_id for each in again.logs.values()] == [house.good.log_id]
@@ -211,6 +216,38 @@ def test_files_that_cannot_be_removed_are_told_and_the_store_goes_on() -> None:
         assert not again.report.strays
         directories = [entry.name for entry in disk.entries(".") if entry.is_dir]
         assert directories == [house.good.directory, "journal"]
+
+
+def test_files_that_cannot_be_removed_are_told_ever_more_rarely() -> None:
+    house = House()
+    house.disk.fail = lambda op: isinstance(op, Unlink)
+    house.store.delete([house.bad])
+    for _ in range(100):
+        house.store.look_again()
+    assert {each.subject for each in house.told} == {house.bad.directory}
+    assert len(house.told) == 7, "of 101 attempts"
+    house.disk.fail = lambda _: False
+    for _ in range(33):
+        house.store.look_again()
+    assert not house.disk.exists(house.bad.directory)
+    assert not house.store._checkpointer._left_directories
+
+
+def test_a_checkpoint_is_told_though_what_it_sets_free_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House(replace(config(), durability=Durability.OS))
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpointer, "_saved", broken)
+        ticket = house.store._checkpointer._next
+        with suppress(ZeroDivisionError):
+            house.store.create("more", [log_id(7)])
+    assert ticket.done
+    assert ticket.error is None
 
 
 def test_retention_of_one_log_does_not_wait_for_another() -> None:

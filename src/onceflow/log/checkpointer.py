@@ -41,8 +41,8 @@ class _Removal:
     reason; it can be tried again."""
 
     def __init__(self, files: list[str], directories: list[str]) -> None:
-        self._files = files
-        self._directories = directories
+        self.files = files
+        self.directories = directories
         self.removed_directories: list[str] = []
         """They are so durably."""
         self.left_files: list[tuple[str, Exception]] = []
@@ -50,7 +50,7 @@ class _Removal:
 
     def run(self, disk: Disk) -> Job:
         removed = []
-        for directory in self._directories:
+        for directory in self.directories:
             try:
                 if disk.exists(directory):
                     remove_directory(disk, directory)
@@ -61,7 +61,7 @@ class _Removal:
         if removed:
             self._make_durable(disk, removed)
             yield
-        yield from remove_files(disk, self._files, self.left_files)
+        yield from remove_files(disk, self.files, self.left_files)
 
     def _make_durable(self, disk: Disk, removed: list[str]) -> None:
         """No checkpoint names them any more from then on: they must not come back."""
@@ -304,7 +304,8 @@ class Checkpointer:
             self._set_free(capture)
         except DiskError as failure:
             self._on_failure(failure)
-        capture.ticket.complete()
+        finally:
+            capture.ticket.complete()  # the checkpoint is durable, whatever comes of the rest
 
     def _postpone(self, capture: _Capture) -> None:
         """No room for the checkpoint itself: the old one stands, and the next one does it all.
@@ -364,24 +365,32 @@ class Checkpointer:
 
     def _remove(self, files: list[str], directories: list[str]) -> None:
         """Removes these in the background, and what could not be removed before."""
-        files = self._left_files + files
-        directories = self._left_directories + directories
-        self._left_files, self._left_directories = [], []
+        files += self._due_again(self._left_files)
+        directories += self._due_again(self._left_directories)
         if files or directories:
             removal = _Removal(files, directories)
             self._jobs.submit(Lane.BULK, removal.run(self._disk), partial(self._removed, removal))
+
+    def _due_again(self, left: list[str]) -> list[str]:
+        """Those that are tried in this round; the others stay in `left`."""
+        due = [path for path in left if self._quarantine.begin(_REMOVAL, path)]
+        left[:] = sorted({*left}.difference(due))
+        return due
 
     def _removed(self, removal: _Removal, error: Exception | None) -> None:
         """No promise depends on files that are not needed: only their room is not given back."""
         for path, reason in (*removal.left_files, *removal.left_directories):
             if not isinstance(reason, DiskExhausted):
-                self._quarantine.report(_REMOVAL, path, "", reason)
+                self._quarantine.failed(_REMOVAL, path, "", reason)
         if error is not None:
             self._quarantine.report(_REMOVAL, "the store", "", error)
         for directory in removal.removed_directories:
             self._going.pop(directory, None)
         self._left_files += [path for path, _ in removal.left_files]
         self._left_directories += [path for path, _ in removal.left_directories]
+        left = {*self._left_files, *self._left_directories}
+        for path in {*removal.files, *removal.directories} - left:
+            self._quarantine.passed(_REMOVAL, path)
 
 
 def _unknown_outcome(error: Exception) -> StoreFailed:

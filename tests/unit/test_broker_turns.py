@@ -93,6 +93,45 @@ def test_a_turn_of_the_loop_makes_some_logs_and_no_more() -> None:
     play(script)
 
 
+async def filled(client: RawClient, partitions: int, **configs: Any) -> None:
+    await client.create("orders", partitions, **configs)
+    for index in range(partitions):
+        answer = await client.produce("orders", batch(b"a"), partition=index)
+        assert answer["error_code"] == "NONE"
+
+
+def test_records_of_many_partitions_are_deleted_in_turns() -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world) as running:
+            client = await running.client()
+            await filled(client, 60)
+            turns = made_in_turns(world)
+            rows = [{"partition_index": index, "offset": -1} for index in range(60)]
+            fields = {"topics": [{"name": "orders", "partitions": rows}], "timeout": 1000}
+            (topic,) = (await client.ask(ApiKey.DELETE_RECORDS, 2, fields))["topics"]
+            assert [each["partition_index"] for each in topic["partitions"]] == list(range(60))
+            assert {each["low_watermark"] for each in topic["partitions"]} == {1}
+            assert turns.total() == 60, "each begins a new file"
+            assert max(turns.values()) <= A_TURN
+
+    simulate(7, main)
+
+
+def test_many_partitions_expire_in_turns() -> None:
+    async def main(world: World) -> None:
+        async with simulated_broker(world, log_retention_check_interval_ms=60_000) as running:
+            client = await running.client()
+            await filled(client, 100, retention_ms="1000")
+            turns = made_in_turns(world)
+            await asyncio.sleep(120)
+            topic = running.server.node.topics.by_name["orders"]
+            assert {each.log.start_offset for each in topic.partitions} == {1}
+            assert turns.total() == 100
+            assert max(turns.values()) <= 32
+
+    simulate(7, main)
+
+
 def asked_for() -> dict[str, Any]:
     names = [f"auto-{number}" for number in range(MANY)]
     return {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": True}

@@ -294,7 +294,8 @@ class Server:
             self.node.store.look_again()
 
     def _enforce_retention(self) -> None:
-        self.node.store.enforce_retention(self._doors.clock.wall_ms())
+        work = self.node.store.retention(self._doors.clock.wall_ms())
+        self.node.slices.run("retention", work)
 
     def _compact(self) -> None:
         self.node.store.compact(self._doors.clock.wall_ms())

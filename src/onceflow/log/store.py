@@ -9,10 +9,11 @@ calls come from one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 
 from onceflow.errors import (
     DiskExhausted,
@@ -51,6 +52,8 @@ from onceflow.types import LogId
 _LOCK = "lock"
 _RETENTION = "retention"
 _ROLL = "roll of an old segment"
+_RETAINED_TOGETHER = 32
+"""Logs; one that has expired as a whole begins a new file."""
 _NOTHING = memoryview(b"")
 
 
@@ -294,15 +297,28 @@ class LogStore:
     # --- keeping house ------------------------------------------------------------------------
 
     def enforce_retention(self, now_ms: int) -> None:
-        """Moves log starts as the logs' retention settings say, then frees the room."""
-        self._check_running()
+        """`retention` in one go."""
+        for _ in self.retention(now_ms):
+            pass
+
+    def retention(self, now_ms: int) -> Iterator[None]:
+        """Moves log starts as the logs' retention settings say, those of some logs at a time, then
+        frees the room."""
         news: list[PartitionLog] = []
-        for log in [log for log in self.logs.values() if log.config.delete]:
-            with suppress(DiskExhausted):  # of one must not keep others from giving room back
-                work = partial(self._retain, log, now_ms, news)
-                self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
+        logs = iter([log for log in self.logs.values() if log.config.delete])
+        while some := list(islice(logs, _RETAINED_TOGETHER)):
+            self._check_running()
+            for log in some:
+                if not log.is_deleted:  # meanwhile
+                    self._retain_alone(log, now_ms, news)
+            yield
         if news:
             self._then_checkpoint(self.flush())
+
+    def _retain_alone(self, log: PartitionLog, now_ms: int, news: list[PartitionLog]) -> None:
+        with suppress(DiskExhausted):  # of one must not keep others from giving room back
+            work = partial(self._retain, log, now_ms, news)
+            self.quarantine.attempt(_RETENTION, log.name, work, log.directory)
 
     def _retain(self, log: PartitionLog, now_ms: int, news: list[PartitionLog]) -> None:
         """Adds the log to `news` when there is something for a checkpoint to keep."""

@@ -17,6 +17,7 @@ from onceflow.broker.durable import or_hang_up
 from onceflow.broker.promise import Answer
 from onceflow.broker.refusal import refusal_of
 from onceflow.broker.request import Client
+from onceflow.broker.turns import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
@@ -31,23 +32,32 @@ _NO_WATERMARK = -1
 def handle(
     node: Node, client: Client, request: DeleteRecordsRequest
 ) -> Answer[DeleteRecordsResponse]:
-    """Moves the starts that can be moved; answers when that is durable."""
+    """Moves the starts that can be moved, some in each turn; answers when that is durable."""
     tickets: list[Ticket] = []
     wanted: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         offsets = wanted.setdefault(topic.name, {})
         offsets.update((each.partition_index, each.offset) for each in topic.partitions)
+    results: dict[str, list[DeleteRecordsPartitionResult]] = {name: [] for name in wanted}
+
+    def delete_all() -> Steps[None]:
+        for name, offsets in wanted.items():
+            for index, offset in offsets.items():
+                results[name].append(_delete(node, name, index, offset, tickets))
+                yield 1
+
+    def answer() -> Answer[DeleteRecordsResponse]:
+        return or_hang_up(tickets, _response(results))
+
+    return node.turns.do(delete_all(), answer)
+
+
+def _response(results: dict[str, list[DeleteRecordsPartitionResult]]) -> DeleteRecordsResponse:
     topics = tuple(
-        DeleteRecordsTopicResult(
-            name=name,
-            partitions=tuple(
-                _delete(node, name, index, offset, tickets) for index, offset in offsets.items()
-            ),
-        )
-        for name, offsets in wanted.items()
+        DeleteRecordsTopicResult(name=name, partitions=tuple(partitions))
+        for name, partitions in results.items()
     )
-    response = DeleteRecordsResponse(throttle_time=timedelta(0), topics=topics)
-    return or_hang_up(tickets, response)
+    return DeleteRecordsResponse(throttle_time=timedelta(0), topics=topics)
 
 
 def _delete(

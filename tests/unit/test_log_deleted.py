@@ -102,6 +102,7 @@ def test_what_is_not_durably_removed_is_named_by_each_checkpoint() -> None:
     disk.fail = lambda _: False
     assert named_gone(disk) == (gone.directory,)
     append(store, kept, new_batch())
+    store.look_again()  # it is left out of one round
     store.request_checkpoint()
     assert named_gone(disk) == (gone.directory,)
     assert not disk.exists(gone.directory)  # that was the next attempt
@@ -110,6 +111,30 @@ def test_what_is_not_durably_removed_is_named_by_each_checkpoint() -> None:
     assert named_gone(disk) == ()
     again = open_store(SimDisk(disk.tree))
     assert offsets(again.logs[log_id(1)]) == [0, 1]
+
+
+def test_after_a_failed_sync_what_was_removed_is_named_until_the_next_start() -> None:
+    disk, store, kept = store_with_log()
+    store.create("gone", [log_id(2)])
+    gone = store.logs[log_id(2)]
+    failed = False
+
+    def no_sync_of_the_removal(op: Op) -> bool:
+        nonlocal failed
+        is_it = isinstance(op, SyncDir) and not disk.exists(gone.directory)
+        failed, is_it = failed or is_it, is_it and not failed
+        return is_it
+
+    disk.fail = no_sync_of_the_removal
+    store.delete([gone])
+    assert failed
+    assert store.failure is None
+    append(store, kept, new_batch())
+    store.request_checkpoint()
+    assert named_gone(disk) == (gone.directory,)
+    store.close()
+    open_store(disk)
+    assert named_gone(disk) == ()
 
 
 def named_gone(disk: SimDisk) -> tuple[str, ...]:

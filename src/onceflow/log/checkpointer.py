@@ -44,7 +44,7 @@ class _Removal:
         self.files = files
         self.directories = directories
         self.removed_directories: list[str] = []
-        """They are so durably."""
+        """Durably."""
         self.left_files: list[tuple[str, Exception]] = []
         self.left_directories: list[tuple[str, Exception]] = []
 
@@ -58,16 +58,16 @@ class _Removal:
             except Exception as error:
                 self.left_directories.append((directory, error))
             yield
+        yield from remove_files(disk, self.files, self.left_files)
         if removed:
             self._make_durable(disk, removed)
-            yield
-        yield from remove_files(disk, self.files, self.left_files)
 
     def _make_durable(self, disk: Disk, removed: list[str]) -> None:
-        """No checkpoint names them any more from then on: they must not come back."""
+        """No checkpoint names them any more from then on: they must not come back. After a failed
+        sync all do: another one may say that it went well, and mean less."""
         try:
             disk.sync_dir(".")
-        except Exception as error:
+        except DiskExhausted as error:
             self.left_directories += [(directory, error) for directory in removed]
         else:
             self.removed_directories = removed

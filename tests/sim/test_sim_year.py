@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize(
     ("seed", "durability", "days"),
     [
-        (2, "fsync", 70),
+        (2, "fsync", 365),
         (7, "os", 70),
         pytest.param(2, "fsync", 200, marks=pytest.mark.long),
         pytest.param(5, "os", 200, marks=pytest.mark.long),

@@ -5,15 +5,54 @@ Records that one thread sends to a partition keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
 
+from onceflow.blocking.handover import BeginsAndEnds
 from onceflow.blocking.receipts import promising
-from onceflow.blocking.twin import Twin, blocking, plain
+from onceflow.blocking.twin import Calls, Twin, blocking, plain
 from onceflow.client import producer as twin
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.producer_metrics import ProducerMetrics
 from onceflow.client.transaction import Transaction as TwinTransaction
-from onceflow.client.txn_states import State
+from onceflow.client.txn_ends import MAY_ABORT
+from onceflow.client.txn_states import Event, State
+
+T = TypeVar("T")
+Method: TypeAlias = "Callable[[Producer], T]"
+
+
+def _beginning(method: Callable[[twin.Producer], Coroutine[Any, Any, None]]) -> Method[None]:
+    """The twin of a method that begins a transaction. If its caller does not hear of that, the
+    transaction is aborted."""
+
+    @wraps(method)
+    def call(self: Producer) -> None:
+        async def begin() -> int:
+            await method(self._client)
+            return self._client._transactional().number
+
+        self._calls.hand_out(begin, self._abandon)
+
+    return call
+
+
+def _ending(method: Callable[[twin.Producer], Coroutine[Any, Any, T]], event: Event) -> Method[T]:
+    """The twin of a method that ends a transaction. If its caller does not hear how, whoever calls
+    it again does."""
+
+    @wraps(method)
+    def call(self: Producer) -> T:
+        async def end() -> tuple[T, int]:
+            result = await method(self._client)
+            return result, self._client._transactional().number
+
+        return self._calls.hand_out(end, partial(self._not_heard, event))[0]
+
+    return call
 
 
 class Producer(Twin[twin.Producer]):
@@ -32,6 +71,7 @@ class Producer(Twin[twin.Producer]):
         **named: object,
     ) -> None:
         super().__init__(twin.Producer(bootstrap, {**(settings or {}), **named}))
+        self._calls = BeginsAndEnds(self._loop)
 
     send = promising(twin.Producer.send)
     send_table = promising(twin.Producer.send_table)
@@ -40,11 +80,11 @@ class Producer(Twin[twin.Producer]):
     metrics = plain(twin.Producer.metrics)
 
     init_transactions = blocking(twin.Producer.init_transactions)
-    begin_transaction = blocking(twin.Producer.begin_transaction)
+    begin_transaction = _beginning(twin.Producer.begin_transaction)
     send_offsets_to_transaction = blocking(twin.Producer.send_offsets_to_transaction)
-    commit_transaction = blocking(twin.Producer.commit_transaction)
-    abort_transaction = blocking(twin.Producer.abort_transaction)
-    prepare_transaction = blocking(twin.Producer.prepare_transaction)
+    commit_transaction = _ending(twin.Producer.commit_transaction, Event.COMMIT)
+    abort_transaction = _ending(twin.Producer.abort_transaction, Event.ABORT)
+    prepare_transaction = _ending(twin.Producer.prepare_transaction, Event.PREPARE)
     complete_transaction = blocking(twin.Producer.complete_transaction)
     open_transaction = blocking(twin.Producer.open_transaction)
 
@@ -63,13 +103,23 @@ class Producer(Twin[twin.Producer]):
         """Where a transactional producer is."""
         return self._client.state
 
+    async def _abandon(self, number: int) -> None:
+        """A transaction of which nobody knows that it was begun."""
+        client = self._client
+        if client._transactional().number == number and client.state in MAY_ABORT:
+            await client.abort_transaction()
+
+    async def _not_heard(self, event: Event, ended: tuple[object, int]) -> None:
+        if self._client._ends is not None:
+            self._client._ends.not_heard(event, number=ended[1])
+
     def transaction(self) -> Transaction:
         """One transaction, for `with`: committed at its end, aborted when it is left by an
         exception. The first one takes over the transactional id."""
         return Transaction(self._client.transaction(), self)
 
 
-class Transaction(Twin[TwinTransaction]):
+class Transaction(Calls[TwinTransaction]):
     """Made by `Producer.transaction`; used once.
 
     >>> with Producer(bootstrap, transactional_id="shop") as producer:
@@ -81,6 +131,43 @@ class Transaction(Twin[TwinTransaction]):
 
     def __init__(self, client: TwinTransaction, producer: Producer) -> None:
         super().__init__(client, producer._loop)
+        self._calls = producer._calls
+
+    def start(self) -> None:
+        """As entering `with`."""
+        self._calls.hand_out(self._client.__aenter__, self._leave)
+
+    def close(self) -> None:
+        """As leaving `with`; a second time it does nothing."""
+        self._end(None, None, None)
+
+    def _end(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._loop.is_running:
+            end = partial(self._client.__aexit__, kind, error, traceback)
+            self._calls.end(end, self._leave)
+
+    async def _leave(self, _: object) -> None:
+        """As a block that is left because of an interruption, when it is not known whether the
+        thread was inside of it, or whether its end was ever begun."""
+        interruption = asyncio.CancelledError()
+        await self._client.__aexit__(type(interruption), interruption, None)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end(kind, error, traceback)
 
     send = promising(TwinTransaction.send)
     send_table = promising(TwinTransaction.send_table)

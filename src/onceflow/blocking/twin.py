@@ -49,16 +49,11 @@ class Calls(Generic[A_co]):
 class Twin(Calls[C_co]):
     """For `with`."""
 
-    def __init__(self, client: C_co, loop: LoopThread | None = None) -> None:
-        """`loop`: the thread of somebody else, on which it lives."""
-        self._is_guest = loop is not None
-        super().__init__(client, loop or LoopThread(f"onceflow {type(client).__name__.lower()}"))
+    def __init__(self, client: C_co) -> None:
+        super().__init__(client, LoopThread(f"onceflow {type(client).__name__.lower()}"))
 
     def start(self) -> None:
         """As entering `with`; raises `BrokerUnreachable` and the like."""
-        if self._is_guest:
-            self._loop.run(self._client.__aenter__())
-            return
         if self._loop.is_running:
             self._loop.check()  # before it waits for others
         with self._loop.starting():
@@ -96,15 +91,12 @@ class Twin(Calls[C_co]):
             # In the life in which it was called: one that another thread has begun since goes on.
             self._loop.run(end(), life=life)
         except BaseException as problem:
-            if self._is_guest:
-                raise
             if isinstance(problem, NotRunning | CancelledError) and self._loop.life is not life:
                 return  # another thread has closed it meanwhile
             # Whoever was interrupted does not wait, and the client is closed all the same.
             self._loop.stop(end, life=life)
             raise
-        if not self._is_guest:
-            self._loop.stop(life=life)
+        self._loop.stop(life=life)
 
     def __enter__(self) -> Self:
         self.start()

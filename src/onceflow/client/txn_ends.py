@@ -205,6 +205,12 @@ class TransactionEnds:
         end.waiters.append(waiter)
         await waiter
 
+    def not_heard(self, event: Event, *, number: int) -> None:
+        """The transaction of that number has ended so, and nobody was told; whoever asks for the
+        same now is."""
+        if self._end is None and self._machine.number == number:
+            self._unheard = event
+
     def begun(self) -> None:
         """Nobody asked how the one before ended."""
         self._unheard = None

@@ -33,7 +33,7 @@ from tests.unit.client_helpers import (
     metadata,
     new,
 )
-from tests.unit.client_reading import P0, fetcher, values
+from tests.unit.client_reading import P0, P1, fetcher, values
 
 ANSWER_S = 0.05
 Program = Callable[[World, Cluster], Awaitable[None]]
@@ -100,7 +100,7 @@ class Log:
 
 def answered(**fields: Any) -> Any:
     part = {"error_code": ErrorCode.none, "high_watermark": -1, "records": b"", **fields}
-    found = PARTITION(partition_index=0, **{"aborted_transactions": None, **part})
+    found = PARTITION(**{"partition_index": 0, "aborted_transactions": None, **part})
     return new(ApiKey.FETCH, "response")(
         throttle_time=NO_TIME,
         error_code=ErrorCode.none,
@@ -186,6 +186,48 @@ def test_reading_goes_on_at_the_new_leader(trouble: Any) -> None:
             assert brokers.logs[2].asked[:2] == [2, 3]
 
     simulate(brokers, program)
+
+
+def test_a_broker_that_hangs_keeps_nobody_from_the_others() -> None:
+    """Also when it is the one that is asked for leaders, and the reader is slow."""
+    brokers = Brokers(Log(), Log(*(b"%d" % number for number in range(20))))
+    brokers.leader = 2
+    is_hanging = False
+
+    def lead(*_: Any) -> Any:
+        both = {1: ADDRESS, 2: Address(HOST, PORT + 1)}
+        return None if is_hanging else metadata({"orders": {0: 2, 1: 1}}, both)
+
+    def hang(*_: Any) -> Any:
+        nonlocal is_hanging
+        is_hanging = True
+        return answered(partition_index=1, error_code=ErrorCode.not_leader_or_follower)
+
+    async def program(world: World, cluster: Cluster) -> None:
+        little = {"fetch_queued_max_bytes": 1, "max_partition_fetch_bytes": 1}
+        async with fetcher(world, cluster, {P0: 0, P1: 0}, **little) as reader:
+            found: list[bytes | None] = []
+            began = world.clock.monotonic()
+            while len(found) < 20:
+                found += [each.value for each in await reader.next_records(5, max_records=1)]
+                assert world.clock.monotonic() - began < 10
+            assert found == [b"%d" % number for number in range(20)]
+            assert is_hanging
+
+    brokers.metadata = lead  # type: ignore[method-assign]
+    first, second = brokers.logs[1], brokers.logs[2]
+    first.fetch = hang  # type: ignore[assignment, method-assign]
+    honest = second.fetch
+    second.fetch = lambda *request: _first_batch(honest(*request))  # type: ignore[method-assign]
+    simulate(brokers, program)
+
+
+def _first_batch(answer: Any) -> Any:
+    """Brokers send less than there is to those who have little room."""
+    found = answer.responses[0].partitions[0]
+    records = bytes(found.records)
+    size = 12 + int.from_bytes(records[8:12], "big") if records else 0
+    return answered(records=records[:size], high_watermark=found.high_watermark)
 
 
 def test_an_answer_that_is_refused_for_a_moment_is_asked_for_again() -> None:

@@ -9,9 +9,9 @@ A cluster serves one fetcher: two would wait behind each other's requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from onceflow.client.cluster import Cluster
 from onceflow.client.delivery import Delivery
@@ -74,6 +74,8 @@ class Fetcher:
         )
         self._conductor: asyncio.Task[None] | None = None
         self._errands: dict[int, asyncio.Task[None]] = {}
+        self._search: asyncio.Task[None] | None = None
+        """For leaders. Nobody who has one waits for it: the broker that is asked may hang."""
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._is_interrupted = False
@@ -105,8 +107,8 @@ class Fetcher:
 
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
-        found = list(self._errands.values())
-        return found if self._conductor is None else [*found, self._conductor]
+        others = (each for each in (self._conductor, self._search) if each is not None)
+        return [*self._errands.values(), *others]
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -218,8 +220,12 @@ class Fetcher:
 
     def _start(self) -> None:
         if self._conductor is None and not self._is_closed:
-            self._conductor = asyncio.get_running_loop().create_task(self._conduct())
-            self._conductor.add_done_callback(self._note_crash)
+            self._conductor = self._begin(self._conduct())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._note_crash)
+        return task
 
     def _note_crash(self, task: asyncio.Task[None]) -> None:
         """What is no error of the protocol is a defect, and is shown to whoever reads."""
@@ -238,15 +244,12 @@ class Fetcher:
         """Sees to it that each broker with something to be asked for is being asked."""
         while True:
             self._wake.clear()
-            if self._core.needs_refresh:
-                await self._refresh()
-            await self._find_leaders()
             self._core.make_room()
             for leader in {each.leader for each in self._core.due(self._now())}:
-                if leader is not None and leader not in self._errands:
-                    task = asyncio.get_running_loop().create_task(self._errand(leader))
-                    task.add_done_callback(self._note_crash)
-                    self._errands[leader] = task
+                if leader is None:
+                    self._search = self._search or self._begin(self._find_leaders())
+                elif leader not in self._errands:
+                    self._errands[leader] = self._begin(self._errand(leader))
             await self._rest()
 
     async def _rest(self) -> None:
@@ -267,13 +270,24 @@ class Fetcher:
                     self._core.failed(reading, error, self._now())
 
     async def _find_leaders(self) -> None:
-        for reading in self._core.due(self._now()):
-            if reading.leader is None:
-                try:
-                    reading.leader = await self._cluster.leader(reading.partition)
-                except ClientError as error:
-                    self._core.failed(reading, error, self._now())
-                    self._arrived.set()
+        try:
+            if self._core.needs_refresh:
+                await self._refresh()
+            for reading in self._core.due(self._now()):
+                if reading.leader is None:
+                    await self._find_leader(reading)
+        finally:
+            self._search = None
+            self._wake.set()
+
+    async def _find_leader(self, reading: Reading) -> None:
+        try:
+            reading.leader = await self._cluster.leader(reading.partition)
+        except ClientError as error:
+            self._core.failed(reading, error, self._now())
+            self._arrived.set()
+        else:
+            self._wake.set()
 
     async def _errand(self, leader: int) -> None:
         """Asks one broker, one thing after the other, as long as there is something to ask."""

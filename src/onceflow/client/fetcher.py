@@ -245,10 +245,11 @@ class Fetcher:
         while True:
             self._wake.clear()
             self._core.make_room()
-            for leader in {each.leader for each in self._core.due(self._now())}:
-                if leader is None:
-                    self._search = self._search or self._begin(self._find_leaders())
-                elif leader not in self._errands:
+            leaders = {each.leader for each in self._core.due(self._now())}
+            if self._core.needs_refresh or None in leaders:
+                self._search = self._search or self._begin(self._find_leaders())
+            for leader in leaders:
+                if leader is not None and leader not in self._errands:
                     self._errands[leader] = self._begin(self._errand(leader))
             await self._rest()
 

@@ -89,6 +89,7 @@ kill: setup-spark
 sweep: setup-spark
 	$(VENV)/python -m tests.sim.sending_sweep
 	$(VENV)/python -m tests.sim.consumer_sweeps
+	$(VENV)/python -m tests.sim.listener_sweeps
 	$(VENV)/python -m tests.sim.session_sweeps
 
 year: setup-spark

@@ -11,7 +11,8 @@ import pytest
 from onceflow.client import txn_machine
 from onceflow.client.cluster import Cluster
 from onceflow.client.connection import Connection
-from onceflow.client.errors import ClientError, FatalProducerError, Fenced
+from onceflow.client.errors import AbortableError, ClientError, FatalProducerError, Fenced
+from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
 from onceflow.client.session import Session
 from onceflow.client.session_errors import OffsetsForgotten, SessionFenced, SessionForgotten
@@ -215,6 +216,80 @@ def speak(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BOTH_PROTOCOLS = pytest.mark.parametrize("version", [1, 2])
+
+
+async def too_late(producer: Producer, how: str) -> None:
+    async with producer.transaction() as transaction:
+        if how == "offsets":
+            await transaction.send_offsets({TopicPartition("orders", 0): 1}, "group")
+        await (await transaction.send(OUT, b"never seen"))
+
+
+@BOTH_PROTOCOLS
+@pytest.mark.parametrize("how", ["send", "offsets"])
+def test_a_producer_is_renewed_when_brokers_forget_sooner_than_it_expects(
+    version: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction that meets it is aborted, and whoever does it again succeeds."""
+    speak(version, monkeypatch)
+    monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", 3_600.0)
+
+    async def program(on: Theatre) -> None:
+        async with producer(on) as ours:
+            await write(ours, b"0")
+            for number in (1, 2):
+                await asyncio.sleep(LONG_S)
+                assert not list(on.running.server.node.transactions.all())
+                with pytest.raises(AbortableError):
+                    await too_late(ours, how)
+                await write(ours, b"%d" % number)
+        assert await on.values() == numbers(3)
+
+    theatre(program, **FORGETFUL)
+
+
+@BOTH_PROTOCOLS
+def test_a_session_is_renewed_when_brokers_forget_sooner_than_it_expects(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak(version, monkeypatch)
+    monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", 3_600.0)
+
+    async def program(on: Theatre) -> None:
+        worker = Worker(on, on.session())
+        for count in (3, 6, 9):
+            await on.produce(*numbers(3, count - 3))
+            assert await until_written(on, count) == numbers(count)
+            await asyncio.sleep(LONG_S)
+            assert not list(on.running.server.node.transactions.all())
+        await worker.stop()
+        assert worker.error is None
+
+    theatre(program, **FORGETFUL)
+
+
+@BOTH_PROTOCOLS
+def test_one_that_another_producer_has_replaced_meanwhile_is_not_renewed(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak(version, monkeypatch)
+    monkeypatch.setattr(txn_machine, "RENEWED_AFTER_S", 3_600.0)
+
+    async def program(on: Theatre) -> None:
+        async with producer(on) as older, producer(on, "another") as younger:
+            await write(older, b"0")
+            await asyncio.sleep(LONG_S)
+            async with younger.transaction() as transaction:
+                await (await transaction.send(OUT, b"1"))
+                with pytest.raises(ClientError):
+                    await write(older, b"too late")
+                asked = asked_by(older, monkeypatch)
+                with pytest.raises(Fenced, match="another producer"):
+                    await write(older, b"too late")
+                assert asked == ["DescribeTransaction"]
+        assert await on.values() == numbers(2)
+
+    theatre(program, **FORGETFUL)
 
 
 @BOTH_PROTOCOLS

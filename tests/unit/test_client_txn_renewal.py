@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from onceflow.client.errors import (
+    AbortableError,
     ApiNotServed,
     BrokerError,
     ClientError,
@@ -21,6 +22,7 @@ from onceflow.client.txn_states import State
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     DONE,
+    ORDERS,
     Bench,
     bumped,
     code,
@@ -176,3 +178,61 @@ def test_an_answer_about_nothing_means_that_there_is_no_such_id() -> None:
     answer = read_answer(request, 0, memoryview(b"\0\0\0\0\x01\0"))
     assert answer.code == E.TRANSACTIONAL_ID_NOT_FOUND
     assert BrokerError(answer.code, request.api.name, "").outcome == "not applied"
+
+
+# --- ids that brokers forget sooner ---------------------------------------------------------------
+
+UNKNOWN = BrokerError(E.INVALID_PRODUCER_ID_MAPPING, "PRODUCE", "partition orders-0")
+
+
+def sending() -> Bench:
+    """A batch is under way, and nobody else writes."""
+    bench = Bench(2)
+    bench.ready().begin()
+    assert bench.machine.may_send(ORDERS)
+    return bench
+
+
+def test_one_that_brokers_do_not_know_is_renewed_if_nothing_can_be_anywhere() -> None:
+    bench = sending()
+    machine = bench.machine
+    assert isinstance(machine.failed(UNKNOWN), AbortableError)
+    bench.asked.clear()
+    bench.run(machine.abort())
+    assert (machine.state, machine.needs_renewal, machine.error) == (State.READY, True, None)
+    bench.run(machine.renew(), code(E.TRANSACTIONAL_ID_NOT_FOUND), bumped(0, producer_id=8))
+    assert bench.kinds() == ["DescribeTransaction", "InitProducerId"]
+    assert not bench.machine.needs_renewal
+
+
+def test_where_anything_may_have_been_taken_the_coordinator_has_the_last_word() -> None:
+    for is_late in (False, True):
+        bench = sending()
+        machine = bench.machine
+        if is_late:
+            machine.failed(UNKNOWN)
+        machine.taken()
+        if not is_late:
+            machine.failed(UNKNOWN)
+        with pytest.raises(FatalProducerError):
+            bench.run(machine.abort(), code(E.INVALID_PRODUCER_ID_MAPPING))
+
+
+def test_who_writes_for_it_is_not_known_to_have_failed() -> None:
+    bench = Bench(2)
+    machine = bench.in_transaction()
+    assert isinstance(machine.failed(UNKNOWN), AbortableError)
+    with pytest.raises(FatalProducerError):
+        bench.run(machine.abort(), code(E.INVALID_PRODUCER_ID_MAPPING))
+
+
+@pytest.mark.parametrize("said", UNTOLD)
+def test_one_that_brokers_do_not_know_ends_where_nobody_can_tell_whose_the_id_is(
+    said: Reply,
+) -> None:
+    bench = sending()
+    machine = bench.machine
+    machine.failed(UNKNOWN)
+    bench.run(machine.abort())
+    with pytest.raises(FatalProducerError, match="nobody can say"):
+        bench.run(machine.renew(), said)

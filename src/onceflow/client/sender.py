@@ -332,6 +332,8 @@ class Sender:
         for batch in batches:
             found = answers.get(batch.partition)
             if found is None:
+                if self._machine is not None:
+                    self._machine.taken()
                 self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=True)
             else:
                 self._take_in(batch, found)
@@ -344,6 +346,8 @@ class Sender:
             batch, Answer(code, base_offset, append_time, log_start), retry_at
         )
         if not code:
+            if self._machine is not None:
+                self._machine.taken()
             self._troubles.over()
             self._metrics.delivered(batch.count)
             return
@@ -360,6 +364,8 @@ class Sender:
     def _lost(self, batches: Sequence[Batch], error: ClientError, *, in_doubt: bool) -> None:
         """No answer came: all is sent again, perhaps to another broker."""
         self._troubles.met(error, sum(batch.count for batch in batches))
+        if in_doubt and self._machine is not None:
+            self._machine.taken()
         for batch in batches:
             self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=in_doubt)
         self._spawn("metadata", self._learn)

@@ -98,6 +98,10 @@ class TransactionMachine:
         self._has_begun = False
         """A broker may know of the open transaction: it takes an EndTxn to end it."""
         self._is_adopted = False
+        self._may_be_taken = False
+        """Something of the open transaction was acknowledged, or perhaps taken."""
+        self._is_forgotten = False
+        """The first answer of a transaction was that nobody knows this producer."""
         self._has_copies = False
         """A copy of something that was asked in the open transaction may still be under way."""
         self._used_at = (0.0, 0)
@@ -131,9 +135,10 @@ class TransactionMachine:
     @property
     def needs_renewal(self) -> bool:
         """Whether no transaction is open, and `renew` comes before the next: a copy of the end of
-        the last one may still be under way, or that one was so long ago that brokers may not know
-        the transactional id any more."""
-        return self.state is State.USED_UP or (self.state is State.READY and self._has_rested())
+        the last one may still be under way, or brokers have forgotten the transactional id, or may
+        have: that one was long ago."""
+        is_due = self._is_forgotten or self._has_rested()
+        return self.state is State.USED_UP or (self.state is State.READY and is_due)
 
     def _has_rested(self) -> bool:
         """Brokers may not know the transactional id any more, and others may have it."""
@@ -154,7 +159,11 @@ class TransactionMachine:
         self.partitions.clear()
         self._groups.clear()
         self._groups_with_copies.clear()
-        self._has_begun = self._is_adopted = self._has_copies = False
+        self._has_begun = self._is_adopted = self._has_copies = self._may_be_taken = False
+
+    def taken(self) -> None:
+        """A broker has acknowledged records of the open transaction, or perhaps has them."""
+        self._may_be_taken = True
 
     def retire(self) -> int:
         """Another machine takes its place: what was asked for in a transaction of this one is over.
@@ -176,12 +185,22 @@ class TransactionMachine:
         """Something that was sent in the transaction failed for good; what the user gets."""
         if self.state not in (*_COMMITTABLE, State.ABORTABLE_ERROR):
             return error
+        if self._is_unknown(error):
+            self._is_forgotten = True
+            return self._fail(Event.TROUBLE, AbortableError(str(error), outcome="not applied"))
         found = producer_error(error) if isinstance(error, BrokerError) else error
         if action_for(found) is Action.FATAL:
             return self._fail(Event.FENCED, found)
         if not isinstance(found, AbortableError):
             found = AbortableError(str(error), outcome=error.outcome)
         return self._fail(Event.TROUBLE, found)
+
+    def _is_unknown(self, error: ClientError) -> bool:
+        """Whether brokers do not know this producer, and nothing of the transaction can be
+        anywhere: they forget an id after a time that is theirs to choose, and only while nothing is
+        open under it. Where anything may have been taken, somebody else has ended that since."""
+        is_unknown = code_of(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return is_unknown and not (self._may_be_taken or self._is_adopted)
 
     def refuse_sends(self, event: Event) -> None:
         """`event`, an end that was asked for, follows when all that was sent has an outcome;
@@ -240,11 +259,11 @@ class TransactionMachine:
             raise asked.error
         if found is Owner.OTHER:
             raise self._fail(Event.FENCED, Fenced(self._taken_over(asked.answer)))
-        if found is Owner.NOT_TOLD and not is_used_up:
+        if found is Owner.NOT_TOLD and not (is_used_up or self._is_forgotten):
             self._is_used()
             self._move(failed)
             return
-        if found is Owner.NOT_TOLD and has_rested:
+        if found is Owner.NOT_TOLD and (has_rested or self._is_forgotten):
             message = f"nobody can say who has {self.identity} by now: {asked.error}"
             raise self._fail(Event.FENCED, FatalProducerError(message))
         error = yield from self._identify(self.identity, failed=failed)
@@ -276,11 +295,13 @@ class TransactionMachine:
         if self.has_own_epochs or not new:
             self.partitions.update(new)
             self._has_begun = self._has_begun or bool(new)
+            self._may_be_taken = self._may_be_taken or bool(new)  # of what others write
             return
         asked = yield from self._asked_in_transaction(AddPartitions(self.identity, new))
         added = {each for each, code in asked.answer.partitions if not code}
         self.partitions |= added
         self._has_begun = self._has_begun or bool(added)
+        self._may_be_taken = self._may_be_taken or bool(added)
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
 
@@ -343,7 +364,9 @@ class TransactionMachine:
     def _abort_open(self, number: int) -> Operation[None]:
         self._check_number(number)
         self._move(Event.ABORT)
-        if not self._has_begun:
+        is_nowhere = self._is_forgotten and not self._may_be_taken
+        if is_nowhere or not self._has_begun:
+            self.error = None
             self._move(Event.ABORTED)
             told(Event.ABORTED, self.identity)
             return
@@ -452,7 +475,7 @@ class TransactionMachine:
             self._move(failed)
             raise
         if asked.error is None:
-            self._may_have_next_epoch = False
+            self._may_have_next_epoch = self._is_forgotten = False
             self._adopt(asked.answer)
             self._is_used()
             self.prepared = asked.answer.prepared
@@ -480,6 +503,7 @@ class TransactionMachine:
         """Whether a copy of what was done may still be under way."""
         asked = yield from self._asked_in_transaction(request)
         self._has_begun = self._has_begun or asked.error is None
+        self._may_be_taken = self._may_be_taken or asked.error is None
         if asked.error is not None:
             raise self.failed(_after(asked.error)) from asked.error
         return asked.is_doubtful
@@ -499,6 +523,7 @@ class TransactionMachine:
         finally:
             self._has_begun = self._has_begun or is_doubtful
             self._has_copies = self._has_copies or is_doubtful
+            self._may_be_taken = self._may_be_taken or is_doubtful
 
     # --- the table ------------------------------------------------------------------------------
 

@@ -129,6 +129,7 @@ TAKES: Final[dict[str, Work]] = {
 }
 OTHERS: Final[dict[str, Work]] = {
     "start": lambda consumer: consumer.start(),
+    "assign": lambda consumer: consumer.assign(["in"]),
     "commit": lambda consumer: consumer.commit(),
     "committed": lambda consumer: consumer.committed(),
     "position": lambda consumer: consumer.position(PLACES[0]),
@@ -187,12 +188,16 @@ async def cut_once(scene: Scene, name: str, work: Work, at: int, when: When) -> 
     tasks_before = asyncio.all_tasks()
     received: list[tuple[int, int]] = []
     is_cut = await _start(consumer, at if name == "start" else 0, when)
-    consumer.subscribe(["in"])
+    if name == "assign":
+        is_cut, _ = await cut(work(consumer), at, when)
+        await consumer.assign(["in"])
+    else:
+        consumer.subscribe(["in"])
     if name in TAKES:
         # From the first poll on: joining, finding out where to begin, and fetching.
         is_cut, outcome = await cut(work(consumer), at, when)
         received += places_of(outcome)
-    elif name != "start":
+    elif name not in ("start", "assign"):
         # One by one, so that there are some left to be given back; or all that came.
         take = TAKES["anext" if name in MOVES or at % 2 else "poll"]
         while len(received) < 8:

@@ -17,6 +17,7 @@ from onceflow.client.errors import (
     AbortableError,
     BrokerError,
     ClientError,
+    GroupNotFound,
     TopicNotFound,
     UnknownOutcome,
 )
@@ -26,6 +27,9 @@ from onceflow.client.producer import Producer
 from onceflow.client.ranges import read_range
 from onceflow.client.receipts import Receipt
 from onceflow.client.session import Session
+from onceflow.client.session_batch import Batch
+from onceflow.client.session_transaction import SessionTransaction
+from onceflow.client.transactions import TransactionNotFound
 from onceflow.client.txn_states import State
 from tests.sim.sending_sweep import HOST, Program, Stage
 from tests.sim.txn_history import PromiseBroken
@@ -48,14 +52,16 @@ class Sender:
         self.world = stage.world
         self.waits = stage.waits
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, **named: Any) -> Producer:
+        """None leaves a setting as it is by itself."""
+        settings = {name: it for name, it in {**PATIENCE, **named}.items() if it is not None}
         return Producer(
             ADDRESS,
             {},
             net=self.world.net.host(HOST),
             clock=self.world.clock,
             rand=self.world.rand.fork(HOST),
-            **{**PATIENCE, **settings},
+            **settings,
         )
 
     def admin(self, host: str = "judge") -> Admin:
@@ -204,8 +210,8 @@ class Blocks(Sender):
         async with ours.transaction() as transaction:
             for row in range(3):
                 await transaction.send("a", b"%d %d" % (number, row))
-            for row in range(2):
-                await transaction.send("b", b"%d %d" % (number, row))
+            rows = pa.table({"value": [b"%d %d" % (number, row) for row in range(2)]})
+            await transaction.send_table("b", rows)
             if number == 1:
                 await transaction.send_offsets({TopicPartition("in", 0): 1}, "group")
 
@@ -215,6 +221,66 @@ class Blocks(Sender):
                 await ours.commit_transaction()
             except ClientError:
                 await asyncio.sleep(1)
+
+
+class TwoPhases(Sender):
+    """Transactions that others write in, and that are prepared; whoever decides has stored the name
+    of each, and completes it until that is done, also after the producer has begun anew."""
+
+    async def run(self) -> None:
+        await self.make_topics()
+        settings: dict[str, Any] = {"transaction_two_phase_commit_enable": True}
+        settings["transaction_timeout_ms"] = None  # a prepared transaction has none
+        self.ours = self.producer(transactional_id="id", linger_ms=2, **settings)
+        await self.start(self.ours.start)
+        await self.until_done("init_transactions", self._init)
+        for number, is_kept in enumerate((True, False, True)):
+            name = await self._prepared(number)
+            if number == 2:
+                await self.until_done("close", self.ours.close)
+                await self.start(self.ours.start)
+                await self.until_done("init_transactions", self._init)
+                check(str(self.ours.prepared), name, "what is prepared")
+            decided = name if is_kept else "0:0"
+            await self._complete(decided)
+        await self.until_done("close", self.ours.close)
+        found = await self.committed()
+        rows = sorted(b"%d %d" % (number, row) for number in (0, 2) for row in range(3))
+        for topic in ("a", "b"):
+            check(sorted(found[topic]), rows, f"rows of {topic!r}")
+
+    async def _init(self) -> None:
+        await self.ours.init_transactions(keep_prepared=True)
+
+    async def _prepared(self, number: int) -> str:
+        """Its name. What cannot be prepared is aborted, and done again."""
+        while True:
+            try:
+                await self._write(number)
+                return str(await self.until_done("prepare", self.ours.prepare_transaction))
+            except AbortableError:
+                await self.ours.abort_transaction()
+
+    async def _write(self, number: int) -> None:
+        ours = self.ours
+        if ours.state is not State.IN_TRANSACTION:
+            await ours.begin_transaction()
+        await self.until_done("send", partial(ours.send, "a", b"%d 0" % number, partition=0))
+        others = [TopicPartition("in", 0)]
+        await self.until_done("open_transaction", lambda: ours.open_transaction(others))
+        for row in range(3):
+            for topic in ("a", "b") if row else ("b",):
+                value = b"%d %d" % (number, row)
+                await self.until_done("send", partial(ours.send, topic, value, partition=0))
+
+    async def _complete(self, name: str) -> None:
+        while True:
+            try:
+                await self.until_done("complete", lambda: self.ours.complete_transaction(name))
+            except (AbortableError, UnknownOutcome):
+                await asyncio.sleep(1)
+            else:
+                return
 
 
 # --- records without transactions -----------------------------------------------------------------
@@ -331,6 +397,9 @@ class Copying(Sender):
         if not is_done or given is None:
             return
         batch, txn = given
+        await self.work(session, batch, txn)
+
+    async def work(self, session: Session, batch: Batch, txn: SessionTransaction) -> None:
         for record in batch:
             for topic in ("a", "b"):
                 await self.until_done("send", partial(txn.send, topic, record.value))
@@ -340,6 +409,21 @@ class Sharing(Copying):
     """The same with transactions that are shared by several batches."""
 
     settings: dict[str, Any] = {"commit_interval_ms": 700}  # noqa: RUF012  # read only
+
+
+class Letters(Copying):
+    """The same with tables, dead letters and offsets of another group; and it asks for its lag."""
+
+    settings: dict[str, Any] = {"dead_letter_topic": "b"}  # noqa: RUF012  # read only
+
+    async def work(self, session: Session, batch: Batch, txn: SessionTransaction) -> None:
+        rows = pa.table({"value": [record.value for record in batch]})
+        await self.until_done("send_table", lambda: txn.send_table("a", rows))
+        for record in batch:
+            await self.until_done("dead_letter", partial(txn.dead_letter, record, "as told"))
+        offsets = {TopicPartition("in", 0): record.offset}
+        await self.until_done("send_offsets", lambda: txn.send_offsets(offsets, "another"))
+        await self.until_done("lag", session.lag)
 
 
 # --- administration -------------------------------------------------------------------------------
@@ -357,22 +441,58 @@ class Administration(Sender):
         await self.do(lambda: admin.add_partitions("in", 2))
         await self.do(admin.list_topics)
         await self.do(lambda: admin.describe_topic("a"))
+        kept = {"retention.ms": "86400000"}
+        await self.do(lambda: admin.alter_configs("a", changes=kept))
+        await self.do(lambda: admin.topic_configs("a"))
+        await self.do(admin.broker_configs)
         await self.do(lambda: admin.commit_offsets("group", {TopicPartition("in", 0): 5}))
         await self.do(lambda: admin.committed_offsets("group"))
-        await self.do(admin.list_groups)
-        await self.do(admin.list_transactions)
+        await self._records(admin)
+        await self._groups(admin)
+        await self._transactions(admin)
         await self.do(lambda: admin.delete_topic("b"))
         topics = [each.name for each in await admin.list_topics() if not each.is_internal]
         check(sorted(topics), ["a", "in"], "topics")
         check(await self.offset_of("group"), 5, "the offset")
         await admin.__aexit__(None, None, None)
 
+    async def _records(self, admin: Admin) -> None:
+        place = TopicPartition("in", 0)
+        await self.do(lambda: admin.list_offsets({place: -1}))
+        await self.do(lambda: admin.offset_ranges([place]))
+        await self.do(lambda: admin.offsets_at([place], 0))
+        await self.do(lambda: admin.delete_records({place: 0}))
+
+    async def _groups(self, admin: Admin) -> None:
+        place = TopicPartition("in", 0)
+        await self.do(admin.list_groups)
+        await self.do(lambda: admin.describe_group("group"))
+        await self.do(lambda: admin.lag_behind({place: 0}))
+        await self.do(lambda: admin.commit_offsets("gone", {place: 0}))
+        await self.do(lambda: admin.delete_group("gone"))
+
+    async def _transactions(self, admin: Admin) -> None:
+        """One hangs, and is ended by hand."""
+        net, place = self.world.net.host("judge"), TopicPartition("a", 0)
+        hanging = Producer(ADDRESS, net=net, clock=self.world.clock, transactional_id="hangs")
+        async with hanging:
+            await hanging.init_transactions()
+            await hanging.begin_transaction()
+            await (await hanging.send("a", b"never seen", partition=0))
+            await self.do(admin.list_transactions)
+            await self.do(lambda: admin.describe_transaction("hangs"))
+            await self.do(lambda: admin.describe_producers([place]))
+            await self.do(admin.open_transactions)
+            await self.do(admin.find_hanging_transactions)
+            await self.do(lambda: admin.abort_open_transaction(place, 0))
+        check(await admin.open_transactions([place]), [], "what is open")
+
     async def do(self, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         for attempt in range(6):
             try:
                 await self.until_done("a call", make)
                 return
-            except (BrokerError, TopicNotFound):
+            except (BrokerError, GroupNotFound, TopicNotFound, TransactionNotFound):
                 if attempt:
                     return  # it was done the first time
             except ClientError:
@@ -390,8 +510,10 @@ def _program(kind: type[Sender]) -> Program:
 PROGRAMS: Final[dict[str, Program]] = {
     "transactions": _program(Transactions),
     "blocks": _program(Blocks),
+    "two phases": _program(TwoPhases),
     "records": _program(Records),
     "copying": _program(Copying),
     "sharing": _program(Sharing),
+    "letters": _program(Letters),
     "administration": _program(Administration),
 }

@@ -33,6 +33,7 @@ LATE_S: Final = 25.0
 BROKER: Final[dict[str, Any]] = {
     "advertise": Address("broker", 9092),
     "group_initial_rebalance_delay_ms": 0,
+    "transaction_two_phase_commit_enable": True,
 }
 
 

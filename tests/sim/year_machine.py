@@ -79,6 +79,8 @@ class Clocks:
         self._started = (0.0, self._clock.wall_ms())
         self._moments: list[tuple[float, int, int]] = []
         """Monotonic, wall and steady time before each start and before each jump."""
+        self._furthest = 0
+        """Of their wall times."""
         self.ordinary_since = 0.0
         """By the monotonic clock: since then nothing was set, stopped or started."""
 
@@ -96,9 +98,13 @@ class Clocks:
         """As the broker stamps what happens now."""
         return max(self.wall(), self.steady())
 
+    def furthest(self) -> int:
+        """The latest that the wall clock has ever shown."""
+        return max(self.wall(), self._furthest)
+
     def ended(self) -> None:
         """The broker is gone."""
-        self._moments.append((self.now(), self.wall(), self.steady()))
+        self._note_moment()
         self.disturbed()
 
     def started(self) -> None:
@@ -108,8 +114,12 @@ class Clocks:
     def disturbed(self) -> None:
         self.ordinary_since = self.now()
 
-    def set_by(self, by_ms: int) -> None:
+    def _note_moment(self) -> None:
         self._moments.append((self.now(), self.wall(), self.steady()))
+        self._furthest = self.furthest()
+
+    def set_by(self, by_ms: int) -> None:
+        self._note_moment()
         self._clock.jump_wall(by_ms)
         self.disturbed()
 

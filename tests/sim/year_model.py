@@ -47,7 +47,7 @@ class Record:
     """When its fate was acknowledged, by the monotonic clock."""
     fate: Fate = Fate.COMMITTED
     latest: int = 0
-    """The largest timestamp of the partition up to here."""
+    """The largest timestamp that there may be in the partition up to here."""
 
 
 class TopicRules(NamedTuple):
@@ -81,8 +81,10 @@ class Log:
     records: dict[int, Record] = field(default_factory=dict)
     latest: int = -1
 
-    def add(self, record: Record) -> None:
-        self.latest = record.latest = max(self.latest, record.timestamp)
+    def add(self, record: Record, furthest: int) -> None:
+        """`furthest`: the latest that the broker's clock has shown. Of markers, and of records that
+        nobody acknowledged, only that is known of when they were written."""
+        self.latest = record.latest = max(self.latest, record.timestamp, furthest)
         self.records[record.offset] = record
 
 
@@ -196,7 +198,7 @@ class Model:
                     f"{place}: {record.value!r} was acknowledged at offset {record.offset}, where "
                     f"{known.value!r} was before it"
                 )
-            log.add(record)
+            log.add(record, self.clocks.furthest())
         return made
 
     def decided(self, records: list[Record], fate: Fate) -> None:

@@ -108,6 +108,7 @@ lock: setup
 	$(LOCK) --upgrade --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	$(LOCK) --upgrade requirements-java.in -o requirements-java.lock
 	$(LOCK) --upgrade requirements-flink.in -o requirements-flink.lock
+	$(LOCK) --upgrade requirements-kafka-python-2.in -o requirements-kafka-python-2.lock
 
 clean:
 	rm -rf .venv .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache bench/results

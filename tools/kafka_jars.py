@@ -81,7 +81,7 @@ def _fetch(maven: str, pom: Path, jars: Path, versions: Mapping[str, str]) -> No
 
 def _find_maven() -> str:
     maven = shutil.which("mvn")
-    if maven is None and _may_install_packages():
+    if maven is None and may_install_packages():
         print("mvn is missing: installing Debian's maven package", file=sys.stderr)
         _run(["apt-get", "update"])
         _run(["apt-get", "install", "-y", "--no-install-recommends", "maven"])
@@ -95,7 +95,7 @@ def _find_maven() -> str:
     return maven
 
 
-def _may_install_packages() -> bool:
+def may_install_packages() -> bool:
     return (
         Path("/etc/debian_version").exists()
         and os.geteuid() == 0

@@ -22,6 +22,13 @@ from tools.apache_kafka import ApacheKafka
 from tools.java import OLDEST_USABLE, find_java
 from tools.kafka_archive import quick_options
 from tools.kafka_jars import KafkaJarsError, ensure_client_jars, ensure_kafka_jars
+from tools.other_clients import (
+    OtherClientsError,
+    ensure_go_clients,
+    ensure_kafka_python,
+    ensure_kafkajs,
+    find_node,
+)
 
 if TYPE_CHECKING:
     from tests.interop.secured_kafka import Secured
@@ -128,6 +135,33 @@ def kafka_jars(request: pytest.FixtureRequest) -> Path:
             "apt-get install default-jdk-headless) or name its java program in ONCEFLOW_JAVA"
         )
     return cannot_test(request, "kafka_jars", problem)
+
+
+@pytest.fixture(scope="session")
+def kafka_python_2(request: pytest.FixtureRequest) -> Path:
+    """The directory that has kafka-python before its version 3."""
+    try:
+        return ensure_kafka_python()
+    except OtherClientsError as error:
+        return cannot_test(request, "kafka_python_2", str(error))
+
+
+@pytest.fixture(scope="session")
+def kafkajs(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    """The program `node`, and the directory of modules that has KafkaJS."""
+    try:
+        return find_node(), ensure_kafkajs()
+    except OtherClientsError as error:
+        return cannot_test(request, "kafkajs", str(error))
+
+
+@pytest.fixture(scope="session")
+def go_clients(request: pytest.FixtureRequest) -> Path:
+    """A program with clients in Go, which takes one to three minutes to build."""
+    try:
+        return ensure_go_clients()
+    except OtherClientsError as error:
+        return cannot_test(request, "go_clients", str(error))
 
 
 def cannot_test(request: pytest.FixtureRequest, fixture: str, problem: str) -> NoReturn:

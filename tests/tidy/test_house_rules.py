@@ -87,7 +87,8 @@ def tracked_text() -> list[tuple[str, str]]:
         text=True,
         check=True,
     ).stdout.split()
-    wanted = (".py", ".md", ".toml", ".lock", ".in", ".xml", ".java", "Makefile", ".ci/run")
+    programs = (".py", ".java", ".go", ".js", "Makefile", ".ci/run")
+    wanted = (*programs, ".md", ".toml", ".lock", ".in", ".xml", ".mod", ".sum", ".json")
     return [
         (each, (ROOT / each).read_text())
         for each in names

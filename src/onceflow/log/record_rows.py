@@ -10,10 +10,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from onceflow.errors import BatchMalformed
-from onceflow.log.retain_kernel import locate
+from onceflow.log import retain_kernel
+from onceflow.records import kernels
 from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, StoredBatch
 from onceflow.records.compression import decompress
-from onceflow.records.kernels import walk
 from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
 
@@ -78,7 +78,7 @@ class SoundRecords:
         """What there is in all of them, by `Total`. Raises a `RecordError` when a record is not
         sound; nothing else may be done with the table before."""
         totals = array("q", bytes(8 * len(Total)))
-        if not walk(self.table, len(self.batches), totals.buffer_info()[0]):
+        if not kernels.walk(self.table, len(self.batches), totals.buffer_info()[0]):
             bad = self.batches[totals[Total.BAD_BATCH]]
             position, record = totals[Total.BAD_POSITION], totals[Total.BAD_RECORD]
             raise explain(memoryview(section_of(bad)), position, record, bad.header.base_offset)
@@ -111,7 +111,7 @@ def _rows_of(records: SoundRecords) -> Rows:
     count = sum(batch.header.record_count for batch in records.batches)
     facts = array("q", bytes(8 * _FACTS * count))
     keys = bytearray(totals[Total.KEY_BYTES])
-    locate(records.table, len(records.batches), facts.buffer_info()[0], address(keys))
+    retain_kernel.locate(records.table, len(records.batches), facts.buffer_info()[0], address(keys))
     return Rows(
         _cut(bytes(keys), facts[0::_FACTS]),
         [size < 0 for size in facts[1::_FACTS]],

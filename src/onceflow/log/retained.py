@@ -9,8 +9,8 @@ timestamps stay what they were because their deltas move by as much.
 
 from __future__ import annotations
 
+from onceflow.log import retain_kernel
 from onceflow.log.record_rows import address, section_of
-from onceflow.log.retain_kernel import retain
 from onceflow.records.batch import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
@@ -58,7 +58,7 @@ def _wrapped(number: int) -> int:
 
 def _kept(section: bytearray, keep: bytearray, shift: int) -> memoryview:
     target = bytearray(len(section) + _LONGEST_DELTA * len(keep))
-    size = retain(address(section), len(keep), address(keep), shift, address(target))
+    size = retain_kernel.retain(address(section), len(keep), address(keep), shift, address(target))
     return memoryview(target)[:size]
 
 

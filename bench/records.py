@@ -35,6 +35,7 @@ from kafka.record.util import crc32c_c
 
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.columns import RECORD_SCHEMA, decode, encode_all
+from onceflow.runtime.compiling import at_import
 
 ROUNDS = 11
 FETCH_BYTES = 1024 * 1024
@@ -209,6 +210,7 @@ def summarize(results: list[Result]) -> None:
 
 
 def main() -> None:
+    at_import.set()
     if "_crecords" not in AioBuilder.__module__ or "_crecords" not in AioRecords.__module__:
         raise SystemExit("aiokafka runs without its C extension: the comparison would flatter us")
     if crc32c_c is None:

@@ -7,11 +7,15 @@ import signal
 import pytest
 from hypothesis import settings
 
+from onceflow.runtime.compiling import at_import
 from tests.doses import examples
 
 # An example that takes long says something of the machine, not of the code.
 settings.register_profile("unhurried", settings(), deadline=None, max_examples=examples(100))
 settings.load_profile("unhurried")
+
+# Tests are of compiled code, also where it has just been changed.
+at_import.set()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,8 +26,10 @@ STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
 KERNELS: Final = (
-    "import onceflow.records.kernels, onceflow.records.write_kernels, onceflow.log.retain_kernel, "
-    "onceflow.log.time_kernel"
+    "from onceflow.runtime.compiling import at_import; at_import.set(); "
+    "import onceflow.records.kernels, onceflow.records.write_kernels, "
+    "onceflow.records.murmur2_kernel, onceflow.log.retain_kernel, onceflow.log.time_kernel, "
+    "onceflow.producers.replay_kernel"
 )
 SPARK_LOCK: Final = ROOT / "requirements-spark.lock"
 SPARK_STAMP: Final = VENV / "onceflow-setup-spark"

@@ -16,6 +16,7 @@ from typing import cast
 
 from onceflow.broker.internal_topics import METADATA_POLICY, POLICIES
 from onceflow.cli import run
+from onceflow.runtime.compiling import at_import
 from tests.soak.census import Census
 from tests.soak.leaks import LEAKS
 
@@ -31,8 +32,9 @@ def _take_census(census: Census, path: Path, seconds: float) -> None:
 
 
 def _compile() -> None:
-    """What the broker would compile while it serves, where this was not done before: for seconds
-    it would answer nobody."""
+    """What the broker would have compiled while it serves, where this was not done before, and
+    would do more slowly until then."""
+    at_import.set()
     for name in ("records.kernels", "records.write_kernels", "log.retain_kernel"):
         import_module(f"onceflow.{name}")
 

@@ -165,10 +165,12 @@ from pathlib import Path
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 
 from onceflow.records.plain import PlainRecord, write_records
+from onceflow.runtime.compiling import at_import
 from tests.unit import broker_helpers
 from tests.unit.broker_helpers import broker, run, values_in
 
 broker_helpers.SECONDS = 200.0  # compiling takes its time
+at_import.set()
 
 async def main():
     async with broker(Path(sys.argv[1])) as running:

@@ -8,6 +8,7 @@ nothing is checked again here.
 from __future__ import annotations
 
 from onceflow.records.raw_memory import (
+    as_i64,
     copy_exact,
     helper,
     kernel,
@@ -101,7 +102,7 @@ def retain(section: int, records: int, keep: int, shift: int, target: int) -> in
         end = body + size
         if load_u8(keep + record) != 0:
             delta, rest = read_varint(body + 1)  # behind the attributes
-            moved = delta + shift
+            moved = as_i64(delta + shift)
             target = _put_varint(target, 1 + _varint_size(moved) + end - rest)
             store_u8(target, load_u8(body))
             target = _put_varint(target + 1, moved)

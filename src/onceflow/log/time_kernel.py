@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from onceflow.log.retain_kernel import read_varint
 from onceflow.records.raw_memory import (
+    as_i64,
     kernel,
     load_big_i16,
     load_big_i32,
@@ -36,7 +37,7 @@ def find_time(table: int, timestamp: int, start: int, found: int) -> None:
         size, body = read_varint(position)
         timestamp_delta, at = read_varint(body + 1)
         offset_delta, _ = read_varint(at)
-        time = stamp if stamped else base_timestamp + timestamp_delta
+        time = stamp if stamped else as_i64(base_timestamp + timestamp_delta)
         if base_offset + offset_delta >= start and (not is_found or time > latest):
             is_found, latest = True, time
             store_i64(found, base_offset + offset_delta)

@@ -20,6 +20,7 @@ the room for what was found run out: the caller applies what was found and calls
 from __future__ import annotations
 
 from onceflow.records.raw_memory import (
+    as_i64,
     helper,
     kernel,
     load_big_i16,
@@ -126,7 +127,7 @@ def _slot_of(slots: int, producer_id: int) -> int:
     """The producer's slot, or the free one that will be. There always is a free one."""
     place = (producer_id ^ (producer_id >> 12)) & (_PLACES - 1)
     slot = slots + _SLOT * place
-    while load_i64(slot) != 0 and load_i64(slot) != producer_id + 1:
+    while load_i64(slot) != 0 and load_i64(slot) != as_i64(producer_id + 1):
         place = (place + 1) & (_PLACES - 1)
         slot = slots + _SLOT * place
     return slot

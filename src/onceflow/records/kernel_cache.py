@@ -1,7 +1,8 @@
 """Compiled kernels are kept on the disk, because compiling takes seconds.
 
 That they can be kept is never needed: where nothing can be written, the disk is full or a file is
-damaged, a kernel is compiled again. numba alone would raise then, in the middle of a request.
+damaged, a kernel is compiled again, and runs as plain Python meanwhile (`interpreted`). numba alone
+would raise then, in the middle of a request.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+from numba.core import config
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -22,6 +24,7 @@ from numba.core.caching import (
 )
 
 from onceflow.runtime.compile_cache import private_directory
+from onceflow.runtime.compiling import Cache
 
 _COMPILED_IN = ("onceflow.records.raw_memory", "onceflow.records.layout")
 """What every kernel may have parts of."""
@@ -31,6 +34,7 @@ _log = logging.getLogger(__name__)
 _said: set[str] = set()
 
 # numba's functions have no types.
+_config: Any = config
 _super_init: Any = UserWideCacheLocator.__init__
 _super_subpath: Any = UserWideCacheLocator.get_suitable_cache_subpath
 _super_from_function: Any = UserWideCacheLocator.from_function
@@ -68,17 +72,29 @@ class _CacheFiles(CompileResultCacheImpl):
         _super_files(self, function)
 
 
+class _NotKept(Exception):
+    pass
+
+
 class _Cache(FunctionCache):
     """numba's cache of compiled code, which looks at the kernel's own file only: code that was
     compiled with other helpers or another layout must not be taken for this one's."""
 
     _impl_class = _CacheFiles
+    only_kept = False
+    """Whether what is not kept is not to be compiled, either."""
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
         key: tuple[object, ...] = _super_key(self, signature, codegen)
         return (*key, _compiled_in())
 
     def load_overload(self, signature: Any, context: Any) -> Any:
+        found = self._found(signature, context)
+        if found is None and self.only_kept:
+            raise _NotKept
+        return found
+
+    def _found(self, signature: Any, context: Any) -> Any:
         try:
             return _super_load(self, signature, context)
         except Exception as error:
@@ -112,6 +128,27 @@ def cache_of(function: Any) -> Any:
             error,
         )
         return NullCache()
+
+
+def load_kept(dispatcher: Any, signature: str) -> bool:
+    """Whether the kernel was compiled before, and is now as if it had just been."""
+    kept = dispatcher._cache
+    if not isinstance(kept, _Cache):
+        return False
+    kept.only_kept = True
+    try:
+        dispatcher.compile(signature)
+    except _NotKept:
+        return False
+    finally:
+        kept.only_kept = False
+    return True
+
+
+def find_cache() -> Cache:
+    """Where processes that share compiled kernels find one another."""
+    environment = {"NUMBA_CACHE_DIR": _config.CACHE_DIR} if _config.CACHE_DIR else {}
+    return Cache(cache_of(find_cache).cache_path, environment)
 
 
 @cache

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from onceflow.records.raw_memory import (
+    as_i64,
     copy_wide,
     helper,
     kernel,
@@ -260,7 +261,7 @@ def walk(table: int, batches: int, totals: int) -> bool:
             if after == _FAILED or not previous < offset_delta <= last_offset_delta:
                 return _refuse(totals, batch, record, position - section)
             position, previous = after, offset_delta
-            latest = max(latest, base_timestamp + timestamp_delta)
+            latest = max(latest, as_i64(base_timestamp + timestamp_delta))
             key_bytes += max(key_size, 0)
             value_bytes += max(value_size, 0)
             null_keys += key_size < 0

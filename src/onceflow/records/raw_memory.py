@@ -1,4 +1,4 @@
-"""Loads, stores and copies at plain addresses, for the kernels only.
+"""Loads, stores and copies at plain addresses, for the kernels only; and what makes a kernel.
 
 A fetch brings many batches in many buffers. Handing numba one array of addresses costs a
 microsecond; handing it the buffers themselves costs one each. Nothing here checks bounds: a kernel
@@ -15,8 +15,10 @@ import numba.extending
 from llvmlite import ir  # type: ignore[import-untyped]  # it has neither stubs nor annotations
 from numba.core import types
 
+from onceflow.records.interpreted import InterpretedKernel, stand_in
 from onceflow.records.kernel_cache import cache_of
 from onceflow.records.layout import SPILL
+from onceflow.runtime.compiling import at_import
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,17 +28,20 @@ _intrinsic: Callable[[Callable[..., Any]], Any] = numba.extending.intrinsic
 
 
 def kernel(signature: str) -> Callable[[_F], _F]:
-    """Compile for exactly `signature` at import, or load from the cache; run without the GIL."""
+    """Load what was compiled for exactly `signature`; it runs without the GIL. Where that is not
+    kept, the kernel runs as plain Python until it is compiled (`interpreted`)."""
 
-    def compiled(function: _F) -> _F:
+    def prepared(function: _F) -> _F:
         dispatcher = _njit(nogil=True, boundscheck=False, error_model="numpy")(function)
         dispatcher._cache = cache_of(function)
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-        finished: _F = dispatcher
-        return finished
+        slow = InterpretedKernel(function, dispatcher, signature)
+        if at_import.is_set():
+            slow.compile()
+        best: Any = dispatcher if slow.load() else slow
+        chosen: _F = best
+        return chosen
 
-    return compiled
+    return prepared
 
 
 def helper(function: _F) -> _F:
@@ -150,6 +155,13 @@ def copy_exact(_context: Any, _target: Any, _source: Any, _size: Any) -> Any:
 
 
 @helper
+def as_i64(value: int) -> int:
+    """The same number. Where nothing is compiled, a sum is cut to 64 bits here: it wraps around as
+    compiled ones do by themselves."""
+    return value
+
+
+@helper
 def copy_wide(target: int, source: int, size: int, source_end: int) -> None:
     """Copy `size` bytes; up to 128 in a few wide moves when the source has the room behind it.
 
@@ -164,3 +176,6 @@ def copy_wide(target: int, source: int, size: int, source_end: int) -> None:
         if size > 64:
             _move_wide(target + 64, source + 64)
             _move_wide(target + 96, source + 96)
+
+
+stand_in(globals())

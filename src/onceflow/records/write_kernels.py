@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from onceflow.records.raw_memory import (
+    as_i64,
     copy_wide,
     helper,
     kernel,
@@ -201,7 +202,7 @@ def _put_short_records(
     while row < rows:
         stamp = load_i64(timestamps + 8 * row)
         key_length, value_length = _length(keys, row), _length(values, row)
-        timestamp, offset = _zigzag(stamp - base_timestamp), 2 * (row - first)
+        timestamp, offset = _zigzag(as_i64(stamp - base_timestamp)), 2 * (row - first)
         key, value = _zigzag(key_length), _zigzag(value_length)
         # With a margin for all other fields this covers the length of the record too.
         if not 0 <= timestamp | offset | (key + value + 64) < _SHORT:
@@ -243,7 +244,8 @@ def _put_batch(source: int, first: int, rows: int, position: int, end: int) -> t
             if row == rows:
                 break
         timestamp = load_i64(timestamps + 8 * row)
-        after = _put_record(position, end, source, row, row - first, timestamp - base_timestamp)
+        timestamp_delta = as_i64(timestamp - base_timestamp)
+        after = _put_record(position, end, source, row, row - first, timestamp_delta)
         if after > end:
             break
         position = after

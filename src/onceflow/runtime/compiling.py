@@ -78,16 +78,22 @@ class Compiling:
         self._patience = PATIENCE_SECONDS
         self._costs: dict[str, float] = {}
         self._codes: dict[str, Code] = {}
+        self._lock: int | None = None
+        self._is_forked = False
         self._forget_the_thread()
         atexit.register(self.stop)
-        os.register_at_fork(after_in_child=self._forget_the_thread)
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: the thread, the lock and the process are its parent's."""
+        if self._lock is not None:
+            os.close(self._lock)  # the parent keeps its own
+        self._lock = None
+        # What forks workers may have called a kernel once, long ago, and has no compiled one since.
+        self._is_forked = True
+        self._forget_the_thread()
 
     def _forget_the_thread(self) -> None:
-        """A forked child has not got it, and the lock and the process are its parent's."""
-        lock: int | None = getattr(self, "_lock", None)
-        if lock is not None:
-            os.close(lock)  # the parent keeps its own
-        self._lock: int | None = None
         self._child: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
         self._turn = threading.Lock()
@@ -117,7 +123,8 @@ class Compiling:
         self._costs[code.name] = self._costs.get(code.name, 0.0) + seconds
         self._spent += seconds
         # Never waits: a signal handler may have interrupted the very thread that begins.
-        if self._spent >= self._patience and self._turn.acquire(blocking=False):
+        is_due = self._is_forked or self._spent >= self._patience
+        if is_due and self._turn.acquire(blocking=False):
             try:
                 self._begin()
             finally:
@@ -126,8 +133,15 @@ class Compiling:
     def _begin(self) -> None:
         if self._thread is not None or self._is_stopped.is_set():
             return
-        self._spent = 0.0
-        thread = threading.Thread(target=self._run, name="onceflow-compile", daemon=True)
+        work: Callable[[], object] = self._compile_all
+        if self._spent < self._patience:
+            work = self._load_kept  # nothing is compiled for a child that may end at once
+        else:
+            self._spent = 0.0
+        self._is_forked = False
+        thread = threading.Thread(
+            target=self._run, args=(work,), name="onceflow-compile", daemon=True
+        )
         self._thread = thread
         try:
             thread.start()
@@ -142,9 +156,9 @@ class Compiling:
             child.kill()
             child.wait()
 
-    def _run(self) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         try:
-            self._compile_all()
+            work()
         except Exception as error:
             # Trying again would cost seconds each time, and the slower form is right, too.
             self._patience = float("inf")

@@ -192,6 +192,35 @@ def test_a_forked_child_waits_for_nobody(tmp_path: Path) -> None:
     assert output == "0\n"
 
 
+@pytest.mark.long  # compiles everything
+def test_a_forked_child_finds_what_was_compiled_since(tmp_path: Path) -> None:
+    """As the workers of a program that has called a kernel once, before it forked them."""
+    output = said(
+        tmp_path,
+        BUSY
+        + """
+    use()
+
+    def forked(work):
+        child = os.fork()
+        if child == 0:
+            work()
+            os._exit(0)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def looks():
+        use()
+        while (thread := compiling.thread) is not None:
+            assert compiling.child is None
+            thread.join()
+        os._exit(is_interpreted())
+
+    print(forked(looks), forked(lambda: busy(lambda: not is_interpreted())), forked(looks))
+    """,
+    )
+    assert output == "1 0 0\n"
+
+
 @pytest.mark.parametrize(
     ("cause", "reason"),
     [

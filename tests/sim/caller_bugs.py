@@ -369,6 +369,12 @@ def ids_are_not_kept_in_use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(txn_machine, "RENEWED_AFTER_S", 1e12)
 
 
+def forgotten_ids_are_not_renewed(patch: pytest.MonkeyPatch) -> None:
+    """Neither before they are used again, nor when brokers say that they do not know them."""
+    ids_are_not_kept_in_use(patch)
+    patch.setattr(txn_machine.TransactionMachine, "_is_unknown", lambda *_: False)
+
+
 # --- where they are found -------------------------------------------------------------------------
 
 
@@ -467,7 +473,7 @@ BUGS = (
         places.test_a_topic_that_is_gone_is_told_and_troubles_no_other,
     ),
     Bug(
-        ids_are_not_kept_in_use,
+        forgotten_ids_are_not_renewed,
         sleeps.test_an_idle_session_goes_on_though_its_transactional_id_was_forgotten,
     ),
     Bug(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from onceflow.errors import InvalidSetting
+
+_PATIENT: Final = {"socket.connection.setup.timeout.ms": 60_000}
+"""The broker is there, however long a busy machine takes to load what its first answer needs."""
 
 
 def checked_topics(topics: object) -> dict[str, int]:
@@ -39,7 +43,7 @@ def make_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
     one that is there has another number of partitions."""
     from onceflow.blocking import Admin
 
-    with Admin(bootstrap) as admin:
+    with Admin(bootstrap, _PATIENT) as admin:
         known = {each.name: len(each.partitions) for each in admin.list_topics()}
         for name, count in topics.items():
             if name not in known:

@@ -209,7 +209,7 @@ def test_a_duplicate_counts_as_written() -> None:
 
 def test_time_is_limited_and_the_error_says_what_was_in_the_way() -> None:
     script = refuse(E.NOT_ENOUGH_REPLICAS)
-    with ScriptedBroker(script) as broker, Writer(opened(broker), patience(1.0)) as writer:
+    with ScriptedBroker(script) as broker, Writer(opened(broker), patience(4.0)) as writer:
         writer.write(*ORDERS, rows(1))
         began = time.monotonic()
         with pytest.raises(DeliveryFailed, match=r"orders-0.*NOT_ENOUGH_REPLICAS") as problem:

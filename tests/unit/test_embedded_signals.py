@@ -114,15 +114,16 @@ def test_data_that_are_kept_stay(tmp_path: Path) -> None:
 
 def test_a_handler_of_the_program_is_left_alone(tmp_path: Path) -> None:
     code = """
-        import signal, sys, onceflow
+        import signal, sys, threading, onceflow
         def end(number, frame):
             sys.exit("by the program itself")
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        never = threading.Event()
         with onceflow.Broker() as broker:
             print(broker.bootstrap, flush=True)
-            while True:
-                signal.pause()
+            while True:  # Python may note a signal just before it would wait for one, for ever
+                never.wait(0.1)
         """
     with program(code, tmp_path) as started:
         said(started)
@@ -143,14 +144,15 @@ def test_the_last_one_gives_the_signals_back() -> None:
 
 def test_a_forked_child_removes_nothing_of_its_parent(tmp_path: Path) -> None:
     code = """
-        import os, signal, warnings, onceflow
+        import os, signal, threading, warnings, onceflow
         warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
         with onceflow.Broker() as broker:
             ready, says = os.pipe()
             child = os.fork()
             if child == 0:
                 os.write(says, b".")  # a signal that comes before Python has forked is forgotten
-                signal.pause()
+                while True:
+                    threading.Event().wait(0.1)
             os.read(ready, 1)
             os.kill(child, signal.SIGTERM)
             _, status = os.waitpid(child, 0)

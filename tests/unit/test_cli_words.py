@@ -314,6 +314,12 @@ def test_records_are_the_rows_of_columns_even_with_times_of_no_calendar() -> Non
     assert time_text(rows[0].timestamp) == str(2**62)
 
 
+def test_errors_that_are_each_others_cause_are_told() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert as_document(first)["error"]["message"] == "first"
+
+
 def test_errors_carry_their_hints() -> None:
     assert "onceflow serve" in (hint_for(BrokerUnreachable("x")) or "")
     assert hint_for(ValueError("x")) is None

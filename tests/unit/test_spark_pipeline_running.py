@@ -13,9 +13,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
+from onceflow.cli.report import as_document
+from onceflow.errors import OnceflowError
 from onceflow.spark.pipeline_errors import PipelineFailed
 from onceflow.spark.pipeline_running import STARTS, RunningPipeline
 from onceflow.spark.pipeline_sink import Written
+from onceflow.spark.sink_errors import SinkFenced
 from tests.unit.test_spark_query_errors import GONE
 
 
@@ -116,3 +119,21 @@ def test_other_errors_end_it(failure: Exception | None) -> None:
     pipeline = running(sink, Query(Died("" if failure is None else GONE)), Query())
     with pytest.raises(PipelineFailed):
         pipeline.wait()
+
+
+@pytest.mark.parametrize("failure", [SinkFenced("taken over"), PipelineFailed("a batch")])
+def test_the_sinks_error_is_not_its_own_cause(failure: Exception) -> None:
+    """Spark's error comes from it."""
+    sink = Sink()
+    sink.failure = failure
+    died = Died("")
+    died.__cause__ = failure
+    with pytest.raises(OnceflowError) as told:
+        running(sink, Query(died)).wait()
+    causes: list[BaseException] = []
+    error: BaseException | None = told.value
+    while error is not None:
+        assert not any(error is each for each in causes)
+        causes.append(error)
+        error = error.__cause__
+    assert as_document(told.value)["error"]["message"]

@@ -62,7 +62,11 @@ def hint_for(error: BaseException) -> str | None:
 
 def _refusal(error: BaseException | None) -> Any:
     """The error of the protocol that this one is, or was raised from."""
+    passed: set[int] = set()
     while error is not None and not (hasattr(error, "code") and hasattr(error, "api")):
+        if id(error) in passed:
+            return None  # errors that are each other's cause: Python lets programs do that
+        passed.add(id(error))
         error = error.__cause__
     return error
 

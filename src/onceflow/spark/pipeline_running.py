@@ -140,7 +140,11 @@ class RunningPipeline:
             if self._goes_on_after(error):
                 return False
             self._cleanup.close()
-            raise self._told(self._sink.failure or error) from error
+            failure = self._sink.failure or error
+            told = self._told(failure)
+            # Not from Spark's error, whose cause the sink's is: whoever went through the causes
+            # would go round for ever.
+            raise told from (failure.__cause__ if told is failure else failure)
         self._cleanup.close()
         return True
 

@@ -15,7 +15,9 @@ from bench.transactions_measures import passing_topic
 from bench.turn import Measure, S, Values, python_load
 from bench.turn import Turn as AnyTurn
 
-PARTITIONS: Final = 4
+PARTITIONS: Final = 8
+"""librdkafka has one request of an idempotent producer in flight for each partition, at most: with
+four, its five would never be."""
 BATCH_BYTES: Final = 64 << 10
 COMMIT_MS: Final = 100
 SESSION_RECORDS: Final = 1000
@@ -30,8 +32,13 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
     "idempotent": {"kind": "idempotent"},
     "transactional": {"kind": "transactional", "commit_ms": COMMIT_MS},
     # As many bytes wait as with records of 1 KB: a thousand of these would be two batches.
-    "idempotent-100": {
-        "kind": "idempotent",
+    **{
+        f"{kind}-100": {"kind": name, "record_bytes": 100, "waiting_records": MANY_WAITING}
+        for kind, name in (("five", "five-in-flight"), ("idempotent", "idempotent"))
+    },
+    "transactional-100": {
+        "kind": "transactional",
+        "commit_ms": COMMIT_MS,
         "record_bytes": 100,
         "waiting_records": MANY_WAITING,
     },
@@ -81,6 +88,8 @@ def produce(turn: Turn) -> Values:
         **{f"produce-{kind}": rate for kind, rate in rates.items()},
         "idempotent-to-five": rates["idempotent"] / rates["five"],
         "transactional-to-idempotent": rates["transactional"] / rates["idempotent"],
+        "idempotent-to-five-100": rates["idempotent-100"] / rates["five-100"],
+        "transactional-to-idempotent-100": rates["transactional-100"] / rates["idempotent-100"],
     }
 
 

@@ -16,13 +16,19 @@ PRODUCED: Final = {
         ("five", "1 KB, five in flight", 1024),
         ("idempotent", "1 KB, idempotent", 1024),
         ("transactional", "1 KB, commits every 100 ms", 1024),
+        ("five-100", "100 B, five in flight", 100),
         ("idempotent-100", "100 B, idempotent", 100),
+        ("transactional-100", "100 B, commits every 100 ms", 100),
     )
 }
-"""All with acks=all, by librdkafka on one connection, to four partitions."""
+"""All with acks=all, by librdkafka on one connection, to eight partitions."""
 SHARES: Final = {
-    "idempotent-to-five": Metric("idempotent : five in flight", "x", decimals=2),
-    "transactional-to-idempotent": Metric("transactional : idempotent", "x", decimals=2),
+    f"{ours}-to-{theirs}{suffix}": Metric(f"{ours} : {said}, {size}", "x", decimals=2)
+    for suffix, size in (("", "1 KB"), ("-100", "100 B"))
+    for ours, theirs, said in (
+        ("idempotent", "five", "five in flight"),
+        ("transactional", "idempotent", "idempotent"),
+    )
 }
 READS: Final = ("read-uncommitted-rate", "read-committed-rate")
 ONE: Final = ("one", "one-p99")

@@ -21,7 +21,6 @@ from onceflow.broker.embedded import Broker, BrokerEnded, BrokerMisused, BrokerN
 from onceflow.cli.session import connected
 from onceflow.client import admin
 from onceflow.errors import DiskFailed, InvalidSetting
-from onceflow.runtime.aio import Aio
 from onceflow.runtime.disk import Bytes, RealFile
 
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])
@@ -240,7 +239,6 @@ def break_the_disk(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
         raise DiskFailed("no such sector")
 
     monkeypatch.setattr(RealFile, "pwrite_durable", fail)
-    monkeypatch.setattr(Aio, "takes", lambda self, write: False)  # so that it goes that way
     producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     producer.produce("orders", b"one")  # makes a topic, and so the journal write
     (thread,) = [each for each in threading.enumerate() if each.name == "onceflow-broker"]

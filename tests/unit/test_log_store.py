@@ -81,7 +81,7 @@ def test_a_read_gives_whole_batches_of_about_the_size_asked_for() -> None:
 
 def test_nothing_is_shown_before_it_is_durable_and_one_write_serves_all_who_wait() -> None:
     disk = SimDisk()
-    background = SimBackground(random.Random(1))
+    background = SimBackground(random.Random(1))  # one that does no write at once
     store = LogStore.open(disk, background, RAND, StoreConfig(reserve_bytes=0))
     created = store.create("orders", [log_id(1), log_id(2)])
     background.wait(lambda: created.done)

@@ -69,3 +69,22 @@ def test_an_owner_that_blocks_gets_what_is_due_soon_too() -> None:
         assert seen == ["job", "last"]
 
     asyncio.run(main())
+
+
+def test_what_is_due_may_wait_for_something_itself() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        background = Threads(loop.call_soon_threadsafe, loop.call_soon)
+        seen: list[str] = []
+
+        def wait() -> None:
+            background.submit(Lane.BULK, nothing(), lambda _: seen.append("job"))
+            background.wait(lambda: len(seen) == 2)  # which calls what is due behind this
+
+        background.soon(wait)
+        background.soon(lambda: seen.append("soon"))
+        await asyncio.sleep(0)
+        assert sorted(seen) == ["job", "soon"]
+        background.close()
+
+    asyncio.run(main())

@@ -205,6 +205,9 @@ class Connection(asyncio.BufferedProtocol):
             if self._was_large and not is_large:
                 self._memory.leave(self)
             self._was_large = is_large
+            if self._outbox is not None:
+                # Before the loop may block in a write of the journal, which is due in this turn.
+                self._outbox.flush()
 
     def _on_frame(self, frame: memoryview) -> bool:
         if self._transport is None:

@@ -20,7 +20,6 @@ from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError, PathInUse
 from onceflow.records.validate import read_kernels
-from onceflow.runtime.aio import Aio
 from onceflow.runtime.background import Threads
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.descriptors import (
@@ -32,6 +31,7 @@ from onceflow.runtime.descriptors import (
 from onceflow.runtime.disk import RealDisk
 from onceflow.runtime.net import RealNet
 from onceflow.runtime.rand import RealRand
+from onceflow.runtime.scheduling import take_short_slices
 from onceflow.wire.api import ApiKey
 
 _FIRST_ASKED_FOR = (
@@ -82,10 +82,8 @@ async def serve(
     """As `run`, on the running loop."""
     loop = asyncio.get_running_loop()
     stop = asyncio.ensure_future(until())
-    aio = Aio.open()
-    background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon, aio=aio)
-    if aio is not None:
-        loop.add_reader(aio.fileno(), background.serve)
+    background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon)
+    take_short_slices()
     disk = RealDisk(config.data_dir)
     doors = Doors(RealClock(), RealRand(), RealNet(), disk, background, descriptors)
     server = Server(config, doors)
@@ -97,8 +95,6 @@ async def serve(
         warm_up.stop()
     finally:
         stop.cancel()
-        if aio is not None:
-            loop.remove_reader(aio.fileno())  # `stop` collects what is under way itself
         await server.stop()
     if server.failed.done():
         raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")

@@ -28,10 +28,6 @@ from onceflow.runtime.background import Lane
 from onceflow.runtime.disk import Disk, DurableWrite
 
 _FIRST_ARENA = 1 << 16
-_ALONE_AFTER = 8
-"""Groups during whose write nothing came: then one client at a time is taken to be at work."""
-_LOOK_EVERY = 32
-"""Groups of one who is alone, of which one is written as others are, to see if it still is."""
 
 
 class JournalStart(NamedTuple):
@@ -141,7 +137,6 @@ class Journal:
         self._gathering = _Group(_Arena(_FIRST_ARENA))
         self._in_flight: _Group | None = None
         self._written_bytes = 0
-        self._alone_for = 0
         self._kick_due = False
         self.failure: Exception | None = None
         self.lacks_room = False
@@ -266,8 +261,7 @@ class Journal:
         if self._ring.current is not before:
             self._on_file_full()
         data = group.arena.view[: padded(group.length)]
-        is_alone = self._alone_for >= _ALONE_AFTER and self._alone_for % _LOOK_EVERY != 0
-        write = DurableWrite(file.file, position, data, is_alone=is_alone)
+        write = DurableWrite(file.file, position, data)
         self._jobs.submit(Lane.JOURNAL, write, self._written)
 
     def _written(self, error: Exception | None) -> None:
@@ -278,16 +272,21 @@ class Journal:
             self.fail(error)
             return
         self._in_flight = None
-        # What waits is not alone: so no write that is waited for begins below, before this group's
-        # ticket is completed.
-        self._alone_for = 0 if self._gathering.entry_count else self._alone_for + 1
         self._written_bytes += padded(group.length)
         self._spare = group.arena
         for effect in group.effects:
             effect()
         self._after_group()
-        self._kick()
-        group.ticket.complete()
+        # The next write may block this thread, and the answers of this group are to leave before:
+        # so what the callbacks append asks for it behind them. Nor is it begun here: `submit` may
+        # have called this, and the next group's ticket would be completed before this one's.
+        self._kick_due = True
+        try:
+            group.ticket.complete()
+        finally:
+            self._kick_due = False
+            if self._gathering.urgent:
+                self.kick_soon()
 
     def close_files(self) -> None:
         """Gives the descriptors back; nothing may be under way."""

@@ -15,10 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
 from functools import partial
-from time import perf_counter
-from typing import Protocol
+from typing import Final, Protocol
 
-from onceflow.runtime.aio import Aio
 from onceflow.runtime.disk import DurableWrite
 
 Job = Iterator[None]
@@ -26,11 +24,15 @@ Done = Callable[[Exception | None], None]
 Post = Callable[[Callable[[], None]], object]
 """Runs a callback on the owner's thread, later: `loop.call_soon_threadsafe` is one."""
 
-_QUICK_S = 0.001
-_QUICK_BYTES = 64 << 10
-"""What is larger, or was slower last time, is not waited for: nobody else is served meanwhile."""
-_WARY_WRITES = 16
-"""So many are not, for each `_QUICK_S` that one has taken."""
+_AT_ONCE_BYTES: Final = 512 << 10
+"""A larger write goes to a thread: nobody else is served while the owner writes."""
+_QUICK_MS: Final = 1.0
+"""What a write may take, and as much again for `_AT_ONCE_BYTES`."""
+_HANGING_MS: Final = 10.0
+"""More than any wait for the interpreter's lock: it was the disk."""
+_WARY_WRITES: Final = 16
+"""So many writes go to a thread for each millisecond of one that took longer than it may."""
+_MOST_WARY_WRITES: Final = 4096
 
 
 class Lane(Enum):
@@ -43,10 +45,15 @@ class Lane(Enum):
     CHECK = "check"
 
 
+_BULKY: Final = frozenset((Lane.BULK, Lane.GROW, Lane.COMPACT))
+"""Of whose jobs the disk is told at once what takes it long."""
+
+
 class Background(Protocol):
     """Where blocking work goes."""
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None: ...
+    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        """`done` may be called before this returns."""
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Calls back on the owner's thread after the present step of the owner."""
@@ -58,7 +65,8 @@ class Background(Protocol):
         """Waits for the jobs under way; none may be submitted afterwards."""
 
 
-def _outcome(job: Job) -> Exception | None:
+def outcome_of(job: Job) -> Exception | None:
+    """Runs the job; the error that ended it."""
     try:
         for _ in job:
             pass
@@ -79,7 +87,7 @@ class Inline:
         self._is_running = False
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        self.soon(lambda: done(_outcome(job)))
+        self.soon(lambda: done(outcome_of(job)))
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._waiting.append(callback)
@@ -107,14 +115,18 @@ class Threads:
     Completions pass through a queue of our own, so that `wait` can serve them while it blocks
     the owner's thread; `post` only asks the owner to look into that queue. What the owner itself
     wants done soon needs no thread-safe way: `soon` may be `loop.call_soon`, which wakes nobody.
+
+    A direct, synchronous write of moderate size is done by the owner itself, and `done` is called
+    before `submit` returns. Whoever waits for another thread, or for a worker of the kernel, first
+    waits for a core; where clients burn all of them that takes longer than the write. But nobody is
+    served meanwhile. So a disk that was slow is left to the thread, until the thread finds it quick
+    again, and so is one that other lanes load: a flush waits for what they have written.
     """
 
-    def __init__(
-        self, post: Post | None = None, soon: Post | None = None, aio: Aio | None = None
-    ) -> None:
-        """With `aio` direct writes need no thread; the owner calls `serve` when it is readable."""
-        self._aio = aio
-        self._wary = 0
+    def __init__(self, post: Post | None = None, soon: Post | None = None) -> None:
+        self._wary_writes = 0
+        self._was_slow = False
+        self._bulky_jobs = 0
         self._post = post
         self._post_soon = soon or post
         self._due: deque[Callable[[], None]] = deque()
@@ -133,7 +145,7 @@ class Threads:
         jobs = self._lanes[lane]
         while (item := jobs.get()) is not None:
             job, done = item
-            error = _outcome(job)
+            error = outcome_of(job)
             self._complete(partial(done, error))
             del item, job, done  # what they hold must not wait for the next one
 
@@ -145,33 +157,49 @@ class Threads:
 
     def serve(self) -> None:
         """Calls what is due and what has completed; on the owner's thread only."""
-        if self._aio is not None:
-            self._aio.collect()
-        while self._due or not self._completions.empty():
-            self._call_next()
+        # What these want done soon waits for a later turn of the loop: a group that is complete
+        # sends its answers before the owner blocks in the write of the next one.
+        for _ in range(len(self._due)):
+            if self._due:  # one of them may have waited, and that calls all
+                self._due.popleft()()
+        while not self._completions.empty():
+            self._completions.get()()
 
     def _call_next(self) -> None:
         (self._due.popleft() if self._due else self._completions.get())()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        if self._aio is None or not isinstance(job, DurableWrite) or not self._aio.takes(job):
-            self._lanes[lane].put((job, done))
-        elif job.is_alone and len(job.data) <= _QUICK_BYTES and not self._is_wary():
-            self._write_now(job, done)
-        else:
-            self._aio.submit(job, done)
+        if isinstance(job, DurableWrite):
+            self._write(lane, job, done)
+            return
+        if lane in _BULKY:
+            self._bulky_jobs += 1
+            done = partial(self._bulky_job_ended, done)
+        self._lanes[lane].put((job, done))
 
-    def _is_wary(self) -> bool:
-        self._wary = max(self._wary - 1, 0)
-        return self._wary > 0
-
-    def _write_now(self, write: DurableWrite, done: Done) -> None:
-        """For an owner that would only wait. To be woken up by threads of the kernel, which have
-        to be woken up first, takes a good part of what the write itself does."""
-        began = perf_counter()
-        error = _outcome(write)
-        self._wary = _WARY_WRITES * int((perf_counter() - began) / _QUICK_S)
+    def _bulky_job_ended(self, done: Done, error: Exception | None) -> None:
+        self._bulky_jobs -= 1
         done(error)
+
+    def _write(self, lane: Lane, write: DurableWrite, done: Done) -> None:
+        def ended(error: Exception | None) -> None:
+            self._learn(write)
+            done(error)
+
+        if self._wary_writes:
+            self._wary_writes -= 1
+        elif write.is_direct and len(write.data) <= _AT_ONCE_BYTES and not self._bulky_jobs:
+            ended(outcome_of(write))
+            return
+        self._lanes[lane].put((write, ended))
+
+    def _learn(self, write: DurableWrite) -> None:
+        """Two slow writes in a row, or a very slow one, are the disk. A single one may have waited
+        for a core or for the interpreter, where a thread would wait twice as often."""
+        is_slow = write.took_ms > _QUICK_MS * (1 + len(write.data) / _AT_ONCE_BYTES)
+        if is_slow and (self._was_slow or write.took_ms > _HANGING_MS):
+            self._wary_writes = min(_WARY_WRITES * int(write.took_ms), _MOST_WARY_WRITES)
+        self._was_slow = is_slow
 
     def soon(self, callback: Callable[[], None]) -> None:
         self._due.append(callback)
@@ -181,17 +209,12 @@ class Threads:
 
     def wait(self, until: Callable[[], bool]) -> None:
         while not until():
-            is_idle = not self._due and self._completions.empty()
-            if is_idle and self._aio is not None and self._aio.is_busy:
-                self._aio.collect(wait=True)
-            else:
-                self._call_next()
+            self._call_next()
 
     def close(self) -> None:
         for lane in Lane:
             self._lanes[lane].put(None)
         for thread in self._threads:
             thread.join()
-        self.serve()
-        if self._aio is not None:
-            self._aio.close()
+        while self._due or not self._completions.empty():
+            self._call_next()

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 from onceflow.errors import DiskError, DiskFailed, DiskFull, OutOfDescriptors, PathInUse
@@ -138,18 +139,22 @@ def _check_directory(root: Path) -> None:
 
 class DurableWrite:
     """A job for a background: one `pwrite_durable`. A background that knows a better way than a
-    thread may take it apart. `is_alone` says that its owner has nothing else to do meanwhile."""
+    thread may take it apart."""
 
-    __slots__ = ("_is_done", "data", "file", "is_alone", "position")
+    __slots__ = ("_is_done", "data", "file", "position", "took_ms")
 
-    def __init__(
-        self, file: File, position: int, data: memoryview, *, is_alone: bool = False
-    ) -> None:
+    def __init__(self, file: File, position: int, data: memoryview) -> None:
         self.file = file
         self.position = position
         self.data = data
-        self.is_alone = is_alone
+        self.took_ms = 0.0
+        """Until its thread went on: in a busy program that may wait for the interpreter, too."""
         self._is_done = False
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it goes past the page cache, and so does not sync what others left there."""
+        return isinstance(self.file, RealFile) and self.file.is_direct
 
     def __iter__(self) -> DurableWrite:
         return self
@@ -157,7 +162,9 @@ class DurableWrite:
     def __next__(self) -> None:
         if self._is_done:
             raise StopIteration
+        began = perf_counter()
         self.file.pwrite_durable(self.position, self.data)
+        self.took_ms = (perf_counter() - began) * 1000
         self._is_done = True
 
 

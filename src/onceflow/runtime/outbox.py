@@ -161,7 +161,7 @@ class SocketOutbox:
             self._flush()
 
     def flush(self) -> None:
-        if not self.is_blocked:
+        if self._queue and not self.is_blocked:
             self._flush()
 
     def _flush(self) -> None:

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from onceflow.runtime.background import Done, Job, Lane
+from onceflow.runtime.background import Done, Job, Lane, outcome_of
+from onceflow.runtime.disk import DurableWrite
 from onceflow.runtime.rand import Rand
 from onceflow.runtime.sim_loop import SimulationDeadlock
 
@@ -15,7 +16,8 @@ from onceflow.runtime.sim_loop import SimulationDeadlock
 class SimBackground:
     """Nothing happens until `step` or `wait` lets it happen.
 
-    In a simulated loop `later` lets the loop call `step` whenever there is something to do.
+    In a simulated loop `later` lets the loop call `step` whenever there is something to do. Some
+    durable writes are done at once, as by `Threads`: none, all or some, as the seed says.
     """
 
     def __init__(
@@ -25,10 +27,14 @@ class SimBackground:
     ) -> None:
         self._rand = rand
         self._later = later
+        self._at_once = rand.randrange(3)
         self._lanes: dict[Lane, deque[tuple[Job, Done]]] = {lane: deque() for lane in Lane}
         self._soon: deque[Callable[[], None]] = deque()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
+        if isinstance(job, DurableWrite) and self._rand.randrange(2) < self._at_once:
+            done(outcome_of(job))
+            return
         self._lanes[lane].append((job, done))
         self._call_later()
 

@@ -25,6 +25,7 @@ from onceflow.log.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
 from onceflow.records.batch import StoredBatch
+from onceflow.runtime import sim_background
 from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_background import SimBackground
@@ -223,6 +224,7 @@ def test_the_checks_notice_a_recovery_that_trusts_the_index(
         except IndexInvalid:  # there is no file
             honest(segment, check_crc=check_crc)
 
+    monkeypatch.setattr(sim_background, "share_at_once", lambda _: 0)
     workload = LogWorkload(seed=14, steps=60)
     check_all(workload, subsets=0, first=len(workload.disk.ops))
     monkeypatch.setattr(Indexes, "from_bytes", trusting)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from onceflow.runtime import sim_background
 from onceflow.runtime.sim_crash import Image, sampled_images
 from onceflow.runtime.sim_world import run
 from onceflow.txn import machine
@@ -37,7 +38,7 @@ def history_of(shape: str, seed: int) -> History:
 
 
 @pytest.mark.parametrize(
-    ("shape", "seed", "torn"), [("fsync", 2, 1), ("crowded", 0, 0), ("os", 0, 0)]
+    ("shape", "seed", "torn"), [("fsync", 2, 1), ("crowded", 1, 0), ("os", 0, 0)]
 )
 def test_no_promise_of_a_transaction_is_broken_by_a_power_cut_at_any_op(
     shape: str, seed: int, torn: int, every: int
@@ -91,6 +92,8 @@ def find(bug: Bug, patch: pytest.MonkeyPatch) -> None:
 
 
 def look_for(bug: Bug, patch: pytest.MonkeyPatch) -> None:
+    # A write that is done at once leaves no moment in between for the bug to show.
+    patch.setattr(sim_background, "share_at_once", lambda _: 0)
     if bug.serving:
         bug.plant(patch)
     history = history_of(bug.shape, bug.seed)

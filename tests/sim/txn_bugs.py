@@ -254,9 +254,14 @@ BUGS = {
         Bug(fencing_not_written, "was handed out before", recovering=False, first=165),
         Bug(end_answered_early, "was handed out before", recovering=False),
         Bug(commit_answered_early, "was committed, and is gone", recovering=False, first=60),
-        Bug(produce_answered_early, "is at", recovering=False),
+        Bug(produce_answered_early, "is at|has the record at", recovering=False),
         Bug(recovery_flips_the_decision, _IN_PART + "|EndTxn again", "crowded", first=60),
-        Bug(recovery_forgets_the_decision, "is still Prepare|hangs at", "crowded", first=120),
+        Bug(
+            recovery_forgets_the_decision,
+            _IN_PART + "|is still Prepare|hangs at",
+            "crowded",
+            first=120,
+        ),
         Bug(deadlines_forgotten, "hangs at", serving=False, first=40),
         Bug(
             repeats_forgotten,

@@ -353,6 +353,27 @@ def test_without_a_journal_a_creation_waits_for_room_and_so_does_what_is_appende
     assert list(open_store(after_power_cut(disk), config).logs) == [log.log_id, log_id(5)]
 
 
+def test_an_empty_segment_that_a_killed_run_began_outlives_a_power_cut() -> None:
+    """Its name was in the page cache alone, and the start after the kill had nothing to sync."""
+    config = StoreConfig(durability=Durability.OS, reserve_bytes=0)
+    disk, background = SimDisk(), SimBackground(random.Random(1))
+    store = LogStore.open(disk, background, RAND, config)
+    created = store.create("orders", [log_id(1)])
+    background.wait(lambda: created.done)
+    log = store.logs[log_id(1)]
+    append(store, log, new_batch(3))
+    store.request_checkpoint()
+    while background.step():
+        pass
+    store.delete_records(log, 3)  # nothing is stepped any more: no checkpoint comes to its end
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    disk.unlock("lock")  # as by kill -9
+    open_store(disk, config)
+    survived = open_store(after_power_cut(disk), config)
+    assert survived.logs[log_id(1)].end_offset == 3
+    assert append(survived, survived.logs[log_id(1)], new_batch()).done
+
+
 def test_old_records_go_even_when_there_is_no_room_for_a_new_segment() -> None:
     disk, store, log = store_with_log(small_segments(retention_ms=1000))
     append(store, log, new_batch(3))

@@ -121,7 +121,7 @@ class _Found:
         self._files = files
         self._config = config if saved.layout is None else config.laid_out(saved.layout)
         self._end = saved.end
-        self._trimmed = False
+        self._names_changed = False
         self._unsynced: list[Segment] = []
         self._directory = directory_name(saved.topic, saved.log_id)
         if not disk.exists(self._directory):
@@ -202,6 +202,9 @@ class _Found:
                     break
                 self._segments[-1].seal()
                 self._segments.append(self._segment(base, 0, base))
+                # After a mere kill its name may be in the page cache alone, even if it is empty and
+                # has nothing to sync; and the checkpoint that ends this start names it.
+                self._names_changed = True
             self._extend_active(base)
         return sum(size for base, size in self._sizes.items() if base >= self._end.segment) - (
             self._end.position
@@ -240,10 +243,10 @@ class _Found:
                 self._disk.unlink(path)
             else:
                 continue
-            self._trimmed = True
+            self._names_changed = True
         if self._sizes[self._end.segment] > self._end.position:
             self._segments[-1].file.truncate(self._end.position)
-            self._trimmed = True
+            self._names_changed = True
 
     def _belongs(self, base: int, name: str, live: set[int], *, clean: bool) -> bool:
         """Whether a file is of the log up to its checkpoint, and has its final name."""
@@ -277,7 +280,7 @@ class _Found:
         """What was cut; and what was read behind the checkpoint: it may be in the page cache alone.
         Once the log is in the catalog: where there are few descriptors they are synced on the
         way."""
-        if self._trimmed or self._unsynced:
+        if self._names_changed or self._unsynced:
             log.files_changed(self._unsynced)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from onceflow.runtime.background import Done, Job, Lane, outcome_of
 from onceflow.runtime.disk import DurableWrite
-from onceflow.runtime.rand import Rand
+from onceflow.runtime.rand import SimRand
 from onceflow.runtime.sim_loop import SimulationDeadlock
 
 
@@ -17,22 +17,24 @@ class SimBackground:
     """Nothing happens until `step` or `wait` lets it happen.
 
     In a simulated loop `later` lets the loop call `step` whenever there is something to do. Some
-    durable writes are done at once, as by `Threads`: none, all or some, as the seed says.
+    durable writes are done at once, as by `Threads`: none, all or some, as the seed says. They are
+    drawn from a stream of their own: where there are none, all else is as if there never were.
     """
 
     def __init__(
         self,
-        rand: random.Random | Rand,
+        rand: random.Random | SimRand,
         later: Callable[[Callable[[], object]], object] | None = None,
     ) -> None:
         self._rand = rand
         self._later = later
-        self._at_once = rand.randrange(3)
+        self._writes = _stream_beside(rand)
+        self._at_once = share_at_once(self._writes)
         self._lanes: dict[Lane, deque[tuple[Job, Done]]] = {lane: deque() for lane in Lane}
         self._soon: deque[Callable[[], None]] = deque()
 
     def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        if isinstance(job, DurableWrite) and self._rand.randrange(2) < self._at_once:
+        if isinstance(job, DurableWrite) and self._writes.randrange(2) < self._at_once:
             done(outcome_of(job))
             return
         self._lanes[lane].append((job, done))
@@ -83,3 +85,17 @@ class SimBackground:
     def close(self) -> None:
         while self.step():
             pass
+
+
+def share_at_once(rand: random.Random | SimRand) -> int:
+    """Of every two durable writes so many are done at once, on average."""
+    return rand.randrange(3)
+
+
+def _stream_beside(rand: random.Random | SimRand) -> random.Random | SimRand:
+    """Draws that leave `rand` as it is."""
+    if not isinstance(rand, random.Random):
+        return rand.fork("durable writes")
+    beside = random.Random()
+    beside.setstate(rand.getstate())
+    return beside

@@ -237,9 +237,9 @@ def read_by_record(turn: Turn, topic: str, size: str) -> Values:
 IMPORTS: Final = {
     "bare": "",
     "asyncio": "import asyncio",
-    "producer": "import onceflow.client.producer",
-    "fetcher": "import onceflow.client.fetcher",
-    "admin": "import onceflow.client.admin",
+    "producer": "import onceflow.client.producer.producer",
+    "fetcher": "import onceflow.client.consumer.fetcher",
+    "admin": "import onceflow.client.admin.admin",
     "aiokafka": "import aiokafka",
     "confluent": "import confluent_kafka",
 }

@@ -26,7 +26,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from onceflow.client.consumer import Consumer
+    from onceflow.client.consumer.consumer import Consumer
 
 CLIENTS: Final = ("onceflow", "aiokafka")
 BATCH_BYTES: Final = 64 << 10
@@ -64,7 +64,7 @@ class Stopwatch:
 async def producing(arguments: argparse.Namespace, **settings: Any) -> AsyncIterator[Any]:
     """A producer of either client; what differs is only how each calls the size of a batch."""
     if arguments.client == "onceflow":
-        from onceflow.client.producer import Producer
+        from onceflow.client.producer.producer import Producer
 
         async with Producer(
             arguments.bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, **settings
@@ -199,8 +199,8 @@ async def passes(
 async def read_ours(
     arguments: argparse.Namespace, next_rows: Callable[[Consumer], Awaitable[int]]
 ) -> Numbers:
-    from onceflow.client.consumer import Consumer
-    from onceflow.client.model import TopicPartition
+    from onceflow.client.consumer.consumer import Consumer
+    from onceflow.client.types import TopicPartition
 
     places = [TopicPartition(arguments.topic, each) for each in range(arguments.partitions)]
     async with Consumer(

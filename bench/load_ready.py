@@ -22,11 +22,8 @@ from typing import Final
 
 from bench.broker_targets import BenchError, receive
 from bench.load_client import Numbers, Stopwatch
-from onceflow.client.address import parse_addresses
-from onceflow.client.batches import Batch, ProducerIdAndEpoch
-from onceflow.client.model import TopicPartition
-from onceflow.client.produce_wire import read_produce, write_produce
-from onceflow.client.txn_requests import (
+from onceflow.client.codec.produce import read_produce, write_produce
+from onceflow.client.codec.transactions import (
     Answer,
     EndTxn,
     GroupMember,
@@ -38,6 +35,9 @@ from onceflow.client.txn_requests import (
     read_answer,
     versions_for,
 )
+from onceflow.client.net.address import parse_addresses
+from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch
+from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.header import request_header

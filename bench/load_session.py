@@ -53,7 +53,7 @@ class Progress:
 
 async def session(arguments: argparse.Namespace, group_id: str) -> Numbers:
     """Ours."""
-    from onceflow.client.session import Session
+    from onceflow.client.session.session import Session
 
     progress = Progress(arguments)
     out = arguments.out

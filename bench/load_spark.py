@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from bench.cpu_time import cpu_seconds
 from bench.load_spark_queries import QUERIES, Job
-from onceflow.spark.session import make_session, session_settings
+from onceflow.spark.session.session import make_session, session_settings
 from tools.spark_jars import ensure_spark_jars
 
 if TYPE_CHECKING:

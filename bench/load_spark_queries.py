@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onceflow.spark.pipeline import Pipeline
-from onceflow.spark.sink import write_stream
+from onceflow.spark.pipeline.pipeline import Pipeline
+from onceflow.spark.sink.api import write_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa

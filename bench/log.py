@@ -27,7 +27,7 @@ from uuid import UUID
 
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal

@@ -35,7 +35,7 @@ from kafka.record.util import crc32c_c
 
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.columns import RECORD_SCHEMA, decode, encode_all
-from onceflow.runtime.compiling import at_import
+from onceflow.runtime.compiling.compiling import at_import
 
 ROUNDS = 11
 FETCH_BYTES = 1024 * 1024

@@ -3,7 +3,7 @@ and takes their `DefaultSource`. Nothing has to be registered, nothing has to be
 
 from __future__ import annotations
 
-from onceflow.spark.source import OnceflowSource
+from onceflow.spark.source.datasource import OnceflowSource
 
 
 class DefaultSource(OnceflowSource):

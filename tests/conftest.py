@@ -7,7 +7,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-from onceflow.runtime.compiling import at_import
+from onceflow.runtime.compiling.compiling import at_import
 from tests.doses import examples
 
 # An example that takes long says something of the machine, not of the code.

@@ -26,9 +26,10 @@ STAMP: Final = VENV / "onceflow-setup"
 LOCK: Final = ROOT / "requirements.lock"
 JAVA_LOCK: Final = ROOT / "requirements-java.lock"
 KERNELS: Final = (
-    "from onceflow.runtime.compiling import at_import; at_import.set(); "
+    "from onceflow.runtime.compiling.compiling import at_import; at_import.set(); "
     "import onceflow.records.kernels, onceflow.records.write_kernels, "
-    "onceflow.records.murmur2_kernel, onceflow.log.retain_kernel, onceflow.log.time_kernel, "
+    "onceflow.records.murmur2_kernel, onceflow.log.segments.record_kernel, "
+    "onceflow.log.segments.time_kernel, "
     "onceflow.producers.replay_kernel"
 )
 SPARK_LOCK: Final = ROOT / "requirements-spark.lock"
@@ -146,7 +147,7 @@ def add_spark() -> None:
     run(*PIP, "--require-hashes", "-r", SPARK_LOCK)
     say("making an archive of Spark's classes, with which it starts faster (half a minute)")
     try:
-        run(PYTHON, "-m", "onceflow.spark.session_archive")
+        run(PYTHON, "-m", "onceflow.spark.archive")
     except SetupError as error:
         say(f"there is none, and all works without it: {error}")
     SPARK_STAMP.write_text(wanted)

@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from onceflow.client.producer import Producer
+from onceflow.client.producer.producer import Producer
 
 ORDERS = "paid-orders-orders"
 PAYMENTS = "paid-orders-payments"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from onceflow.client.cluster import CoordinatorOf
+from onceflow.client.net.cluster import CoordinatorOf
 from tests.interop.cluster_loads import Load, Stuck, TransactionalLoad
 from tests.interop.cluster_strike import Moment
 from tests.interop.cluster_world import coordinator_of, leader_of, until_whole

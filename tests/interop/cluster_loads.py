@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, Final
 
-from onceflow.client.admin import Admin
-from onceflow.client.errors import AbortableError, ClientError, UnknownOutcome
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.receipts import Receipt
-from onceflow.client.txn_requests import OffsetToCommit
-from onceflow.client.txn_states import State
+from onceflow.client.admin.admin import Admin
+from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.errors.requests import AbortableError, ClientError, UnknownOutcome
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.receipts import Receipt
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.transaction_client import Finisher
 from tests.interop.cluster_strike import Moment, Strike
 from tests.interop.cluster_world import Records, committed_offset, new_places, read_committed
 from tests.interop.harness import Names

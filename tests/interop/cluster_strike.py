@@ -8,10 +8,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from onceflow.client.finisher import Finisher
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.txn_driver import TransactionDriver
-from onceflow.client.txn_requests import EndTxn, Request, TxnOffsetCommit
+from onceflow.client.codec.transactions import EndTxn, Request, TxnOffsetCommit
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.worker.transaction_client import Finisher
 
 
 class Moment(Enum):

@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as Place
 
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import CoordinatorOf
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.cluster import CoordinatorOf
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 from tests.interop.harness import Names, eventually
 from tools.apache_kafka import NODE_IDS, ApacheKafkaCluster
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.consumer_errors import CommitFailed
-from onceflow.client.model import TopicPartition
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.errors.consumer import CommitFailed
+from onceflow.client.types import TopicPartition
 
 
 def say(word: str, **facts: Any) -> None:

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.fetched import Record
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 from tests.interop.harness import DidNotSettle, Names, Transcript
 
 Script = Callable[[Admin, Names, Transcript], Awaitable[None]]

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from onceflow.client.consumer_errors import FencedMember
-from onceflow.client.session import Session
-from onceflow.client.session_clients import SessionProducer
-from onceflow.client.session_errors import SessionFenced
+from onceflow.client.errors.consumer import FencedMember
+from onceflow.client.session.clients import SessionProducer
+from onceflow.client.session.errors import SessionFenced
+from onceflow.client.session.session import Session
 from tests.interop.consumer_process import ended, say
 
 FENCED = 3

@@ -19,8 +19,8 @@ import time
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.admin import Admin
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.types import TopicPartition
 from tests.interop.cluster_world import read_committed
 from tests.interop.consumer_world import write
 from tests.interop.harness import Names, eventually

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from onceflow.client.admin import Admin
-from onceflow.client.model import TopicPartition
-from onceflow.client.session import Session
+from onceflow.client.admin.admin import Admin
+from onceflow.client.session.session import Session
+from onceflow.client.types import TopicPartition
 from tests.interop.cluster_world import read_committed
 from tests.interop.consumer_world import write
 from tests.interop.harness import Names

@@ -137,7 +137,7 @@ def test_a_transaction_that_hangs_is_found_and_aborted(
     cli.text("topics", "create", topic)
     cli.produce(topic, b"before")
     writer = open_transaction(cli, topic, name)
-    monkeypatch.setattr("onceflow.client.transactions.describe_transactions", nobody)
+    monkeypatch.setattr("onceflow.client.admin.transactions.describe_transactions", nobody)
     find = ("transactions", "find-hanging", "--topic", f"{topic}:0")
     assert cli.json(*find) == []  # too young
     (found,) = cli.json(*find, "--longest-timeout", "0")

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.errors import DeliveryFailed
-from onceflow.client.producer import Producer
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.errors.requests import DeliveryFailed
+from onceflow.client.net.address import Address
+from onceflow.client.producer.producer import Producer
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import ADDRESS, listen, metadata
 

@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pytest
 
-from onceflow.client.cluster import Cluster
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import TopicPartition
-from onceflow.client.partitioner import partition_for_key
-from onceflow.client.producer import Producer
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.worker_reader import Reader
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.producer.partitioner import partition_for_key
+from onceflow.client.producer.producer import Producer
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
 from onceflow.records.arrow import HEADERS
 from tests.interop.client_scripts import ready_topic
 from tests.interop.clients import Received

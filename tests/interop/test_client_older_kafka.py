@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.finisher import Finisher
-from onceflow.client.producer import Producer
-from onceflow.client.settings import ProducerSettings
-from onceflow.client.txn_states import State
+from onceflow.client.producer.producer import Producer
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.states import State
+from onceflow.client.worker.transaction_client import Finisher
 from tests.interop import test_client_worker, test_session
 from tests.interop.client_scripts import ready_topic
 from tests.interop.cluster_suite import PRODUCER_TESTS, SCRIPTS, answered_differently

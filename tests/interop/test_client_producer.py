@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
 from confluent_kafka import TopicPartition as Place
 
-from onceflow.client import txn_machine
-from onceflow.client.errors import AbortableError, Fenced, TransactionAborted
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_states import State, WrongState
+from onceflow.client.errors.requests import AbortableError, Fenced, TransactionAborted
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions import machine as txn_machine
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
 from tests.interop.client_scripts import ready_topic
 from tests.interop.conftest import BROKERS
 from tests.interop.harness import Names

@@ -11,14 +11,14 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.fetch_errors import OffsetOutOfRange
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import EARLIEST, LATEST, PartitionTransaction, TopicPartition
-from onceflow.client.ranges import read_range
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.transactions import TransactionNotFound
+from onceflow.client.admin.admin import Admin
+from onceflow.client.admin.transactions import TransactionNotFound
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.reading import OffsetOutOfRange
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.types import EARLIEST, LATEST, PartitionTransaction, TopicPartition
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import uvloop
 
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     AuthenticationFailed,
     ClientError,
     ConnectionLost,
     NotKafka,
     TlsFailed,
 )
-from onceflow.client.settings import ClientSettings
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.settings.clients import ClientSettings
 from tests.interop.secured_kafka import MECHANISMS, PASSWORD, USER, Secured
 
 pytestmark = pytest.mark.interop

@@ -8,14 +8,14 @@ from typing import Final
 
 import pytest
 
-from onceflow.client import admin
-from onceflow.client.cluster import Cluster, CoordinatorOf, Lane
-from onceflow.client.errors import BrokerError
-from onceflow.client.fetch_wire import FetchFrom, read_fetch, write_fetch
-from onceflow.client.model import TopicPartition
-from onceflow.client.produce_wire import read_produce, write_produce
-from onceflow.client.settings import ClientSettings
-from onceflow.client.versions import SPOKEN
+from onceflow.client.admin import admin
+from onceflow.client.codec.fetch import FetchFrom, read_fetch, write_fetch
+from onceflow.client.codec.produce import read_produce, write_produce
+from onceflow.client.errors.requests import BrokerError
+from onceflow.client.net.cluster import Cluster, CoordinatorOf, Lane
+from onceflow.client.net.versions import SPOKEN
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.types import TopicPartition
 from onceflow.records.batch import iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
 from onceflow.wire.api import ApiKey

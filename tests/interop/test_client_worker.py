@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from onceflow.client.errors import UnknownOutcome
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.retry import RetryPolicy
-from onceflow.client.txn_requests import OffsetToCommit
-from onceflow.client.txn_states import State
+from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.errors.requests import UnknownOutcome
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.transaction_client import Finisher
 from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript, eventually

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.finisher import Finisher
-from onceflow.client.txn_requests import Identity, InitProducerId, read_answer
-from onceflow.client.worker_wire import TRANSACTION
+from onceflow.client.codec.cluster import TRANSACTION
+from onceflow.client.codec.transactions import Identity, InitProducerId, read_answer
+from onceflow.client.worker.transaction_client import Finisher
 from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript

@@ -3,11 +3,11 @@ missing."""
 
 from __future__ import annotations
 
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.settings import ProducerSettings, ReaderSettings
-from onceflow.client.worker import Writer
-from onceflow.client.worker_reader import Reader
+from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.writer import Writer
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript
 from tests.interop.worker_process import columns

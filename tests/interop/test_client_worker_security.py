@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from onceflow.client.errors import AuthenticationFailed, TlsFailed
-from onceflow.client.settings import ClientSettings
-from onceflow.client.worker_cluster import BlockingCluster
+from onceflow.client.errors.requests import AuthenticationFailed, TlsFailed
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from tests.interop.secured_kafka import MECHANISMS, PASSWORD, USER, Secured

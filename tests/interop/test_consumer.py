@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import TopicNotFound
-from onceflow.client.fetch_errors import NoPosition, OffsetOutOfRange
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_requests import OffsetToCommit
+from onceflow.client.admin.admin import Admin
+from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.reading import NoPosition, OffsetOutOfRange
+from onceflow.client.errors.requests import TopicNotFound
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 from tests.interop.conftest import Compare
 from tests.interop.consumer_world import Script, quiet, read, script, write
 from tests.interop.harness import Names, Transcript

@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import CoordinatorOf
+from onceflow.client.admin.admin import Admin
+from onceflow.client.net.cluster import CoordinatorOf
 from tests.interop.cluster_world import coordinator_of, until_whole
 from tests.interop.consumer_world import Members, members, until, write
 from tests.interop.harness import Names

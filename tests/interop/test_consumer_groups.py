@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import CommitFailed, FencedMember, RebalanceInProgress
-from onceflow.client.errors import AbortableError, BrokerError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.consumer import CommitFailed, FencedMember, RebalanceInProgress
+from onceflow.client.errors.requests import AbortableError, BrokerError
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 from tests.interop.conftest import Compare
 from tests.interop.consumer_world import Heard, Script, members, read, script, until, write
 from tests.interop.harness import Names, Transcript

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from tests.interop.consumer_foreign import ConfluentMember, ForeignMember, JavaMember
 from tests.interop.consumer_world import Members, members, script, until, write
 from tests.interop.harness import Names, Transcript

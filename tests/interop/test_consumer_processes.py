@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from tests.interop.consumer_world import script, write
 from tests.interop.harness import Names, Transcript
 

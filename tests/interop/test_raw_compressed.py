@@ -8,8 +8,8 @@ import struct
 
 import pytest
 
-from onceflow.client.fetched import columns_of
-from onceflow.client.model import TopicPartition
+from onceflow.client.consumer.fetched import columns_of
+from onceflow.client.types import TopicPartition
 from onceflow.records.batch import Codec, iter_stored
 from tests.interop.compressed_frames import FRAMES, UNREAD_HERE, xxh32, xxh64
 from tests.interop.conftest import Compare

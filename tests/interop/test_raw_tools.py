@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from onceflow.broker.broker_configs import describe_broker as describe_ours
-from onceflow.broker.broker_settings import BrokerSettings
-from onceflow.broker.config import BrokerConfig
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.describe import describe_broker as describe_ours
+from onceflow.broker.config.live import BrokerSettings
 from onceflow.wire.api import ApiKey
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Script, Transcript, eventually

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.model import TopicPartition
-from onceflow.client.session_clients import SessionConsumer
-from onceflow.client.session_errors import BatchRefused, SessionFenced
-from onceflow.client.txn_requests import GroupMember
+from onceflow.client.admin.admin import Admin
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.session.clients import SessionConsumer
+from onceflow.client.session.errors import BatchRefused, SessionFenced
+from onceflow.client.types import TopicPartition
 from tests.interop.conftest import Compare
 from tests.interop.consumer_world import Script, script
 from tests.interop.harness import Names, Transcript

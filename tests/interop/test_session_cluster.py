@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import CoordinatorOf
-from onceflow.client.session import Session
+from onceflow.client.admin.admin import Admin
+from onceflow.client.net.cluster import CoordinatorOf
+from onceflow.client.session.session import Session
 from tests.interop.cluster_world import coordinator_of, until_whole
 from tests.interop.harness import Names
 from tests.interop.session_world import Copying

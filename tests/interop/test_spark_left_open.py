@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_requests import AddOffsets
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.spark.left_open import LeftOpenGuard
-from onceflow.spark.sink_errors import EndUnknown
+from onceflow.client.admin.admin import Admin
+from onceflow.client.codec.transactions import AddOffsets
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.spark.errors.sink import EndUnknown
+from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
 from tests.interop.conftest import EAGER, SETTINGS
 from tests.interop.harness import eventually
 from tests.unit.test_spark_sink import IDENTITY, OUT, SKIPPED, settings_of, settled, visible

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.errors import TwoPhaseNotServed
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_states import State
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import TwoPhaseNotServed
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from tests.interop.cluster_world import read_committed
 from tests.interop.onceflow_server import OnceflowServer
 from tests.interop.two_phase_child import example

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceflow.client.producer import Producer
+from onceflow.client.producer.producer import Producer
 from onceflow.records.columns import encode_all
 
 SHOP = Path(__file__).resolve().parents[2] / "examples" / "two_phase_commit" / "shop.py"

@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
-from onceflow.client.transfer import OpenTransaction
-from onceflow.client.worker import Writer
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.writer import Writer
 
 Rows = Mapping[TopicPartition, Sequence[str]]
 

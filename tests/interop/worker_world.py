@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from onceflow.client.errors import ClientError, ConnectionLost
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.settings import ProducerSettings, ReaderSettings
-from onceflow.client.transfer import Claim, OpenTransaction
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.worker import Writer
-from onceflow.client.worker_lane import Written
-from onceflow.client.worker_reader import Reader
+from onceflow.client.errors.requests import ClientError, ConnectionLost
+from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.partition_queue import Written
+from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.writer import Writer
 from onceflow.wire.api import ApiKey
 from tests.interop.harness import Names, eventually
 from tests.interop.raw_client import RawConnection

@@ -18,8 +18,8 @@ from enum import Enum
 from functools import wraps
 from typing import Any
 
-from onceflow.broker.markers import Markers
-from onceflow.broker.txn_book import TransactionBook
+from onceflow.broker.txn.markers import Markers
+from onceflow.broker.txn.state_store import TransactionBook
 from onceflow.cli import run
 from onceflow.txn.state import State
 

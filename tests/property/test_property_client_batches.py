@@ -8,13 +8,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.batches import (
-    Batch,
-    ProducerIdAndEpoch,
-    checked_headers,
-    split,
-)
-from onceflow.client.model import TopicPartition
+from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch, checked_headers, split
+from onceflow.client.types import TopicPartition
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
 from tests.doses import examples

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.client.isolation import PartitionFilter
+from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.control import marker
 from onceflow.records.plain import PlainRecord, read_placed, write_records

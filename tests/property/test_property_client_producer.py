@@ -10,11 +10,11 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import Batch, Delivered, ProducerIdAndEpoch
-from onceflow.client.limits import Limits
-from onceflow.client.model import TopicPartition
-from onceflow.client.sequences import LAST_EPOCH, Answer, Sequences, Verdict
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import Batch, Delivered, ProducerIdAndEpoch
+from onceflow.client.producer.idempotence import LAST_EPOCH, Answer, Sequences, Verdict
+from onceflow.client.producer.limits import Limits
+from onceflow.client.types import TopicPartition
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import Codec, NewBatch

@@ -9,10 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.client.errors import ConnectionLost, UnknownOutcome
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_asking import Ask, Operation, Reply
-from onceflow.client.txn_requests import (
+from onceflow.client.codec.transactions import (
     AddPartitions,
     Answer,
     DescribeTransaction,
@@ -20,7 +17,10 @@ from onceflow.client.txn_requests import (
     InitProducerId,
     Request,
 )
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import ConnectionLost, UnknownOutcome
+from onceflow.client.transactions.asking import Ask, Operation, Reply
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import Bench
 

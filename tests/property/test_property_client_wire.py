@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.fetch_wire import FetchAnswer, FetchFrom, read_fetch, write_fetch
-from onceflow.client.model import TopicPartition
-from onceflow.client.produce_wire import ProduceAnswer, read_produce, write_produce
-from onceflow.client.versions import SPOKEN
+from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, read_fetch, write_fetch
+from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce
+from onceflow.client.net.versions import SPOKEN
+from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class

@@ -15,7 +15,7 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal
 from onceflow.records.control import marker
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.doses import examples
 from tests.unit.log_compaction_helpers import DAY_MS, keyed
 from tests.unit.log_helpers import NOW_MS, log_id, open_store

@@ -17,9 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceflow.errors import RecordError
-from onceflow.log import retain_kernel, time_kernel
-from onceflow.log.record_rows import SoundRecords, read_rows
-from onceflow.log.retained import with_records
+from onceflow.log.compaction.rewrite import with_records
+from onceflow.log.segments import record_kernel as retain_kernel
+from onceflow.log.segments import time_kernel
+from onceflow.log.segments.record_rows import SoundRecords, read_rows
 from onceflow.producers import replay_kernel
 from onceflow.records import kernels, murmur2_kernel, write_kernels
 from onceflow.records.batch import HEADER_SIZE, StoredBatch, seal

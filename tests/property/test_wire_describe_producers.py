@@ -13,7 +13,7 @@ from onceflow.wire.describe_producers import (
     DescribedPartition,
     ProducerRow,
     write_producers,
-    write_response,
+    write_describe_producers_response,
 )
 from tests.doses import examples
 from tests.property.test_wire_hot import int_of
@@ -43,7 +43,7 @@ def test_the_library_reads_what_we_meant(
         for name, found in topics
     ]
     message = message_class(ApiKey.DESCRIBE_PRODUCERS, 0, "response")
-    theirs = their_reading(message, b"".join(write_response(described)))
+    theirs = their_reading(message, b"".join(write_describe_producers_response(described)))
     assert theirs.throttle_time.total_seconds() == 0
     assert [
         (

@@ -26,8 +26,8 @@ from tests.doses import examples
 from tests.property.wire_messages import Kind, kinds, messages, their_bytes
 
 HOT: dict[ApiKey, Callable[[memoryview, int, int], Any]] = {
-    ApiKey.PRODUCE: produce.read_request,
-    ApiKey.FETCH: fetch.read_request,
+    ApiKey.PRODUCE: produce.read_produce_request,
+    ApiKey.FETCH: fetch.read_fetch_request,
 }
 READ = [each for each in kinds() if (each.key, each.kind) != (ApiKey.PRODUCE, "response")]
 REQUESTS = kinds(kind="request")

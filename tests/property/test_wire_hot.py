@@ -49,7 +49,7 @@ def test_produce_requests_are_read_as_the_library_writes_them(version: int) -> N
             t.topic_id is None for t in request.topic_data
         ):
             return
-        found = produce.read_request(*sent(request), version)
+        found = produce.read_produce_request(*sent(request), version)
         assert found.transactional_id == request.transactional_id
         assert found.acks == request.acks
         assert found.timeout_ms == round(request.timeout.total_seconds() * 1000)
@@ -77,7 +77,7 @@ def test_produce_requests_are_read_as_the_library_writes_them(version: int) -> N
 def test_records_of_a_produce_request_are_a_part_of_the_frame_and_can_be_patched() -> None:
     request = produce_request(b"0123456789")
     frame, at = sent(request)
-    found = produce.read_request(frame, at, 9)
+    found = produce.read_produce_request(frame, at, 9)
     records = found.topics[0][1][0].records
     assert records is not None
     records[0:3] = b"new"
@@ -120,7 +120,7 @@ def test_produce_answers_are_read_by_the_library_as_we_meant_them(version: int) 
     @unhurried
     @given(response=topics_of(PRODUCE_RESULTS, by_id))
     def check(response: produce.ProduceResponse) -> None:
-        found = their_reading(message, produce.write_response(response, version))
+        found = their_reading(message, produce.write_produce_response(response, version))
         assert found.throttle_time.total_seconds() == 0
         assert len(found.responses) == len(response)
         for theirs, (topic, results) in zip(found.responses, response, strict=True):
@@ -162,7 +162,7 @@ def test_fetch_requests_are_read_as_the_library_writes_them(version: int) -> Non
     def check(request: Any) -> None:
         if by_id:
             request = with_ids(request)
-        found = fetch.read_request(*sent(request), version)
+        found = fetch.read_fetch_request(*sent(request), version)
         replica = request.replica_state.replica_id if version >= 15 else request.replica_id
         assert found.replica_id == replica
         assert found.max_wait_ms == round(request.max_wait.total_seconds() * 1000)
@@ -184,7 +184,7 @@ def test_what_follows_a_forgotten_topic_without_partitions_is_found() -> None:
     state = struct.pack(">iq", 5, -1) + b"\x00"
     tags = b"\x01" + b"\x01" + bytes([len(state)]) + state
     body = top + b"\x01" + forgotten + b"\x01" + tags
-    assert fetch.read_request(memoryview(body), 0, 15).replica_id == 5
+    assert fetch.read_fetch_request(memoryview(body), 0, 15).replica_id == 5
 
 
 def with_ids(request: Any) -> Any:
@@ -234,7 +234,7 @@ def test_fetch_answers_are_read_by_the_library_as_we_meant_them(version: int) ->
     @unhurried
     @given(topics=topics_of(FETCH_RESULTS, by_id), error=st.integers(-1, 120))
     def check(topics: list[tuple[Any, list[fetch.FetchResult]]], error: int) -> None:
-        parts = fetch.write_response(fetch.FetchResponse(topics, error), version)
+        parts = fetch.write_fetch_response(fetch.FetchResponse(topics, error), version)
         assert all(isinstance(each, bytes) or each.length for each in parts), "no empty spans"
         found = their_reading(message, b"".join(flat(each) for each in parts))
         assert found.throttle_time.total_seconds() == 0

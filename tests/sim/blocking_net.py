@@ -17,10 +17,26 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-from onceflow.client import finisher, worker_cluster, worker_socket
-from onceflow.client.cluster import Cluster
-from onceflow.runtime.sim_world import World
-from onceflow.spark import batch_run, left_open, sink_topics
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.worker import (
+    cluster as worker_cluster,
+)
+from onceflow.client.worker import (
+    connection as worker_socket,
+)
+from onceflow.client.worker import (
+    transaction_client as finisher,
+)
+from onceflow.spark.sink import (
+    batch as batch_run,
+)
+from onceflow.spark.sink import (
+    hanging_transactions as left_open,
+)
+from onceflow.spark.sink import (
+    topics as sink_topics,
+)
+from onceflow.testing.world import World
 
 T = TypeVar("T")
 Step = Callable[[], None]

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_crash import Image, crash_images
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.crash import Image, crash_images
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, simulated_broker, values_in
 

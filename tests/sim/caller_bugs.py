@@ -10,27 +10,28 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.client import group_requests, txn_machine
-from onceflow.client.cluster import Cluster
-from onceflow.client.commits import Commits
-from onceflow.client.consumer_work import ConsumerWork
-from onceflow.client.errors import ClientError, TransactionAborted
-from onceflow.client.fetch_core import FetchCore
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.group_loop import Given, GroupLoop
-from onceflow.client.group_requests import Committed
-from onceflow.client.group_wants import Want
-from onceflow.client.group_wire import read_subscription
-from onceflow.client.model import TopicPartition
+from onceflow.client.assignors.member_subscription import Want
+from onceflow.client.codec.consumer_protocol import read_subscription
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.consumer.commits import Commits
+from onceflow.client.consumer.consumer_work import ConsumerWork
+from onceflow.client.consumer.fetch_state import FetchCore
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.consumer.positions import Positions
+from onceflow.client.consumer.rebalance import Rebalancer
+from onceflow.client.errors.requests import ClientError, TransactionAborted
+from onceflow.client.group import requests as group_requests
+from onceflow.client.group.loop import Given, GroupLoop
+from onceflow.client.group.requests import Committed
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import list_offsets
-from onceflow.client.positions import Positions
-from onceflow.client.rebalance import Rebalancer
-from onceflow.client.sender import Sender
-from onceflow.client.session_clients import SessionConsumer
-from onceflow.client.session_work import SessionWork
-from onceflow.client.txn_ends import TransactionEnds
-from onceflow.client.txn_requests import GroupMember
-from onceflow.client.txn_states import Event
+from onceflow.client.producer.sender import Sender
+from onceflow.client.session.clients import SessionConsumer
+from onceflow.client.session.session_work import SessionWork
+from onceflow.client.transactions import machine as txn_machine
+from onceflow.client.transactions.ending import TransactionEnds
+from onceflow.client.transactions.states import Event
+from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim import year_ledger
 from tests.sim.consumer_sweeps import sweep_cuts, sweep_polls
@@ -249,7 +250,7 @@ def all_are_placed_or_none(patch: pytest.MonkeyPatch) -> None:
         found({each: at.offset for each, at in answers.items()})
         return {}
 
-    patch.setattr("onceflow.client.positions.try_ends", ends)
+    patch.setattr("onceflow.client.consumer.positions.try_ends", ends)
     patch.setattr(Cluster, "known_leader", lambda cluster, partition: None)
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 from onceflow.log.checkpoint import Durability
-from onceflow.runtime.sim_crash import crash_images
+from onceflow.testing.crash import crash_images
 from tests.sim.log_crash import LogWorkload, PromiseBroken
 from tests.sim.log_judge import check_image
 

@@ -7,17 +7,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.client import sender, troubles
-from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import UNKNOWN_OFFSET, Batch, Delivered
-from onceflow.client.errors import BrokerError, ClientError
-from onceflow.client.isolation import PartitionFilter
-from onceflow.client.producer import Producer
-from onceflow.client.sequences import PartitionSequences, Sequences
-from onceflow.client.txn_asking import Asked, Asker, Operation
-from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_requests import Answer, EndTxn, Request, TxnOffsetCommit
-from onceflow.client.txn_states import Event
+from onceflow.client.codec.transactions import Answer, EndTxn, Request, TxnOffsetCommit
+from onceflow.client.consumer.isolation import PartitionFilter
+from onceflow.client.errors.requests import BrokerError, ClientError
+from onceflow.client.producer import send_errors as troubles
+from onceflow.client.producer import sender
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import UNKNOWN_OFFSET, Batch, Delivered
+from onceflow.client.producer.idempotence import PartitionSequences, Sequences
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.asking import Asked, Asker, Operation
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import Event
 from onceflow.records.batch import StoredBatch
 from onceflow.records.sequence import NO_SEQUENCE
 from onceflow.wire.error_code import ErrorCode

@@ -14,8 +14,8 @@ import logging
 import sys
 from collections import Counter
 
-from onceflow.runtime.sim_loop import SimulationError
-from onceflow.runtime.sim_world import run
+from onceflow.testing.loop import SimulationError
+from onceflow.testing.world import run
 from tests.sim.client_judge import judge
 from tests.sim.client_workload import SHAPES, Result, Shape, workload
 from tests.sim.txn_history import PromiseBroken

@@ -12,15 +12,15 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from onceflow.client.address import Address
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import ClientError, FatalProducerError
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.receipts import Receipt, TableReceipt
-from onceflow.runtime.sim_world import World
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.errors.requests import ClientError, FatalProducerError
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.receipts import Receipt, TableReceipt
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.sim.client_history import Delivery, History, Outcome, ReadBy, Sent, Used
 from tests.sim.client_proxy import Client, Proxy
 from tests.sim.txn_history import Place, PromiseBroken

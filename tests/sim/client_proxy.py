@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.runtime.rand import Rand
-from onceflow.runtime.sim_connection import SimConnection, TappedWrite
-from onceflow.runtime.sim_faults import Deliver, Redeliver, Side, TapAction
-from onceflow.runtime.sim_loop import SimLoop
+from onceflow.testing.connection import SimConnection, TappedWrite
+from onceflow.testing.faults import Deliver, Redeliver, Side, TapAction
+from onceflow.testing.loop import SimLoop
 from onceflow.wire.api import ApiKey
 from tests.sim.client_history import OLD, History
 

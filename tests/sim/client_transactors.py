@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from onceflow.client.errors import ClientError, FatalProducerError, Fenced, UnknownOutcome
-from onceflow.client.groups import committed_offsets
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_states import State, WrongState
-from onceflow.runtime.sim_world import World
+from onceflow.client.admin.groups import committed_offsets
+from onceflow.client.errors.requests import ClientError, FatalProducerError, Fenced, UnknownOutcome
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.sim.client_history import OLD, Attempt, End, History, Looked, Used
 from tests.sim.client_programs import PLACES, TRANSACTION_TIMEOUT_MS, Program
 from tests.sim.client_proxy import Proxy

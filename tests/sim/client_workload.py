@@ -16,13 +16,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from onceflow.broker.config_settings import Address
+from onceflow.broker.config.settings import Address
 from onceflow.broker.server import Doors, Server
-from onceflow.client.admin import Admin
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import sampled_images
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.admin.admin import Admin
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import sampled_images
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.sim.client_history import NEW, OLD, History
 from tests.sim.client_programs import (

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.connection import Connection
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.errors import ClientError
-from onceflow.client.fetched import Record
-from onceflow.client.model import TopicPartition
-from onceflow.client.pool import Lane
-from onceflow.client.producer import Producer
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.connection import Connection
+from onceflow.client.net.pool import Lane
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World, run
 from tests.sim.cutting import When, cut
 from tests.sim.sending_sweep import Waits
 from tests.unit.broker_helpers import Running, simulated_broker

@@ -17,7 +17,7 @@ from onceflow.errors import DiskFull, StoreBusy
 from onceflow.log.checkpoint import Durability
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.sim_disk import Link, Op, SimDisk
+from onceflow.testing.disk import Link, Op, SimDisk
 from onceflow.types import LogId
 from tests.sim.log_crash import LogWorkload, PromiseBroken, config
 from tests.sim.log_judge import check_tidy

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceflow.log.checkpoint import PATH, decode
-from onceflow.log.journal import JournalStart
-from onceflow.log.journal_format import padded, read_group_header
-from onceflow.log.journal_ring import DIRECTORY
-from onceflow.runtime.sim_disk import ROOT, Op, Rename, SimDisk, SyncDir, Unlink, Write
+from onceflow.log.journal.format import padded, read_group_header
+from onceflow.log.journal.journal import JournalStart
+from onceflow.log.journal.ring import DIRECTORY
+from onceflow.testing.disk import ROOT, Op, Rename, SimDisk, SyncDir, Unlink, Write
 
 
 class _Group(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 from tests.sim.consumer_sweeps import LONGEST_S, PARTITIONS, ROWS, Begins, Broken, Scene, play
 from tests.sim.consumer_sweeps import Member as Polite
 from tests.sim.sending_sweep import Waits

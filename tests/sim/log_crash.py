@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import BatchHeader, Codec, NewBatch, iter_stored
 from onceflow.records.columns import encode
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import SimDisk
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000

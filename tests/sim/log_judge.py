@@ -17,14 +17,14 @@ from onceflow.log.checkpoint import Durability
 from onceflow.log.directories import directory_name
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.recovery import STRAY
-from onceflow.log.segment import segment_base
+from onceflow.log.segments.segment import segment_base
 from onceflow.log.store import LogStore
 from onceflow.records.batch import StoredBatch, iter_stored, read_header
 from onceflow.records.columns import decode
 from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_crash import Image
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.crash import Image
+from onceflow.testing.disk import SimDisk
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,

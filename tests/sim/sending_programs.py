@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
-from onceflow.client.address import Address
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import (
+from onceflow.client.admin.admin import Admin
+from onceflow.client.admin.transactions import TransactionNotFound
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.requests import (
     AbortableError,
     BrokerError,
     ClientError,
@@ -21,16 +21,16 @@ from onceflow.client.errors import (
     TopicNotFound,
     UnknownOutcome,
 )
-from onceflow.client.model import TopicPartition
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.producer import Producer
-from onceflow.client.ranges import read_range
-from onceflow.client.receipts import Receipt
-from onceflow.client.session import Session
-from onceflow.client.session_batch import Batch
-from onceflow.client.session_transaction import SessionTransaction
-from onceflow.client.transactions import TransactionNotFound
-from onceflow.client.txn_states import State
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.receipts import Receipt
+from onceflow.client.session.batch import Batch
+from onceflow.client.session.session import Session
+from onceflow.client.session.transaction import SessionTransaction
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from tests.sim.sending_sweep import HOST, Program, Stage
 from tests.sim.txn_history import PromiseBroken
 

@@ -15,11 +15,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from onceflow.broker.config_settings import Address
-from onceflow.runtime.sim_connection import TappedWrite
-from onceflow.runtime.sim_faults import Deliver, Redeliver, Side, TapAction
-from onceflow.runtime.sim_loop import SimTask
-from onceflow.runtime.sim_world import World, run
+from onceflow.broker.config.settings import Address
+from onceflow.testing.connection import TappedWrite
+from onceflow.testing.faults import Deliver, Redeliver, Side, TapAction
+from onceflow.testing.loop import SimTask
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.sim.txn_history import PromiseBroken
 from tests.unit.broker_helpers import simulated_broker

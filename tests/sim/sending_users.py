@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from onceflow.client.errors import ClientError, FatalProducerError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import ClientError, FatalProducerError
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from tests.sim.sending_programs import Sender
 from tests.sim.sending_sweep import Stage, Strike, Waits, play

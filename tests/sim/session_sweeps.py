@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.address import Address
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.ranges import read_range
-from onceflow.client.session import Session
+from onceflow.client.session.session import Session
+from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim.consumer_sweeps import (
     FATES,

@@ -12,17 +12,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.address import Address
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.producer import Producer
-from onceflow.client.ranges import read_range
-from onceflow.client.session import Session
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World
+from onceflow.client.producer.producer import Producer
+from onceflow.client.session.session import Session
+from onceflow.client.types import TopicPartition
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World
 from tests.sim.client_programs import ADDRESS
 from tests.sim.client_workload import Broker
 

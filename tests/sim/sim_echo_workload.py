@@ -9,9 +9,9 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-from onceflow.runtime.sim_connection import TappedWrite
-from onceflow.runtime.sim_faults import Deliver, NetFaults, Redeliver, Side, TapAction
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.connection import TappedWrite
+from onceflow.testing.faults import Deliver, NetFaults, Redeliver, Side, TapAction
+from onceflow.testing.world import World, run
 
 CLIENTS = 4
 REQUESTS = 6

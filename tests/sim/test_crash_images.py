@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from onceflow.runtime.disk import BLOCK_SIZE, Access
-from onceflow.runtime.sim_crash import SECTOR, Image, crash_images, forget_settled
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.crash import SECTOR, Image, crash_images, forget_settled
+from onceflow.testing.disk import SimDisk
 
 
 def contents(disk: SimDisk) -> dict[str, bytes]:

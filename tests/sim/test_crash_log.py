@@ -14,23 +14,23 @@ from uuid import UUID
 import pytest
 
 from onceflow.errors import IndexInvalid
-from onceflow.log import cleaner
 from onceflow.log.checkpoint import Durability
-from onceflow.log.cleaning import Outcome
-from onceflow.log.compactor import Compactor
-from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
+from onceflow.log.compaction import cleaner
+from onceflow.log.compaction.cleaning import Outcome
+from onceflow.log.compaction.compactor import Compactor
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.record_rows import Rows
-from onceflow.log.segment import Found, Segment, scan
+from onceflow.log.segments.index import Indexes, OffsetIndex, TimeIndex
+from onceflow.log.segments.record_rows import Rows
+from onceflow.log.segments.segment import Found, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
 from onceflow.records.batch import StoredBatch
-from onceflow.runtime import sim_background
 from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
+from onceflow.testing import background as sim_background
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,

@@ -14,7 +14,7 @@ import pytest
 
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.recovery import _Found
 from onceflow.log.store import LogStore, StoreConfig
@@ -22,9 +22,9 @@ from onceflow.records.batch import NewBatch, StoredBatch
 from onceflow.records.control import marker
 from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import Image, crash_images
-from onceflow.runtime.sim_disk import SimDisk, Unlink
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import Image, crash_images
+from onceflow.testing.disk import SimDisk, Unlink
 from onceflow.types import LogId
 from tests.sim.log_crash import NOW_MS, PromiseBroken
 from tests.unit.log_compaction_helpers import keyed

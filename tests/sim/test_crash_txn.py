@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.runtime import sim_background
-from onceflow.runtime.sim_crash import Image, sampled_images
-from onceflow.runtime.sim_world import run
+from onceflow.testing import background as sim_background
+from onceflow.testing.crash import Image, sampled_images
+from onceflow.testing.world import run
 from onceflow.txn import machine
 from onceflow.txn.machine import Finish, Transaction
 from tests.doses import some_long

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import OnceflowError
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import SimDisk, Sync, SyncDir, SyncWrite, Write
-from onceflow.runtime.sim_world import run
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import SimDisk, Sync, SyncDir, SyncWrite, Write
+from onceflow.testing.world import run
 from tests.sim.broker_workload import (
     CLIENTS,
     FAULTS,

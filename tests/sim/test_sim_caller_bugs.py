@@ -8,8 +8,8 @@ import gc
 
 import pytest
 
-from onceflow.client.errors import ClientError
-from onceflow.spark.sink_errors import BatchFailed
+from onceflow.client.errors.requests import ClientError
+from onceflow.spark.errors.sink import BatchFailed
 from tests.sim.caller_bugs import BUGS, Bug
 
 FOUND = (AssertionError, ClientError, TimeoutError, BatchFailed, RecursionError)

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.errors import AbortableError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.runtime.sim_connection import TappedWrite
-from onceflow.runtime.sim_faults import Deliver, Redeliver, Side, TapAction
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import AbortableError
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
+from onceflow.testing.connection import TappedWrite
+from onceflow.testing.faults import Deliver, Redeliver, Side, TapAction
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.doses import some_long
 from tests.sim.client_bugs import BUGS, Bug

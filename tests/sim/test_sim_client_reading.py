@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.cluster import Cluster, ClusterSettings
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import TopicPartition
-from onceflow.client.ranges import read_range
-from onceflow.client.retry import RetryPolicy
-from onceflow.client.settings import ReaderSettings
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.types import TopicPartition
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from tests.unit.broker_helpers import RawClient, Running, batch, simulated_broker
 from tests.unit.broker_txn_helpers import ended, ready, wrote
 from tests.unit.client_reading import ADVERTISED, P0, P1

@@ -12,18 +12,18 @@ from typing import Any, Final
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import AbortableError, ClientError
-from onceflow.client.fetched import Record
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.requests import AbortableError, ClientError
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.producer import Producer
-from onceflow.client.ranges import read_range
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from tests.unit.broker_helpers import Running, simulated_broker
 from tests.unit.client_reading import ADVERTISED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 
 
 def test_context_variables_stay_on_their_side() -> None:

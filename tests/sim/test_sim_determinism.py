@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 
 WORKLOAD = Path(__file__).with_name("sim_echo_workload.py")
 SEEDS = 40

@@ -15,10 +15,10 @@ import pytest
 from onceflow.errors import OnceflowError
 from onceflow.log.checkpoint import Durability
 from onceflow.log.checkpointer import Checkpointer
-from onceflow.log.journal_ring import Ring
-from onceflow.log.segment import Segment
+from onceflow.log.journal.ring import Ring
+from onceflow.log.segments.segment import Segment
 from onceflow.log.store import LogStore
-from onceflow.runtime.sim_crash import sampled_images
+from onceflow.testing.crash import sampled_images
 from tests.doses import some_long
 from tests.sim.crowded_disk import CrowdedWorkload
 from tests.sim.log_crash import PromiseBroken

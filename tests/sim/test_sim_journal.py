@@ -9,9 +9,9 @@ import pytest
 
 from onceflow.errors import OnceflowError
 from onceflow.log.checkpointer import Checkpointer
-from onceflow.log.journal import Journal
-from onceflow.log.journal_ring import Ring
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.log.journal.journal import Journal
+from onceflow.log.journal.ring import Ring
+from onceflow.testing.disk import SimDisk
 from tests.sim.journal_guard import JournalGuard
 from tests.sim.log_crash import LogWorkload, PromiseBroken
 from tests.unit.planting import plant

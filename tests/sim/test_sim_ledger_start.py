@@ -12,23 +12,23 @@ from typing import Any, TypeVar
 
 import pytest
 
-from onceflow.client.errors import AbortableError
-from onceflow.client.model import TopicPartition
-from onceflow.client.transfer import OpenTransaction
-from onceflow.client.txn_requests import Identity
-from onceflow.client.worker_left_open import LeftOpen
-from onceflow.runtime.sim_world import run_blocking
-from onceflow.spark import sink_run
-from onceflow.spark.ledger import Writer
-from onceflow.spark.left_open import LeftOpenGuard
-from onceflow.spark.sink_errors import (
+from onceflow.client.codec.transactions import Identity
+from onceflow.client.errors.requests import AbortableError
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.hanging_transactions import LeftOpen
+from onceflow.spark.errors.sink import (
     BatchFailed,
     EndUnknown,
     LedgerConflict,
     SinkError,
     SinkFenced,
 )
-from onceflow.spark.writing_report import Report
+from onceflow.spark.sink import run as sink_run
+from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.ledger import Writer
+from onceflow.spark.sink.task_report import Report
+from onceflow.testing.world import run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.year_ledger import NOTES, Checkpoint, Killed, Query, Run, Shape
 from tests.sim.year_machine import DAY_S, rare_sweeps

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from onceflow.client.consumer_work import ConsumerWork
-from onceflow.client.rebalance import Rebalancer
+from onceflow.client.consumer.consumer_work import ConsumerWork
+from onceflow.client.consumer.rebalance import Rebalancer
 from tests.sim.consumer_sweeps import Broken
 from tests.sim.listener_sweeps import DEEDS, STRATEGIES, WORDS, ListenerError, close, listen
 

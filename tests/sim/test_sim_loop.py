@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_loop import (
+from onceflow.testing.loop import (
     SimLoop,
     SimulationBudgetExceeded,
     SimulationCallbackFailed,
     SimulationDeadlock,
     SimulationError,
 )
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 
 
 def test_an_hour_passes_at_once() -> None:

@@ -8,11 +8,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from onceflow.runtime.net import Net
-from onceflow.runtime.sim_connection import SimConnection
-from onceflow.runtime.sim_faults import NetFaults, Side
-from onceflow.runtime.sim_loop import SimulationCallbackFailed, SimulationDeadlock, SimulationError
-from onceflow.runtime.sim_transport import SimTransport
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.connection import SimConnection
+from onceflow.testing.faults import NetFaults, Side
+from onceflow.testing.loop import (
+    SimulationCallbackFailed,
+    SimulationDeadlock,
+    SimulationError,
+)
+from onceflow.testing.transport import SimTransport
+from onceflow.testing.world import World, run
 
 
 class Peer(asyncio.Protocol):

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.errors import ClientError, TransactionAborted
-from onceflow.client.record_producer import RecordProducer
-from onceflow.client.sender import Sender
-from onceflow.client.session_rules import Stage
-from onceflow.client.session_work import SessionWork
-from onceflow.client.transaction import Transaction
-from onceflow.client.txn_ends import TransactionEnd, TransactionEnds
-from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_states import Event
+from onceflow.client.errors.requests import ClientError, TransactionAborted
+from onceflow.client.producer.record_producer import RecordProducer
+from onceflow.client.producer.sender import Sender
+from onceflow.client.producer.transaction import Transaction
+from onceflow.client.session.session_work import SessionWork
+from onceflow.client.session.states import Stage
+from onceflow.client.transactions.ending import TransactionEnd, TransactionEnds
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import Event
 from tests.sim.sending_programs import PROGRAMS
 from tests.sim.sending_sweep import Fate, cut_everywhere, strike_everywhere
 from tests.sim.sending_users import use
@@ -177,7 +177,7 @@ def tasks_are_left_behind(patch: pytest.MonkeyPatch) -> None:
         asyncio.get_running_loop().create_task(asyncio.sleep(1e6))
 
     patch.setattr(SessionWork, "_stop_ending", stop)
-    patch.setattr("onceflow.client.session_work._looked_at", never_ends)
+    patch.setattr("onceflow.client.session.session_work._looked_at", never_ends)
 
 
 BY_USERS = (

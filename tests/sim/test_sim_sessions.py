@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.session import Session
-from onceflow.client.session_clients import SessionConsumer, SessionProducer
-from onceflow.client.txn_requests import GroupMember
-from onceflow.runtime.sim_world import run
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.session.clients import SessionConsumer, SessionProducer
+from onceflow.client.session.session import Session
+from onceflow.testing.world import run
 from tests.doses import some_long
 from tests.sim.session_workload import GROUP, SHAPES, Outcome, Shape, workload
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Inline
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.crash import crash_images
+from onceflow.testing.world import World, run
 from onceflow.types import LogId
 from tests.sim.log_crash import NOW_MS, config, make_batch, read_all
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.producer import Producer
-from onceflow.client.session import Session
-from onceflow.client.session_transaction import SessionTransaction
-from onceflow.client.transaction import Transaction
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.transaction import Transaction
+from onceflow.client.session.session import Session
+from onceflow.client.session.transaction import SessionTransaction
 from tests.sim.consumer_sweeps import OTHERS, TAKES
 from tests.sim.sending_programs import PROGRAMS
 from tests.sim.sending_sweep import Waits, sizes

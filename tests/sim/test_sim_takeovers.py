@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World, run
 from onceflow.txn import initialising
 from onceflow.txn.decisions import Finish
 from onceflow.txn.finishing import end_with_new_epoch

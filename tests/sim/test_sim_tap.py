@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from onceflow.runtime.sim_connection import TappedWrite
-from onceflow.runtime.sim_faults import Deliver, Gate, Hold, Redeliver, Side, TapAction
-from onceflow.runtime.sim_loop import SimulationError
-from onceflow.runtime.sim_transport import SimTransport
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.connection import TappedWrite
+from onceflow.testing.faults import Deliver, Gate, Hold, Redeliver, Side, TapAction
+from onceflow.testing.loop import SimulationError
+from onceflow.testing.transport import SimTransport
+from onceflow.testing.world import World, run
 
 
 class Peer(asyncio.Protocol):

@@ -11,16 +11,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.broker import partition as partition_module
-from onceflow.broker import transactions_topic, txn_service
 from onceflow.broker.handlers import produce
-from onceflow.broker.markers import Markers, OffsetsMarker
 from onceflow.broker.node import Node
-from onceflow.broker.own_replay import Unapplied
-from onceflow.broker.producer_files import ProducerFiles, load_producers
-from onceflow.broker.topics import Topics
-from onceflow.broker.txn_book import TransactionBook
-from onceflow.log.journal import Ticket
+from onceflow.broker.topics import partition as partition_module
+from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_producers
+from onceflow.broker.topics.topics import Topics
+from onceflow.broker.txn import coordinator as txn_service
+from onceflow.broker.txn import topic as transactions_topic
+from onceflow.broker.txn.markers import Markers, OffsetsMarker
+from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.side_files import Beside, SideFileKeeper
 from onceflow.log.urgency import Purpose

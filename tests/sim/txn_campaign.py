@@ -13,8 +13,8 @@ import logging
 import sys
 import time
 
-from onceflow.runtime.sim_crash import Image, sampled_images
-from onceflow.runtime.sim_world import run
+from onceflow.testing.crash import Image, sampled_images
+from onceflow.testing.world import run
 from tests.sim.txn_examine import Examiner, recovering
 from tests.sim.txn_history import NEW, OLD, PromiseBroken
 from tests.sim.txn_workload import FAULTS, Shape, workload

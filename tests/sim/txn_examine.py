@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceflow.errors import OnceflowError
-from onceflow.runtime.sim_crash import Image
-from onceflow.runtime.sim_disk import ROOT, SimDisk
-from onceflow.runtime.sim_loop import SimulationError
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.crash import Image
+from onceflow.testing.disk import ROOT, SimDisk
+from onceflow.testing.loop import SimulationError
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.sim import txn_judge as judge
 from tests.sim.txn_client import END, INIT, PLACES, PRODUCE, TIMEOUT_MS, Requests, make_batch

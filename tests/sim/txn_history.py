@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 
 NEVER = 1 << 62
 OLD, NEW = 1, 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.sim.txn_client import (
     AGAIN,

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.sim.txn_client import (
     AGAIN,

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from tests.sim.txn_history import NEW, OLD, PromiseBroken
 from tests.sim.year_bounds import Bounds
 from tests.sim.year_clients import (

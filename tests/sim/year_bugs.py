@@ -12,27 +12,28 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.broker import topics
-from onceflow.broker.internal_topics import METADATA_POLICY
-from onceflow.broker.metadata_log import MetadataImage
-from onceflow.broker.producer_expiry import ProducerExpiry
-from onceflow.broker.topics import Topics
-from onceflow.broker.txn_book import TransactionBook
-from onceflow.client.session_clients import SessionConsumer
+from onceflow.broker.produce.producer_expiry import ProducerExpiry
+from onceflow.broker.topics import topics
+from onceflow.broker.topics.internal_logs import METADATA_POLICY
+from onceflow.broker.topics.metadata_log import MetadataImage
+from onceflow.broker.topics.topics import Topics
+from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.client.session.clients import SessionConsumer
 from onceflow.group import driver, offsets
-from onceflow.log import cleaner, compactor, recovery
+from onceflow.log import recovery
+from onceflow.log.compaction import cleaner, compactor
+from onceflow.log.compaction.transactions import Kind, Outcomes
 from onceflow.log.config import WEEK_MS
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.segment import Segment
-from onceflow.log.transactions import Kind, Outcomes
+from onceflow.log.segments.segment import Segment
 from onceflow.log.urgency import Purpose
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.runtime.clock import SteadyClock
-from onceflow.spark import batch_run
-from onceflow.spark.ledger import Entry, Planned, Verdict, decide
-from onceflow.spark.ledger_offsets import LoggedBatch
-from onceflow.spark.sink_run import StreamRun
+from onceflow.spark.sink import batch as batch_run
+from onceflow.spark.sink.ledger import Entry, Planned, Verdict, decide
+from onceflow.spark.sink.offset_log import LoggedBatch
+from onceflow.spark.sink.run import StreamRun
 from onceflow.txn.state import Transaction
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -24,21 +24,29 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.errors import ClientError
-from onceflow.client.settings import ProducerSettings
-from onceflow.client.transfer import OpenTransaction
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.runtime.sim_world import World, run_blocking
-from onceflow.spark import batch_run, batch_run_points, sink_run
-from onceflow.spark.batch_run import BatchWriter
-from onceflow.spark.claims import ClaimBook
-from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger_start import LedgerStart, read_since
-from onceflow.spark.sink_errors import LedgerConflict, SinkError
-from onceflow.spark.sink_run import StreamRun
-from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing_report import Report
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.address import Address
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.spark.errors.sink import LedgerConflict, SinkError
+from onceflow.spark.sink import (
+    batch as batch_run,
+)
+from onceflow.spark.sink import (
+    batch_points as batch_run_points,
+)
+from onceflow.spark.sink import (
+    run as sink_run,
+)
+from onceflow.spark.sink.batch import BatchWriter
+from onceflow.spark.sink.claims import ClaimBook
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.ledger_start import LedgerStart, read_since
+from onceflow.spark.sink.run import StreamRun
+from onceflow.spark.sink.task_report import Report
+from onceflow.spark.sink.topics import Topics
+from onceflow.testing.world import World, run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.blocking_net import blocking_clients
 from tests.sim.seed_campaign import try_seeds

@@ -17,13 +17,13 @@ from typing import Any, Final
 import pytest
 
 from onceflow.broker import server as server_module
-from onceflow.broker.config_settings import Address
+from onceflow.broker.config.settings import Address
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError
 from onceflow.log.partition_log import PartitionLog
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import forget_settled, sampled_images
-from onceflow.runtime.sim_world import World
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import forget_settled, sampled_images
+from onceflow.testing.world import World
 from tests.sim.txn_history import PromiseBroken
 from tests.unit.broker_helpers import RawClient, config
 

@@ -19,18 +19,18 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from onceflow.client import session_work
-from onceflow.client.address import Address
-from onceflow.client.admin import Admin
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import ClientError
-from onceflow.client.fetch_errors import NoPosition
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.reading import NoPosition
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.ranges import read_range
-from onceflow.client.session import Session
-from onceflow.client.session_errors import OffsetsForgotten, SessionForgotten
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.session import session_work
+from onceflow.client.session.errors import OffsetsForgotten, SessionForgotten
+from onceflow.client.session.session import Session
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World, run
 from tests.sim.seed_campaign import try_seeds
 from tests.sim.txn_history import Identity, Place, PromiseBroken
 from tests.sim.year_clients import Client, make_batch

@@ -10,9 +10,9 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, Final
 
-from onceflow.broker.markers import Markers
 from onceflow.broker.server import Server
-from onceflow.broker.topics import Topics
+from onceflow.broker.topics.topics import Topics
+from onceflow.broker.txn.markers import Markers
 from onceflow.runtime.disk import Access
 
 _MEMORY_BYTES: Final = 40_000

@@ -14,9 +14,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from onceflow.broker.internal_topics import METADATA_POLICY, POLICIES
+from onceflow.broker.topics.internal_logs import METADATA_POLICY, POLICIES
 from onceflow.cli import run
-from onceflow.runtime.compiling import at_import
+from onceflow.runtime.compiling.compiling import at_import
 from tests.soak.census import Census
 from tests.soak.leaks import LEAKS
 

@@ -6,11 +6,11 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import GroupNotFound
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.session import Session
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.requests import GroupNotFound
+from onceflow.client.producer.producer import Producer
+from onceflow.client.session.session import Session
+from onceflow.client.types import TopicPartition
 from tests.soak.ledger import RecordName
 from tests.soak.world import COPIER, COPIES, PARTITIONS, PAYMENTS, STATE, UNREAD, VISITS, World
 

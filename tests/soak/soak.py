@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from tests.soak import confluent_clients, own_clients, strangers
 from tests.soak.broker_process import BrokerProcess
 from tests.soak.flatness import Trend, growing, trend

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from tests.soak.ledger import Ledger
 from tests.soak.scale import Scale
 

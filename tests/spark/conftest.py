@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import onceflow
-from onceflow.spark.reading import READERS
-from onceflow.spark.writing import CLUSTERS
+from onceflow.spark.sink.task import CLUSTERS
+from onceflow.spark.source.task import READERS
 from tests.interop.conftest import apache_kafka as apache_kafka
 from tests.interop.conftest import cannot_test
 from tests.interop.conftest import kafka_jars as kafka_jars

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Final, Self
 
 import onceflow
-from onceflow.client.cluster import CoordinatorOf
-from onceflow.client.model import TopicPartition
+from onceflow.client.net.cluster import CoordinatorOf
+from onceflow.client.types import TopicPartition
 from tests.interop.cluster_world import SETTINGS, coordinator_of, leader_of, until_whole, wake_up
 from tests.spark.kill_world import OUTPUT_PARTITIONS, World
 from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster, Ports, free_ports

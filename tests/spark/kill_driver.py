@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 
-from onceflow.spark import batch_run_points
+from onceflow.spark.sink import batch_points as batch_run_points
 from tests.spark.kill_fate import Fate, parent_of
 from tests.spark.kill_query import Plan, start_query
 from tests.spark.session import MASTER, spark_session

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from tests.interop.harness import eventually
 from tests.spark.kill_brokers import Brokers, Role
 from tests.spark.kill_driver import Driver

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onceflow.spark.sink import dead_letters, write_stream
+from onceflow.spark.sink.api import dead_letters, write_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 from pyspark.errors import PySparkException
 
-from onceflow.spark import batch_run_points
+from onceflow.spark.sink import batch_points as batch_run_points
 from tests.interop.harness import eventually
 from tests.spark.kill_blows import Blow, Blows
 from tests.spark.kill_brokers import Brokers

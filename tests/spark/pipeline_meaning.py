@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from onceflow.spark.formats import ERROR, encoded
-from onceflow.spark.formats_arrow import Parsed, Parser, marks_of
-from onceflow.spark.formats_arrow_encode import encode_values
-from onceflow.spark.formats_record import (
+from onceflow.spark.formats.arrow_encode import encode_values
+from onceflow.spark.formats.arrow_parse import Parsed, Parser, marks_of
+from onceflow.spark.formats.format import Format
+from onceflow.spark.formats.record import (
     CsvRecord,
     Fraction,
     Marks,
@@ -29,7 +29,7 @@ from onceflow.spark.formats_record import (
     Whole,
     object_of,
 )
-from onceflow.spark.formats_schema import (
+from onceflow.spark.formats.schema import (
     DataType,
     Field,
     ListOf,
@@ -39,9 +39,10 @@ from onceflow.spark.formats_schema import (
     nullable,
     parse_schema,
 )
-from onceflow.spark.formats_text import HUGE_DECIMAL
-from onceflow.spark.pipeline_frames import _judged
-from onceflow.spark.pipeline_plan import Format, SinkPlan, SourcePlan
+from onceflow.spark.formats.text import HUGE_DECIMAL
+from onceflow.spark.pipeline.columns import ERROR, encoded
+from onceflow.spark.pipeline.frames import _judged
+from onceflow.spark.pipeline.plan import SinkPlan, SourcePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

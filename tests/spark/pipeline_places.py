@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.errors import BrokerError
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import BrokerError
 from tests.interop.cluster_world import ask
 from tests.spark.pipeline_examples import Example
 from tests.spark.pipeline_judge import judge_example

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from onceflow.spark.sink import write_stream
+from onceflow.spark.sink.api import write_stream
 from tests.spark.session import spark_session
 from tests.spark.sink_hooks import DriverOnly, Once, Signal, at_points
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.client.finisher import Finisher
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.spark import batch_run_points
-from onceflow.spark.writing import Work
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.spark.sink import batch_points as batch_run_points
+from onceflow.spark.sink.task import Work
 from onceflow.wire.api import ApiKey
 
 if TYPE_CHECKING:

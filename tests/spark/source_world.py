@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from onceflow.spark.source import StreamReader
+    from onceflow.spark.source.datasource import StreamReader
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 Options = Mapping[str, str]
@@ -81,7 +81,7 @@ class SourceWorld:
 
     def reader(self, given: Options) -> StreamReader:
         """The driver's side of a stream, in this process."""
-        from onceflow.spark.source import OnceflowSource
+        from onceflow.spark.source.datasource import OnceflowSource
 
         source = OnceflowSource(self.options(given))
         reader: Any = source.streamReader(source.schema())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.cli.demo_strikes import STRIKES
+from onceflow.demo.strikes import STRIKES
 from tests.spark.pipeline_run import QUICK
 from tests.spark.session import require_spark
 

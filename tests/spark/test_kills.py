@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from onceflow.spark import sink_job
+from onceflow.spark.sink import job as sink_job
 from tests.spark.kill_blows import Blow
 from tests.spark.kill_brokers import Ours
 from tests.spark.kill_fate import FateServer

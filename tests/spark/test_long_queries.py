@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.spark.sink import write_stream
+from onceflow.spark.sink.api import write_stream
 from tests.interop.harness import eventually
 from tests.spark.sink_world import doubled, fresh, make_topic, values
 from tests.spark.source_world import SourceWorld

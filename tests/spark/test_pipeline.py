@@ -16,10 +16,10 @@ import pytest
 
 import onceflow
 from onceflow.errors import OnceflowError
-from onceflow.spark import pipeline_frames
-from onceflow.spark.pipeline import Pipeline
-from onceflow.spark.pipeline_errors import InvalidPipeline, MasterRefused, PipelineFailed
-from onceflow.spark.pipeline_running import RunningPipeline
+from onceflow.spark.errors.pipeline import InvalidPipeline, MasterRefused, PipelineFailed
+from onceflow.spark.pipeline import frames as pipeline_frames
+from onceflow.spark.pipeline.pipeline import Pipeline
+from onceflow.spark.pipeline.running import RunningPipeline
 from tests.spark.pipeline_world import make_topic, produce, read_all, tables
 
 if TYPE_CHECKING:

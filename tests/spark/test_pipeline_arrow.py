@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 import pytest
 
 import onceflow
-from onceflow.client.admin import Admin
+from onceflow.client.admin.admin import Admin
 from onceflow.errors import OnceflowError
 from onceflow.records.murmur2 import partition_for_key
-from onceflow.spark import batch_run_points
-from onceflow.spark.pipeline import Pipeline
-from onceflow.spark.pipeline_errors import InvalidPipeline
+from onceflow.spark.errors.pipeline import InvalidPipeline
+from onceflow.spark.pipeline.pipeline import Pipeline
+from onceflow.spark.sink import batch_points as batch_run_points
 from tests.interop.harness import eventually
 from tests.spark.pipeline_world import make_topic, produce, read_all, tables
 

@@ -14,11 +14,11 @@ import confluent_kafka
 import pytest
 
 import onceflow
-from onceflow.spark.formats import ERROR
-from onceflow.spark.pipeline import Pipeline
-from onceflow.spark.pipeline_errors import InvalidPipeline, PipelineFailed
-from onceflow.spark.pipeline_frames import _judged
-from onceflow.spark.pipeline_plan import Format
+from onceflow.spark.errors.pipeline import InvalidPipeline, PipelineFailed
+from onceflow.spark.formats.format import Format
+from onceflow.spark.pipeline.columns import ERROR
+from onceflow.spark.pipeline.frames import _judged
+from onceflow.spark.pipeline.pipeline import Pipeline
 from tests.spark.pipeline_meaning import records_frame, source_plan
 from tests.spark.pipeline_world import Read, make_topic, read_all, tables
 

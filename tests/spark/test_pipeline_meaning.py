@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onceflow.spark.pipeline_plan import Format
+from onceflow.spark.formats.format import Format
 from tests.spark.pipeline_meaning import (
     CASES,
     WRITABLE,

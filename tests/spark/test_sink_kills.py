@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.spark import sink_job
-from onceflow.spark.sink import write_stream
+from onceflow.client.admin.admin import Admin
+from onceflow.spark.sink import job as sink_job
+from onceflow.spark.sink.api import write_stream
 from tests.interop.harness import eventually
 from tests.spark import sink_driver
 from tests.spark.sink_hooks import (
@@ -315,7 +315,7 @@ def test_a_zombie(spark: SparkSession, kafka: str, plan: dict[str, Any]) -> None
         eventually(lambda: _state_of(first.pid), lambda state: state == "T", seconds=120)
         sink_driver.files_query(spark, plan).start().awaitTermination()
         os.kill(first.pid, signal.SIGCONT)
-        assert sink_driver.result(first) == "onceflow.spark.sink_errors.SinkFenced"
+        assert sink_driver.result(first) == "onceflow.spark.errors.sink.SinkFenced"
     finally:
         first.kill()
         first.communicate()

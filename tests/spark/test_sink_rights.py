@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import admin as confluent_admin
 
-from onceflow.client.errors import BrokerError
-from onceflow.client.finisher import Finisher
-from onceflow.client.settings import ProducerSettings
-from onceflow.spark.checks_cluster import look_at_cluster
-from onceflow.spark.identity import SinkIdentity
+from onceflow.client.errors.requests import BrokerError
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.preflight_cluster import look_at_cluster
 from tests.interop.conftest import cannot_test
 from tests.interop.harness import eventually
 from tests.interop.secured_kafka import (

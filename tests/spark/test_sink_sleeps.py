@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.model import TopicPartition
-from onceflow.spark.sink import write_stream
+from onceflow.client.admin.admin import Admin
+from onceflow.client.types import TopicPartition
+from onceflow.spark.sink.api import write_stream
 from tests.spark.sink_hooks import Once, at_points, die
 from tests.spark.sink_world import fresh, make_topic, values
 from tests.spark.source_world import SourceWorld

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.spark import checks
-from onceflow.spark.identity_files import CheckpointFiles
-from onceflow.spark.sink import write, write_stream
-from onceflow.spark.sink_errors import BatchFailed, IdentityChanged, SinkRefused
+from onceflow.client.admin.admin import Admin
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.spark.errors.sink import BatchFailed, IdentityChanged, SinkRefused
+from onceflow.spark.sink import preflight as checks
+from onceflow.spark.sink.api import write, write_stream
+from onceflow.spark.sink.checkpoint_files import CheckpointFiles
 from tests.interop.harness import eventually
 from tests.spark.sink_world import committed, fresh, make_topic, put, values
 

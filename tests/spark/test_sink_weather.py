@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.transfer import OpenTransaction
+from onceflow.client.admin.admin import Admin
+from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.records.murmur2 import partition_for_key
-from onceflow.spark import sink_job
-from onceflow.spark.claims import ClaimService
-from onceflow.spark.routing import Layout
-from onceflow.spark.sink import write, write_stream
-from onceflow.spark.sink_options import SinkOptions
-from onceflow.spark.writing_report import Report
+from onceflow.spark.sink import job as sink_job
+from onceflow.spark.sink.api import write, write_stream
+from onceflow.spark.sink.claims import ClaimService
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.routing import Layout
+from onceflow.spark.sink.task_report import Report
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.spark import sink_driver
@@ -212,7 +212,7 @@ def test_the_claims_cannot_be_reached(
             failures.append(str(error))
             raise
 
-    monkeypatch.setattr("onceflow.spark.sink_run.run_job", run_job)
+    monkeypatch.setattr("onceflow.spark.sink.run.run_job", run_job)
     sink_driver.files_query(spark, plan).start().awaitTermination()
     assert len(tries) == 4, "one of three batches was tried twice"
     (failure,) = failures

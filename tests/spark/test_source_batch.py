@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.client.fetch_errors import RangeUnavailable
-from onceflow.spark.source_errors import DataLost, InvalidOptions
+from onceflow.client.errors.reading import RangeUnavailable
+from onceflow.spark.errors.source import DataLost, InvalidOptions
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.interop.raw_steps import START_MS
@@ -149,7 +149,7 @@ def test_a_schema_cannot_be_chosen(spark: SparkSession, broker: onceflow.Broker)
 
 def read_here(world: SourceWorld, **given: str) -> list[str]:
     """The values of a batch, read in this process."""
-    from onceflow.spark.source import OnceflowSource
+    from onceflow.spark.source.datasource import OnceflowSource
 
     source = OnceflowSource(world.options(given))
     reader: Any = source.reader(source.schema())
@@ -200,7 +200,7 @@ def test_deleted_records_are_an_error_or_a_warning(
 def test_records_that_vanish_after_planning_are_an_error_or_a_warning(
     bootstrap: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from onceflow.spark.source import OnceflowSource
+    from onceflow.spark.source.datasource import OnceflowSource
 
     world = SourceWorld(None, bootstrap)
     topic = world.topic()

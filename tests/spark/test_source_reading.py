@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from onceflow.client.fetched import FETCHED_SCHEMA
-from onceflow.client.worker_reader import Reader
-from onceflow.spark import reading
-from onceflow.spark.kept import Kept
-from onceflow.spark.offsets import OffsetSpan
-from onceflow.spark.options import SourceOptions
-from onceflow.spark.reading import BATCH_BYTES, ReadTask, spark_columns, spark_schema
-from onceflow.spark.source_option_values import COLUMNS
+from onceflow.client.consumer.fetched import FETCHED_SCHEMA
+from onceflow.client.worker.reader import Reader
+from onceflow.spark.connection_cache import Kept
+from onceflow.spark.source import task as reading
+from onceflow.spark.source.offsets import OffsetSpan
+from onceflow.spark.source.option_values import COLUMNS
+from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.source.task import BATCH_BYTES, ReadTask, spark_columns, spark_schema
 from tests.interop.clients import Message
 from tests.spark.source_world import SourceWorld
 
@@ -49,7 +49,7 @@ def records(headers: list[list[tuple[str, bytes | None]]]) -> pa.RecordBatch:
 def test_types_are_those_that_spark_asks_for() -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from onceflow.spark.source import OnceflowSource
+    from onceflow.spark.source.datasource import OnceflowSource
 
     needed = {"kafka.bootstrap.servers": "x:1", "subscribe": "t", "includeHeaders": "true"}
     schema = OnceflowSource(needed).schema()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.spark.source_errors import DataLost, TopicMadeAgain
+from onceflow.spark.errors.source import DataLost, TopicMadeAgain
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.spark.sink_world import PATIENCE_S

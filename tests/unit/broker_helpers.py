@@ -18,8 +18,8 @@ from uuid import UUID
 
 import uvloop
 
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.config_settings import Address
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.settings import Address
 from onceflow.broker.server import Doors, Server
 from onceflow.records.batch import NewBatch, iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
@@ -28,8 +28,8 @@ from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.disk import Disk, RealDisk
 from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.rand import RealRand
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import encode
 from onceflow.wire.header import request_header

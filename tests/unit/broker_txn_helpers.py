@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from onceflow.broker.internal_topics import TRANSACTIONS_TOPIC
-from onceflow.broker.partition import Partition
+from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
+from onceflow.broker.topics.partition import Partition
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.control import Marker, parse_marker
 from onceflow.records.plain import PlainRecord, read_placed, write_records
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
 from onceflow.txn.partitioner import partition_for
 from onceflow.txn.records import encode_key, encode_value
 from onceflow.txn.state import Transaction

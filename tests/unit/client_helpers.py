@@ -10,9 +10,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.address import Address
-from onceflow.client.connection import Connection
-from onceflow.client.versions import SPOKEN, Versions
+from onceflow.client.net.address import Address
+from onceflow.client.net.connection import Connection
+from onceflow.client.net.versions import SPOKEN, Versions
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from onceflow.broker.config_settings import Address as BrokerAddress
-from onceflow.client.address import Address
-from onceflow.client.cluster import Cluster, ClusterSettings
-from onceflow.client.fetch_settings import FetcherSettings
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import TopicPartition
-from onceflow.client.retry import RetryPolicy
-from onceflow.runtime.sim_world import World
+from onceflow.broker.config.settings import Address as BrokerAddress
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running, play
 
 ADVERTISED = BrokerAddress("broker", 9092)

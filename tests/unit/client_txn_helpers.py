@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from onceflow.client.errors import BrokerUnreachable, ClientError, ConnectionLost
-from onceflow.client.model import TopicPartition
-from onceflow.client.retry import RetryPolicy
-from onceflow.client.txn_asking import Ask, Operation, Reply
-from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_requests import (
+from onceflow.client.codec.transactions import (
     Answer,
     EndTxn,
     GroupMember,
@@ -18,7 +13,12 @@ from onceflow.client.txn_requests import (
     OffsetToCommit,
     Request,
 )
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import BrokerUnreachable, ClientError, ConnectionLost
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.transactions.asking import Ask, Operation, Reply
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from onceflow.runtime.rand import SimRand
 from onceflow.wire.error_code import ErrorCode as E
 

@@ -12,17 +12,17 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
-from onceflow.client.address import Address
-from onceflow.client.model import TopicPartition
-from onceflow.client.settings import ProducerSettings
-from onceflow.client.transfer import Claim, OpenTransaction
-from onceflow.client.versions import SPOKEN, Versions
+from onceflow.client.net.address import Address
+from onceflow.client.net.versions import SPOKEN, Versions
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.types import TopicPartition
 from onceflow.records.batch import BatchHeader, read_header
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.header import read_request_header, response_header
 from onceflow.wire.primitives import INT32
-from onceflow.wire.produce import ProduceResult, read_request, write_response
+from onceflow.wire.produce import ProduceResult, read_produce_request, write_produce_response
 from onceflow.wire.recast import recast
 from tests.unit.client_helpers import api_versions, metadata
 
@@ -156,7 +156,7 @@ class ScriptedBroker:
         return True
 
     def _produce(self, to: socket.socket, version: int, number: int, body: memoryview) -> bool:
-        request = read_request(body, 0, version)
+        request = read_produce_request(body, 0, version)
         batches = {
             TopicPartition(str(topic), each.partition): bytes(each.records or b"")
             for topic, partitions in request.topics
@@ -178,7 +178,9 @@ class ScriptedBroker:
                 offset = self.offsets.setdefault(place, 0)
                 self.offsets[place] += read_header(batch).record_count
             answer.append((place.topic, [ProduceResult(place.partition, code, offset)]))
-        return self._reply(to, ApiKey.PRODUCE, version, number, write_response(answer, version))
+        return self._reply(
+            to, ApiKey.PRODUCE, version, number, write_produce_response(answer, version)
+        )
 
     def until_held(self, times: int) -> None:
         """Waits until so many requests of Produce have come that are not answered yet."""

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.fetched import Record
-from onceflow.client.model import TopicPartition
-from onceflow.runtime.sim_world import World
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running, batch, play
 from tests.unit.client_reading import ADVERTISED
 

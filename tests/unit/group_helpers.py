@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from onceflow.broker.group_service import GroupService, Outcome
-from onceflow.broker.promise import Answer, Promise, then
+from onceflow.broker.group.coordinator import GroupService, Outcome
+from onceflow.broker.requests.promise import Answer, Promise, then
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,

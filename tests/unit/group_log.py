@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from onceflow.errors import OnceflowError
 from onceflow.group.events import Producer
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.records.batch import NewBatch, StoredBatch
 from onceflow.records.control import marker
 from onceflow.records.plain import PlainRecord, read_records, write_records

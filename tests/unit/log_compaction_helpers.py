@@ -12,7 +12,7 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import Codec, NewBatch, StoredBatch, iter_stored
 from onceflow.records.columns import decode, encode
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_helpers import NOW_MS, append, log_id, open_store
 
 Row = tuple[bytes | None, bytes | None]

@@ -9,13 +9,13 @@ from uuid import UUID
 from onceflow.errors import DiskFull
 from onceflow.log.checkpoint import PATH
 from onceflow.log.config import LogConfig
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
 from onceflow.runtime.background import Done, Inline, Job, Lane
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_disk import Op, Rename, SimDisk
+from onceflow.testing.disk import Op, Rename, SimDisk
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000

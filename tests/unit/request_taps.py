@@ -10,9 +10,9 @@ import struct
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from onceflow.runtime.sim_connection import SimConnection, TappedWrite
-from onceflow.runtime.sim_faults import Deliver, Gate, Hold, Redeliver, Side, TapAction
-from onceflow.runtime.sim_loop import SimLoop
+from onceflow.testing.connection import SimConnection, TappedWrite
+from onceflow.testing.faults import Deliver, Gate, Hold, Redeliver, Side, TapAction
+from onceflow.testing.loop import SimLoop
 from onceflow.wire.api import ApiKey
 
 _SIZE: Final = struct.Struct(">i")

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from onceflow.client.admin import Admin
-from onceflow.client.fetched import Record
-from onceflow.client.group_requests import leave
-from onceflow.client.session import Session
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.group.requests import leave
+from onceflow.client.session.session import Session
 from tests.unit.consumer_helpers import GROUP, Stage
 from tests.unit.consumer_helpers import stage as consumer_stage
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceflow.client.errors import TopicNotFound
-from onceflow.client.model import EARLIEST, LATEST, TopicPartition
-from onceflow.spark.offsets import LogEntry, Offsets
-from onceflow.spark.options import SourceOptions
-from onceflow.spark.source_option_values import Selection
-from onceflow.spark.source_stream import StreamOffsets
+from onceflow.client.errors.requests import TopicNotFound
+from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.spark.source.offsets import LogEntry, Offsets
+from onceflow.spark.source.option_values import Selection
+from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.source.stream import StreamOffsets
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

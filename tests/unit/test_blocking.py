@@ -15,20 +15,17 @@ import pytest
 
 from onceflow import blocking
 from onceflow.blocking.loop import LoopThread, NotRunning, WouldWaitForever
-from onceflow.client import (
-    admin,
-    consumer,
-    producer,
-    session,
-    session_transaction,
-    transaction,
-)
-from onceflow.client.errors import BrokerUnreachable, CrossedFork, FatalProducerError
-from onceflow.client.model import TopicPartition
-from onceflow.client.receipts import Receipt
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.txn_states import State, WrongState
-from onceflow.client.worker_reader import Reader
+from onceflow.client.admin import admin
+from onceflow.client.consumer import consumer
+from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork, FatalProducerError
+from onceflow.client.producer import producer, transaction
+from onceflow.client.producer.receipts import Receipt
+from onceflow.client.session import session
+from onceflow.client.session import transaction as session_transaction
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
 
 NUMBERS = itertools.count()
 

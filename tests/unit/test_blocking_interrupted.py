@@ -16,8 +16,8 @@ from onceflow import blocking
 from onceflow.blocking import loop as loop_module
 from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import WouldWaitForever
-from onceflow.client.consumer_errors import WrongUse
-from onceflow.client.model import TopicPartition
+from onceflow.client.errors.consumer import WrongUse
+from onceflow.client.types import TopicPartition
 from tests.unit.test_blocking import visible
 
 NUMBERS = itertools.count()

@@ -14,9 +14,9 @@ import pytest
 
 from onceflow import blocking
 from onceflow.blocking.handover import OutstandingCalls
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from tests.unit.test_blocking import visible
 from tests.unit.test_blocking_interrupted import Interrupted, alarms, interrupt_waits
 

@@ -14,9 +14,9 @@ import pytest
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.errors import ClientError, FatalProducerError
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import ClientError, FatalProducerError
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
 from tests.unit.test_blocking import visible
 
 THREADS = 4

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.broker_configs import describe_broker
-from onceflow.broker.broker_settings import BrokerSettings
-from onceflow.broker.config import BrokerConfig, is_loopback, load_config
-from onceflow.broker.config_example import example_toml
-from onceflow.broker.config_settings import SETTINGS, Address, parse_address
-from onceflow.broker.topic_config import ConfigSource
-from onceflow.broker.topic_settings import BROKER_NAMES
-from onceflow.broker.topic_values import ConfigType
+from onceflow.broker.config.config import BrokerConfig, is_loopback, load_config
+from onceflow.broker.config.describe import describe_broker
+from onceflow.broker.config.example import example_toml
+from onceflow.broker.config.live import BrokerSettings
+from onceflow.broker.config.settings import SETTINGS, Address, parse_address
+from onceflow.broker.config.topic_config import ConfigSource
+from onceflow.broker.config.topic_settings import BROKER_NAMES
+from onceflow.broker.config.topic_values import ConfigType
 from onceflow.errors import InvalidSetting
 from onceflow.group.config import GroupConfig
 from onceflow.log.checkpoint import Durability
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.store import StoreConfig
 
 DATA = {"data-dir": "data"}
@@ -363,7 +363,7 @@ def test_an_address_is_written_as_it_is_read(text: str) -> None:
 
 def test_importing_it_loads_nothing_heavy() -> None:
     script = (
-        "import sys, onceflow.broker.config\n"
+        "import sys, onceflow.broker.config.config\n"
         "heavy = {'kio', 'numpy', 'pyarrow', 'numba', 'asyncio', 'tomllib'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

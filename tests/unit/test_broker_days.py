@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.internal_topics import OFFSETS_TOPIC, POLICIES, TRANSACTIONS_TOPIC
-from onceflow.broker.metadata_log import METADATA_LOG, topic_gone
+from onceflow.broker.config.topic_config import Operation
 from onceflow.broker.node import Node
-from onceflow.broker.partition import EpochStart, next_epochs
-from onceflow.broker.topic_config import Operation
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, POLICIES, TRANSACTIONS_TOPIC
+from onceflow.broker.topics.metadata_log import METADATA_LOG, topic_gone
+from onceflow.broker.topics.partition import EpochStart, next_epochs
 from onceflow.errors import LogCorrupt
 from onceflow.log.config import DAY_MS
 from onceflow.log.partition_log import PartitionLog
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.types import LogId
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.descriptors import share_out
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.net.descriptors import share_out
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import DiskFailed, OutOfDescriptors
 from onceflow.runtime import net
@@ -25,8 +25,8 @@ from onceflow.runtime.descriptors import NO_LIMIT, descriptor_limit, raise_descr
 from onceflow.runtime.disk import Access, Disk, RealDisk
 from onceflow.runtime.net import RealNet
 from onceflow.runtime.rand import RealRand
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import (
     LOOPS,
     LoopFactory,

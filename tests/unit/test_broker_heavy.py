@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.broker import batch_checks
-from onceflow.broker.partition import Partition
+from onceflow.broker.produce import heavy_batches as batch_checks
+from onceflow.broker.topics.partition import Partition
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.records.compression import compress
 from onceflow.runtime.background import Lane
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     NOW_MS,

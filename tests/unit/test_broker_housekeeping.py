@@ -12,13 +12,13 @@ import pytest
 
 from onceflow.errors import LogCorrupt
 from onceflow.group.offsets import expired
-from onceflow.log.cleaner import _Judge
+from onceflow.log.compaction.cleaner import _Judge
 from onceflow.log.partition_log import PartitionLog
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import StoredBatch, iter_stored
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.txn import machine
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker, values_in
@@ -291,7 +291,7 @@ def test_transactions_time_out_though_one_of_them_fails(
             raise ValueError("a transaction like no other")
         return sound(transaction, *args, **options)
 
-    monkeypatch.setattr("onceflow.broker.txn_book.machine.time_out", time_out)
+    monkeypatch.setattr("onceflow.broker.txn.state_store.machine.time_out", time_out)
 
     async def script(world: World, running: Running, client: RawClient) -> None:
         await client.create("orders")

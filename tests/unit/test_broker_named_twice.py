@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play
 

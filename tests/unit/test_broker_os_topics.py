@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Op, Rename, SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import Op, Rename, SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     RawClient,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.errors import NewerFormat
 from onceflow.group import partitioner as groups
 from onceflow.group.records import (
@@ -27,8 +27,8 @@ from onceflow.group.records import (
 )
 from onceflow.records.batch import seal
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.txn import records as transactions
 from onceflow.txn.partitioner import partition_for
 from onceflow.txn.state import State, TopicPartition, Transaction

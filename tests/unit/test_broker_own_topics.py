@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from onceflow.broker.metadata_log import METADATA_TOPIC
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from onceflow.broker.topics.metadata_log import METADATA_TOPIC
 from onceflow.group.records import OffsetKey, OffsetValue, encode_key, encode_offset
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import (

@@ -10,13 +10,13 @@ import pytest
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
 from onceflow.broker.handlers import describe_producers
-from onceflow.broker.promise import Promise
-from onceflow.broker.request import Client
-from onceflow.broker.slices import Slices
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Promise
+from onceflow.broker.requests.slices import Slices
 from onceflow.producers.draft import SLICE, SnapshotDraft
 from onceflow.producers.state import Producer
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import (

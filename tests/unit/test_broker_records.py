@@ -19,8 +19,8 @@ from onceflow.records.batch import (
 from onceflow.records.columns import decode as to_columns
 from onceflow.records.columns import encode
 from onceflow.records.compression import compress
-from onceflow.runtime.sim_clock import WALL_START_MS
-from onceflow.runtime.sim_world import World
+from onceflow.testing.clock import WALL_START_MS
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, made, play, values_in
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker import broker_configs
-from onceflow.broker.broker_configs import describe_broker
-from onceflow.broker.broker_settings import ALL_BROKERS, ALTERABLE, BrokerSettings
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
-from onceflow.broker.topic_rules import Refusal
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.broker.config import describe as broker_configs
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.describe import describe_broker
+from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
+from onceflow.broker.config.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
+from onceflow.broker.requests.refusal import Refusal
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import LEFT_BY, again

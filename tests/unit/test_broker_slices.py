@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onceflow.broker.slices import Slices
+from onceflow.broker.requests.slices import Slices
 from onceflow.errors import DiskFull, InvariantViolated, LogCorrupt
 
 

@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from onceflow.broker.totals import Totals
-from onceflow.log.journal import JournalTotals
+from onceflow.log.journal.journal import JournalTotals
 from onceflow.runtime.logs import JsonFormatter, TextFormatter
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play
 from tests.unit.broker_txn_helpers import GENERATIONS, Generation, ended, ready, wrote

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.promise import OrderedPromise, Promise
-from onceflow.broker.request import Hangup
-from onceflow.broker.slices import Slices
-from onceflow.broker.turns import A_TURN, Steps, Turns
+from onceflow.broker.requests.client import Hangup
+from onceflow.broker.requests.promise import OrderedPromise, Promise
+from onceflow.broker.requests.slices import Slices
+from onceflow.broker.topics.turns import A_TURN, Steps, Turns
 from onceflow.errors import DiskFull
-from onceflow.runtime.sim_disk import Link, Op, SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import Link, Op, SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     ALL_TOPICS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.txn.state import State, Transaction
 from tests.unit.broker_helpers import (
     NOW_MS,

@@ -7,8 +7,8 @@ import logging
 
 import pytest
 
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     NOW_MS,

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from onceflow.broker.metadata_log import METADATA_LOG, producer_ids_record
+from onceflow.broker.topics.metadata_log import METADATA_LOG, producer_ids_record
 from onceflow.log.urgency import Purpose
 from onceflow.producers.ids import BLOCK_SIZE, LAST_PRODUCER_ID, Block
 from onceflow.records.plain import write_records
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import LEFT_BY, Who, again, init, ready

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import (

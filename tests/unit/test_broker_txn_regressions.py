@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from onceflow.errors import DiskFull
-from onceflow.runtime.sim_disk import SyncWrite
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SyncWrite
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.txn.records import encode_key, encode_value
 from onceflow.txn.state import State, TopicPartition, Transaction
 from onceflow.wire.api import ApiKey

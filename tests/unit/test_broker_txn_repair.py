@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.internal_topics import TRANSACTIONS_TOPIC
+from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
 from onceflow.records.batch import iter_stored
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from tests.unit.broker_helpers import RawClient, Running, batch, simulated_broker
 from tests.unit.broker_txn_helpers import (
     GENERATIONS,

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_disk import SimDisk
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.disk import SimDisk
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, broker, run, simulated_broker
 from tests.unit.broker_txn_helpers import (

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.cli import run
-from onceflow.cli.segment_files import NoSegments, SegmentFile, SegmentWalk, find_segments
+from onceflow.cli.log.segment_files import NoSegments, SegmentFile, SegmentWalk, find_segments
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode

@@ -17,8 +17,9 @@ import pytest
 
 import onceflow
 from onceflow.blocking import Admin, Consumer, Producer
-from onceflow.cli import output, run
-from onceflow.client.model import TopicPartition
+from onceflow.cli import run
+from onceflow.cli.common import output
+from onceflow.client.types import TopicPartition
 
 SECONDS = 60
 PLACE = TopicPartition("orders", 0)

@@ -14,7 +14,7 @@ import pytest
 
 import onceflow
 from onceflow.blocking import Admin, Producer
-from onceflow.client.model import TopicPartition
+from onceflow.client.types import TopicPartition
 from tests.interop.harness import eventually
 
 SECONDS: Final = 60.0

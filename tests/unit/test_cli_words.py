@@ -13,19 +13,9 @@ import pyarrow as pa
 import pytest
 import typer
 
-from onceflow.cli.lines import (
-    InputMalformed,
-    NewRecord,
-    json_parser,
-    parse_lines,
-    read_lines,
-    text_parser,
-)
-from onceflow.cli.output import counted
-from onceflow.cli.record_format import format_renderer, json_renderer
-from onceflow.cli.report import as_document, hint_for
-from onceflow.cli.sending import lines_text
-from onceflow.cli.values import (
+from onceflow.cli.common.output import counted
+from onceflow.cli.common.report import as_document, hint_for
+from onceflow.cli.common.values import (
     Place,
     Position,
     bytes_from_json,
@@ -38,9 +28,24 @@ from onceflow.cli.values import (
     parse_topic,
     time_text,
 )
-from onceflow.client.errors import BrokerError, BrokerUnreachable, DeliveryFailed, TopicNotFound
-from onceflow.client.fetched import Record, columns_of, records_of
-from onceflow.client.model import TopicPartition
+from onceflow.cli.consume.record_format import format_renderer, json_renderer
+from onceflow.cli.produce.lines import (
+    InputMalformed,
+    NewRecord,
+    json_parser,
+    parse_lines,
+    read_lines,
+    text_parser,
+)
+from onceflow.cli.produce.sending import lines_text
+from onceflow.client.consumer.fetched import Record, columns_of, records_of
+from onceflow.client.errors.requests import (
+    BrokerError,
+    BrokerUnreachable,
+    DeliveryFailed,
+    TopicNotFound,
+)
+from onceflow.client.types import TopicPartition
 from onceflow.records.batch import StoredBatch
 from onceflow.records.columns import encode
 from onceflow.wire.error_code import ErrorCode

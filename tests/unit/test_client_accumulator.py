@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import RECORD_OVERHEAD, Batch, Delivered, ProducerIdAndEpoch
-from onceflow.client.batches import RecordInvalid as Invalid
-from onceflow.client.limits import Limits
-from onceflow.client.model import TopicPartition
-from onceflow.client.sequences import Answer, Sequences, Verdict
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch, Delivered, ProducerIdAndEpoch
+from onceflow.client.producer.batch import RecordInvalid as Invalid
+from onceflow.client.producer.idempotence import Answer, Sequences, Verdict
+from onceflow.client.producer.limits import Limits
+from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
 from onceflow.wire.error_code import ErrorCode as E
 

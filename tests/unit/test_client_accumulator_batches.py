@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.client.batches import (
+from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Batch,
     Delivered,
@@ -19,7 +19,7 @@ from onceflow.client.batches import (
     checked_timestamp,
     split,
 )
-from onceflow.client.model import TopicPartition
+from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode

@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import RECORD_OVERHEAD
-from onceflow.client.limits import Limits
-from onceflow.client.model import TopicPartition
-from onceflow.client.partitioner import StickyPartitioner, partition_for_key
-from onceflow.client.sequences import Answer, Sequences
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import RECORD_OVERHEAD
+from onceflow.client.producer.idempotence import Answer, Sequences
+from onceflow.client.producer.limits import Limits
+from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
+from onceflow.client.types import TopicPartition
 from onceflow.runtime.rand import SimRand
 
 ROOM = 61 + 3 * (RECORD_OVERHEAD + 4)

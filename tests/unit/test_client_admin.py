@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.errors import BrokerError, TopicNotFound
-from onceflow.client.model import (
+from onceflow.client.admin.admin import Admin
+from onceflow.client.admin.transactions import TransactionNotFound, hanging
+from onceflow.client.errors.requests import BrokerError, TopicNotFound
+from onceflow.client.types import (
     LATEST,
     ActiveProducer,
     ListedTransaction,
@@ -18,9 +19,8 @@ from onceflow.client.model import (
     TopicPartition,
     TransactionDescription,
 )
-from onceflow.client.transactions import TransactionNotFound, hanging
 from onceflow.errors import InvalidSetting
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, batch, play
 from tests.unit.broker_txn_helpers import LONG_MS, ended, ready, wrote
 from tests.unit.client_reading import ADVERTISED, P0, P1

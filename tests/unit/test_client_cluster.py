@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client import admin
-from onceflow.client.address import Address, parse_addresses
-from onceflow.client.cluster import Cluster, ClusterSettings
-from onceflow.client.errors import (
+from onceflow.client.admin import admin
+from onceflow.client.admin.groups import read_assignment
+from onceflow.client.errors.requests import (
     Action,
     BrokerError,
     BrokerUnreachable,
@@ -24,11 +23,12 @@ from onceflow.client.errors import (
     TopicNotFound,
     action_for,
 )
-from onceflow.client.groups import read_assignment
-from onceflow.client.model import EARLIEST, GroupOffset, OffsetRange, TopicPartition
-from onceflow.client.retry import RetryPolicy
+from onceflow.client.net.address import Address, parse_addresses
+from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.types import EARLIEST, GroupOffset, OffsetRange, TopicPartition
 from onceflow.errors import InvalidSetting
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import ADDRESS, CLOSE, NO_TIME, listen, metadata, new
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import ClientError
-from onceflow.runtime.sim_world import World, run
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.requests import ClientError
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import ADDRESS, NO_TIME, listen, metadata, new
 from tests.unit.client_reading import P0, P1

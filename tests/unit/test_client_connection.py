@@ -12,9 +12,7 @@ import uvloop
 from kio.schema.errors import ErrorCode
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
-from onceflow.client.address import Address
-from onceflow.client.connection import LARGEST_ANSWER, Connection
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     AnswerMalformed,
     ApiNotServed,
     BrokerUnreachable,
@@ -23,10 +21,12 @@ from onceflow.client.errors import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.versions import SPOKEN, Versions, choose
+from onceflow.client.net.address import Address
+from onceflow.client.net.connection import LARGEST_ANSWER, Connection
+from onceflow.client.net.versions import SPOKEN, Versions, choose
 from onceflow.runtime.net import Net, RealNet
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.recast import recast

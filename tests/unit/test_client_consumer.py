@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer_errors import CommitFailed, ConsumerClosed, WrongUse
-from onceflow.client.errors import BrokerError, TopicNotFound
-from onceflow.client.fetch_errors import NoPosition, NotAssigned
-from onceflow.client.lag import PartitionLag
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_requests import GroupMember, OffsetToCommit
+from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
+from onceflow.client.consumer.lag import PartitionLag
+from onceflow.client.errors.consumer import CommitFailed, ConsumerClosed, WrongUse
+from onceflow.client.errors.reading import NoPosition, NotAssigned
+from onceflow.client.errors.requests import BrokerError, TopicNotFound
+from onceflow.client.types import TopicPartition
 from onceflow.errors import InvalidSetting
 from tests.unit.broker_txn_helpers import ended, ready, wrote
 from tests.unit.client_reading import P0, P1

@@ -11,15 +11,15 @@ import pytest
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
-from onceflow.client.errors import ConnectionClosed
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.session import Session
-from onceflow.client.session_rules import WrongStep
-from onceflow.client.txn_states import WrongState
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.consumer import ConsumerClosed, WrongUse
+from onceflow.client.errors.requests import ConnectionClosed
+from onceflow.client.producer.producer import Producer
+from onceflow.client.session.session import Session
+from onceflow.client.session.states import WrongStep
+from onceflow.client.transactions.states import WrongState
+from onceflow.client.types import TopicPartition
 from tests.unit.client_reading import P0
 from tests.unit.consumer_helpers import Heard, Stage, hold, read, stage
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.errors import ClientError
-from onceflow.client.producer import Producer
-from onceflow.client.txn_requests import GroupMember
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.producer.producer import Producer
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import batch
 from tests.unit.client_reading import P0, P1

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer_errors import CommitFailed
-from onceflow.client.model import TopicPartition
+from onceflow.client.errors.consumer import CommitFailed
+from onceflow.client.types import TopicPartition
 from tests.unit.client_reading import P0
 from tests.unit.consumer_helpers import Heard, Polling, Stage, hold, read, stage
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import ConsumerClosed, WrongUse
-from onceflow.client.errors import ClientError
-from onceflow.client.model import TopicPartition
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.consumer import ConsumerClosed, WrongUse
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.types import TopicPartition
 from tests.unit.consumer_helpers import Heard, Polling, Stage, hold, read, stage
 
 FAST: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000}

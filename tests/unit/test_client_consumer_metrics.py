@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.consumer import Consumer
+from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.metrics import NEVER, STEP_S, Meter
 from onceflow.client.prometheus import ClientCollector
 from tests.unit.broker_txn_helpers import ended, ready, wrote

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer_settings import ConsumerSettings
+from onceflow.client.settings.consumer import ConsumerSettings
 from onceflow.errors import InvalidSetting
 
 

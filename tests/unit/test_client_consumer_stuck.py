@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.consumer_errors import ConsumerError, WrongUse
-from onceflow.client.errors import ClientError
-from onceflow.client.fetch_core import Chunk, FetchCore
-from onceflow.client.fetched import Record
-from onceflow.client.model import TopicPartition
-from onceflow.client.retry import RetryPolicy
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.consumer.fetch_state import Chunk, FetchCore
+from onceflow.client.consumer.fetched import Record
+from onceflow.client.errors.consumer import ConsumerError, WrongUse
+from onceflow.client.errors.requests import ClientError
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.types import TopicPartition
 from onceflow.runtime.rand import RealRand
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import batch
 from tests.unit.client_helpers import ADDRESS, NO_TIME, listen, metadata, new

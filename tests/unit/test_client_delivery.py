@@ -7,10 +7,10 @@ import asyncio
 import pyarrow as pa
 import pytest
 
-from onceflow.client import delivery
-from onceflow.client.cluster import Cluster
-from onceflow.client.fetcher import Fetcher
-from onceflow.runtime.sim_world import World
+from onceflow.client.consumer import fetch_buffer as delivery
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.net.cluster import Cluster
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, batch
 from tests.unit.client_reading import P0, P1, fetcher, read
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.errors import ClientError, TransactionAborted
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.txn_driver import TransactionDriver
-from onceflow.client.txn_requests import AddOffsets, InitProducerId, Request, TxnOffsetCommit
-from onceflow.client.txn_states import State, WrongState
-from onceflow.runtime.sim_world import World
+from onceflow.client.codec.transactions import AddOffsets, InitProducerId, Request, TxnOffsetCommit
+from onceflow.client.errors.requests import ClientError, TransactionAborted
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.sim.txn_history import Place
 from tests.sim.txn_observe import look
 from tests.unit.broker_helpers import RawClient, Running

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.connection import Connection
-from onceflow.client.errors import (
+from onceflow.client.codec.transactions import EndTxn, InitProducerId, Request
+from onceflow.client.errors.requests import (
     AbortableError,
     ClientError,
     ConnectionClosed,
     ConnectionLost,
     UnknownOutcome,
 )
-from onceflow.client.producer import Producer
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.txn_driver import TransactionDriver
-from onceflow.client.txn_requests import EndTxn, InitProducerId, Request
-from onceflow.client.txn_states import State, WrongState
-from onceflow.runtime.sim_world import World
+from onceflow.client.net.connection import Connection
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running
 from tests.unit.test_client_ends import committed, is_in
 from tests.unit.test_client_producer import play, producer

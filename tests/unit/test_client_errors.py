@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from onceflow.client.error_table import action, outcome_of
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     AbortableError,
     Action,
     AuthenticationFailed,
@@ -27,6 +26,7 @@ from onceflow.client.errors import (
     action_for,
     producer_error,
 )
+from onceflow.client.errors.table import action, outcome_of
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 

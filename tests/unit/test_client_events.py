@@ -13,16 +13,16 @@ import pytest
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.address import Address
-from onceflow.client.consumer_errors import FencedMember
-from onceflow.client.errors import ClientError, DeliveryFailed, UnknownOutcome
+from onceflow.client.errors.consumer import FencedMember
+from onceflow.client.errors.requests import ClientError, DeliveryFailed, UnknownOutcome
 from onceflow.client.events import Names, Recurring
-from onceflow.client.producer import Producer
-from onceflow.client.retry import RetryPolicy, retrying
-from onceflow.client.stream import Stream
+from onceflow.client.net.address import Address
+from onceflow.client.net.retry import RetryPolicy, retrying
+from onceflow.client.net.stream import Stream
+from onceflow.client.producer.producer import Producer
 from onceflow.runtime.logs import JsonFormatter
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import run as simulate
 from tests.unit.client_reading import P0
 from tests.unit.client_txn_helpers import Bench, bumped, code, lost
 from tests.unit.consumer_helpers import Heard, Stage, hold, read, stage

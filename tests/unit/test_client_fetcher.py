@@ -9,16 +9,16 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import NoSuchPartition, TopicNotFound
-from onceflow.client.fetch_errors import NoPosition, NotAssigned, OffsetOutOfRange
-from onceflow.client.fetched import FETCHED_SCHEMA, Record
-from onceflow.client.model import PartitionEnds, TopicPartition
+from onceflow.client.consumer.fetched import FETCHED_SCHEMA, Record
+from onceflow.client.errors.reading import NoPosition, NotAssigned, OffsetOutOfRange
+from onceflow.client.errors.requests import NoSuchPartition, TopicNotFound
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import delete_records
+from onceflow.client.types import PartitionEnds, TopicPartition
 from onceflow.errors import InvalidSetting
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import NOW_MS, RawClient, batch
 from tests.unit.broker_txn_helpers import ended, ready, wrote
 from tests.unit.client_reading import P0, P1, fetcher, read, values

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.address import Address
-from onceflow.client.cluster import Cluster, ClusterSettings
-from onceflow.client.errors import AnswerMalformed, BrokerError, BrokerUnreachable
-from onceflow.client.fetch_core import STAGES, Event, Stage
-from onceflow.client.fetch_errors import LogTruncated, RecordsUnreadable
-from onceflow.client.retry import RetryPolicy
+from onceflow.client.consumer.fetch_state import STAGES, Event, Stage
+from onceflow.client.errors.reading import LogTruncated, RecordsUnreadable
+from onceflow.client.errors.requests import AnswerMalformed, BrokerError, BrokerUnreachable
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.retry import RetryPolicy
 from onceflow.records.batch import StoredBatch
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import (
     ADDRESS,

@@ -6,13 +6,13 @@ import os
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.errors import BrokerUnreachable, CrossedFork
-from onceflow.client.finisher import Finisher
-from onceflow.client.settings import ProducerSettings
-from onceflow.client.transfer import OpenTransaction
-from onceflow.client.txn_requests import Identity
-from onceflow.client.txn_states import State
+from onceflow.client.codec.transactions import Identity
+from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork
+from onceflow.client.net.address import Address
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client.transactions.states import State
+from onceflow.client.worker.transaction_client import Finisher
 from onceflow.errors import InvalidSetting
 
 NOBODY = Address("127.0.0.1", 1)

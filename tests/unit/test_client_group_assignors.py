@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.client.group_assignors import ASSIGNORS, assign_range, assign_roundrobin
-from onceflow.client.group_sticky import cooperative_sticky, sticky, valid_owners
-from onceflow.client.group_wants import Assignments, Want
-from onceflow.client.model import TopicPartition
+from onceflow.client.assignors.assignors import ASSIGNORS, assign_range, assign_roundrobin
+from onceflow.client.assignors.member_subscription import Assignments, Want
+from onceflow.client.assignors.sticky import cooperative_sticky, sticky, valid_owners
+from onceflow.client.types import TopicPartition
 
 with warnings.catch_warnings():
     # It reads its message schemas, while it is imported, by a function that Python deprecates.

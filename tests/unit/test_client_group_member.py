@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from onceflow.client.consumer_errors import FencedMember
-from onceflow.client.errors import Action, BrokerError, ClientError, ConnectionLost
-from onceflow.client.group_member import (
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.errors.consumer import FencedMember
+from onceflow.client.errors.requests import Action, BrokerError, ClientError, ConnectionLost
+from onceflow.client.group.member import (
     MEMBER_STATES,
     ImpossibleEvent,
     MemberEvent,
@@ -16,7 +17,6 @@ from onceflow.client.group_member import (
     Membership,
     MemberState,
 )
-from onceflow.client.txn_requests import GroupMember
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.client.group_wire import (
+from onceflow.client.codec.consumer_protocol import (
     Subscription,
     read_assignment,
     read_subscription,
     write_assignment,
     write_subscription,
 )
-from onceflow.client.model import TopicPartition
+from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
 
 with warnings.catch_warnings():

@@ -10,20 +10,20 @@ import pytest
 
 import onceflow
 from onceflow.blocking import Admin, Producer
-from onceflow.client import fetched
-from onceflow.client.cluster import Cluster
-from onceflow.client.fetch_errors import RecordsUnreadable
-from onceflow.client.fetcher import Fetcher
-from onceflow.client.model import TopicPartition
-from onceflow.client.ranges import read_range
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.worker_reader import Reader
+from onceflow.client.consumer import fetched
+from onceflow.client.consumer.fetcher import Fetcher
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.reading import RecordsUnreadable
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
 from onceflow.records import columns
 from onceflow.records.batch import Codec, StoredBatch
 from onceflow.records.columns import decode_portion, encode
-from onceflow.runtime.sim_world import World
-from onceflow.spark.offsets import OffsetSpan
-from onceflow.spark.reading import ReadTask
+from onceflow.spark.source.offsets import OffsetSpan
+from onceflow.spark.source.task import ReadTask
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, batch
 from tests.unit.client_reading import P0, P1, fetcher, read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from onceflow.client.isolation import NO_EPOCH, PartitionFilter
+from onceflow.client.consumer.isolation import NO_EPOCH, PartitionFilter
 from onceflow.records.batch import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, StoredBatch, seal
 from onceflow.records.control import marker
 from onceflow.records.plain import PlainRecord, write_records

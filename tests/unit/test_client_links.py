@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.links import Links
-from onceflow.client.model import TopicPartition
-from onceflow.client.pool import Lane
-from onceflow.runtime.sim_world import World
+from onceflow.client.net.pool import Lane
+from onceflow.client.producer.leader_connections import Links
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running, values_in
 from tests.unit.test_client_producer import play, producer
 

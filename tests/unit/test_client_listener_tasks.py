@@ -13,9 +13,9 @@ import pytest
 
 from onceflow import blocking
 from onceflow.blocking.loop import WouldWaitForever
-from onceflow.client.consumer import Consumer, RebalanceListener
-from onceflow.client.consumer_errors import WrongUse
-from onceflow.client.model import TopicPartition
+from onceflow.client.consumer.consumer import Consumer, RebalanceListener
+from onceflow.client.errors.consumer import WrongUse
+from onceflow.client.types import TopicPartition
 from tests.unit.consumer_helpers import Stage, hold, read, stage
 
 SECONDS = 30.0

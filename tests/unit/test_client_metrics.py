@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.errors import ClientError
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import ClientError
 from onceflow.client.metrics import STEP_S, WINDOW_S, Meter
-from onceflow.client.producer import Producer
-from onceflow.client.producer_metrics import ProducerMetrics
+from onceflow.client.producer.metrics import ProducerMetrics
+from onceflow.client.producer.producer import Producer
 from onceflow.client.prometheus import ClientCollector
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
-from onceflow.client.address import Address
-from onceflow.client.connection import Connection
-from onceflow.client.errors import (
+from onceflow.client.codec.produce import write_produce
+from onceflow.client.errors.requests import (
     ApiNotServed,
     ConnectionLost,
     CrossedFork,
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.produce_wire import write_produce
+from onceflow.client.net.address import Address
+from onceflow.client.net.connection import Connection
 from onceflow.runtime.net import Net, RealListener, RealNet
-from onceflow.runtime.sim_faults import NetFaults
+from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
 from tests.unit.client_helpers import CLOSE, PORT, FakeBroker, connect, listen, metadata

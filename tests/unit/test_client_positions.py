@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import CommitFailed
-from onceflow.client.model import TopicPartition
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.consumer import CommitFailed
+from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.client_reading import P0, P1
 from tests.unit.consumer_helpers import Polling, Stage, read, stage

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.broker.config_settings import Address
-from onceflow.client.admin import Admin
-from onceflow.client.errors import (
+from onceflow.broker.config.settings import Address
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import (
     AbortableError,
     BufferFull,
     DeliveryFailed,
@@ -19,12 +19,12 @@ from onceflow.client.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
-from onceflow.client.producer import Producer
-from onceflow.client.txn_states import WrongState
+from onceflow.client.producer.producer import Producer
+from onceflow.client.transactions.states import WrongState
 from onceflow.errors import InvalidSetting
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import decode
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from tests.unit import broker_helpers
 from tests.unit.broker_helpers import RawClient, Running, Script, values_in
 

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.client.admin import Admin
-from onceflow.client.batches import RecordInvalid
-from onceflow.client.cluster import Cluster
-from onceflow.client.errors import DeliveryFailed, NoSuchPartition, TopicNotFound
-from onceflow.client.model import Topic
-from onceflow.client.partitioner import partition_for_key
-from onceflow.client.txn_states import WrongState
-from onceflow.runtime.sim_world import World
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import DeliveryFailed, NoSuchPartition, TopicNotFound
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.producer.batch import RecordInvalid
+from onceflow.client.producer.partitioner import partition_for_key
+from onceflow.client.transactions.states import WrongState
+from onceflow.client.types import Topic
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running, values_in
 from tests.unit.test_client_producer import ADDRESS, play, producer, values
 

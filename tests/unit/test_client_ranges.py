@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.cluster import Cluster
-from onceflow.client.fetch_errors import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
-from onceflow.client.fetch_wire import FetchAnswer
-from onceflow.client.model import TopicPartition
+from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.consumer.range_reading import RangeReading
+from onceflow.client.consumer.ranges import read_range
+from onceflow.client.errors.reading import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.versions import SPOKEN
 from onceflow.client.offsets import delete_records
-from onceflow.client.range_reading import RangeReading
-from onceflow.client.ranges import read_range
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.versions import SPOKEN
-from onceflow.client.worker_reader import Reader
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
 from onceflow.errors import InvalidSetting
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.recast import recast

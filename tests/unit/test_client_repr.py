@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.producer import Producer
-from onceflow.client.session import Session
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.producer.producer import Producer
+from onceflow.client.session.session import Session
 
 WHERE = "a:1,b:2"
 

@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.address import Address
-from onceflow.client.cluster import Cluster, ClusterSettings, CoordinatorOf, Lane
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     BrokerError,
     BrokerUnreachable,
     ClientError,
     ConnectionClosed,
     TopicNotFound,
 )
-from onceflow.client.model import TopicPartition
-from onceflow.client.retry import TRANSACTIONAL, Backoff, RetryPolicy
-from onceflow.client.single_flight import SingleFlight
+from onceflow.client.net.address import Address
+from onceflow.client.net.cluster import Cluster, ClusterSettings, CoordinatorOf, Lane
+from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
+from onceflow.client.net.single_flight import SingleFlight
+from onceflow.client.types import TopicPartition
 from onceflow.runtime.net import RealListener, RealNet
 from onceflow.runtime.rand import SimRand
-from onceflow.runtime.sim_world import World
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import (
     ADDRESS,

@@ -11,12 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.client.errors import AuthenticationFailed, ConnectionLost, RequestTimedOut
-from onceflow.client.scram import FEWEST_ITERATIONS, MOST_ITERATIONS, Derivation, plain, scram
-from onceflow.client.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
+from onceflow.client.errors.requests import AuthenticationFailed, ConnectionLost, RequestTimedOut
+from onceflow.client.net.scram import (
+    FEWEST_ITERATIONS,
+    MOST_ITERATIONS,
+    Derivation,
+    plain,
+    scram,
+)
+from onceflow.client.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.net import Net
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.primitives import INT16, INT32, read_int, read_slice, read_text, text

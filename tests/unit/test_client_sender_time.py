@@ -6,7 +6,7 @@ import asyncio
 
 import onceflow
 from onceflow.blocking import Admin
-from onceflow.client.producer import Producer
+from onceflow.client.producer.producer import Producer
 from onceflow.runtime.clock import RealClock
 
 LINGER_MS = 5

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.accumulator import Accumulator
-from onceflow.client.batches import RECORD_OVERHEAD, Batch, ProducerIdAndEpoch
-from onceflow.client.limits import Limits
-from onceflow.client.model import TopicPartition
-from onceflow.client.sequences import (
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch, ProducerIdAndEpoch
+from onceflow.client.producer.idempotence import (
     LAST_EPOCH,
     Answer,
     PartitionSequences,
     Sequences,
     Verdict,
 )
+from onceflow.client.producer.limits import Limits
+from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.wire.error_code import ErrorCode as E
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceflow.client.sequences import Answer, Verdict
+from onceflow.client.producer.idempotence import Answer, Verdict
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.test_client_sequences import GAP, NEWER, Producer, numbers
 

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from onceflow.client.consumer_errors import WrongUse
-from onceflow.client.model import TopicPartition
-from onceflow.client.session_errors import BatchRefused, NoProgress, SessionFenced
-from onceflow.client.session_rules import WrongStep
-from onceflow.client.stream import Stream
-from onceflow.client.txn_states import WrongState
+from onceflow.client.errors.consumer import WrongUse
+from onceflow.client.net.stream import Stream
+from onceflow.client.session.errors import BatchRefused, NoProgress, SessionFenced
+from onceflow.client.session.states import WrongStep
+from onceflow.client.transactions.states import WrongState
+from onceflow.client.types import TopicPartition
 from tests.unit.session_helpers import DEAD, OUT, Theatre, copy, numbers, theatre
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.session import Session
-from onceflow.client.session_work import SessionWork
+from onceflow.client.session.session import Session
+from onceflow.client.session.session_work import SessionWork
 from tests.unit.session_helpers import OUT, Theatre, numbers, theatre
 
 

@@ -9,14 +9,19 @@ from typing import Any
 
 import pytest
 
-from onceflow.client import txn_machine
-from onceflow.client.connection import Connection
-from onceflow.client.errors import ClientError, ConnectionClosed, ConnectionLost, UnknownOutcome
-from onceflow.client.session import Session
-from onceflow.client.session_clients import SessionProducer
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.txn_driver import TransactionDriver
-from onceflow.client.txn_requests import EndTxn
+from onceflow.client.codec.transactions import EndTxn
+from onceflow.client.errors.requests import (
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    UnknownOutcome,
+)
+from onceflow.client.net.connection import Connection
+from onceflow.client.session.clients import SessionProducer
+from onceflow.client.session.session import Session
+from onceflow.client.transactions import machine as txn_machine
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.driver import TransactionDriver
 from tests.unit.session_helpers import OUT, Theatre, numbers, theatre
 
 AWHILE_S = 0.5

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.errors import ConnectionClosed
-from onceflow.client.fetch_errors import NotAssigned
-from onceflow.client.session import Session
-from onceflow.client.session_clients import SessionConsumer
-from onceflow.client.session_work import SessionWork
+from onceflow.client.errors.reading import NotAssigned
+from onceflow.client.errors.requests import ConnectionClosed
+from onceflow.client.session.clients import SessionConsumer
+from onceflow.client.session.session import Session
+from onceflow.client.session.session_work import SessionWork
 from tests.unit.session_helpers import DEAD, OUT, Theatre, numbers, theatre
 
 SHARED: dict[str, Any] = {

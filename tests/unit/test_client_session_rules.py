@@ -5,12 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.client.consumer_errors import CommitFailed, RebalanceInProgress
-from onceflow.client.errors import AbortableError, BrokerError, TransactionAborted
-from onceflow.client.fetched import FETCHED_SCHEMA, Record
-from onceflow.client.model import TopicPartition
-from onceflow.client.session_batch import Batch
-from onceflow.client.session_rules import (
+from onceflow.client.consumer.fetched import FETCHED_SCHEMA, Record
+from onceflow.client.errors.consumer import CommitFailed, RebalanceInProgress
+from onceflow.client.errors.requests import AbortableError, BrokerError, TransactionAborted
+from onceflow.client.session.batch import Batch
+from onceflow.client.session.states import (
     STAGES,
     Stage,
     Step,
@@ -20,7 +19,8 @@ from onceflow.client.session_rules import (
     judge,
     refusal_in,
 )
-from onceflow.client.session_transaction import dead_letter_headers
+from onceflow.client.session.transaction import dead_letter_headers
+from onceflow.client.types import TopicPartition
 from onceflow.wire.error_code import ErrorCode
 
 

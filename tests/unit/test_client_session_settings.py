@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.session_settings import SessionSettings
+from onceflow.client.session.settings import SessionSettings
 from onceflow.errors import InvalidSetting
 
 GIVEN: dict[str, Any] = {"group.id": "billing", "topics": ["orders"]}

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from onceflow.client import txn_machine
-from onceflow.client.cluster import Cluster
-from onceflow.client.connection import Connection
-from onceflow.client.errors import AbortableError, ClientError, FatalProducerError, Fenced
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.session import Session
-from onceflow.client.session_errors import OffsetsForgotten, SessionFenced, SessionForgotten
-from onceflow.client.session_rules import Stage
-from onceflow.client.txn_asking import Ask, Reply
-from onceflow.client.txn_driver import TransactionDriver
+from onceflow.client.errors.requests import AbortableError, ClientError, FatalProducerError, Fenced
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.connection import Connection
+from onceflow.client.producer.producer import Producer
+from onceflow.client.session.errors import OffsetsForgotten, SessionFenced, SessionForgotten
+from onceflow.client.session.session import Session
+from onceflow.client.session.states import Stage
+from onceflow.client.transactions import machine as txn_machine
+from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.types import TopicPartition
 from tests.unit.session_helpers import OUT, Theatre, numbers, theatre
 
 FORGETFUL: dict[str, Any] = {

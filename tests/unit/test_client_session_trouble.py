@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.errors import AbortableError, ClientError, UnknownOutcome
-from onceflow.client.session import Session
-from onceflow.client.session_clients import SessionConsumer, SessionProducer
-from onceflow.client.session_errors import BatchUndone
-from onceflow.client.session_work import SessionWork
-from onceflow.client.txn_requests import GroupMember
-from onceflow.client.txn_states import State
+from onceflow.client.codec.transactions import GroupMember
+from onceflow.client.errors.requests import AbortableError, ClientError, UnknownOutcome
+from onceflow.client.session.clients import SessionConsumer, SessionProducer
+from onceflow.client.session.errors import BatchUndone
+from onceflow.client.session.session import Session
+from onceflow.client.session.session_work import SessionWork
+from onceflow.client.transactions.states import State
 from tests.unit.session_helpers import OUT, Theatre, copy, numbers, theatre
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.retry import RetryPolicy
-from onceflow.client.settings import ClientSettings, ProducerSettings, ReaderSettings
+from onceflow.client.net.address import Address
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.settings.clients import ClientSettings, ProducerSettings, ReaderSettings
 from onceflow.errors import InvalidSetting
 
 

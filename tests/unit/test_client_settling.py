@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onceflow.client.settling import Settling
+from onceflow.client.producer.commit_pacing import Settling
 
 END_S = 0.001
 STEP_S = 0.02

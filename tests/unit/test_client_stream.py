@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast
 
-from onceflow.client.address import Address
-from onceflow.client.stream import RequestHead, Stream
+from onceflow.client.net.address import Address
+from onceflow.client.net.stream import RequestHead, Stream
 from onceflow.wire.frame import SCRATCH_BYTES
 from onceflow.wire.primitives import INT32
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from onceflow.client.errors import AbortableError, ClientError, Fenced
-from onceflow.client.producer import Producer
-from onceflow.client.transaction import Transaction
-from onceflow.client.txn_states import State
+from onceflow.client.errors.requests import AbortableError, ClientError, Fenced
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.transaction import Transaction
+from onceflow.client.transactions.states import State
 
 
 class Stubborn:

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.model import TopicPartition
-from onceflow.client.transfer import Claim, NotClaimed, OpenTransaction, TransferMalformed
-from onceflow.client.txn_requests import Identity
+from onceflow.client.codec.transactions import Identity
+from onceflow.client.net.address import Address
+from onceflow.client.transactions.handoff import (
+    Claim,
+    NotClaimed,
+    OpenTransaction,
+    TransferMalformed,
+)
+from onceflow.client.types import TopicPartition
 
 ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 3)
 OPEN = OpenTransaction(

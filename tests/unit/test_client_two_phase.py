@@ -9,15 +9,20 @@ from typing import Any
 import pytest
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.errors import ConnectionClosed, DeliveryFailed, Fenced, TwoPhaseNotServed
-from onceflow.client.model import TopicPartition
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import (
+    ConnectionClosed,
+    DeliveryFailed,
+    Fenced,
+    TwoPhaseNotServed,
+)
 from onceflow.client.prepared import PreparedMalformed, PreparedTransaction
-from onceflow.client.producer import Producer
-from onceflow.client.settings import ProducerSettings, ReaderSettings
-from onceflow.client.txn_machine import TransactionMachine
-from onceflow.client.txn_states import State, WrongState
-from onceflow.client.worker_reader import Reader
+from onceflow.client.producer.producer import Producer
+from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.reader import Reader
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand

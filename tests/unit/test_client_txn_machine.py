@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.errors import (
-    AbortableError,
-    BrokerError,
-    Fenced,
-)
-from onceflow.client.txn_asking import Reply
-from onceflow.client.txn_requests import (
+from onceflow.client.codec.transactions import (
     AddOffsets,
     AddPartitions,
     EndTxn,
@@ -18,8 +12,10 @@ from onceflow.client.txn_requests import (
     InitProducerId,
     TxnOffsetCommit,
 )
-from onceflow.client.txn_states import EDGES, Event, State, WrongState, after
-from onceflow.client.versions import Versions
+from onceflow.client.errors.requests import AbortableError, BrokerError, Fenced
+from onceflow.client.net.versions import Versions
+from onceflow.client.transactions.asking import Reply
+from onceflow.client.transactions.states import EDGES, Event, State, WrongState, after
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.errors import (
+from onceflow.client.codec.transactions import Identity, InitProducerId
+from onceflow.client.errors.requests import (
     AbortableError,
     BrokerError,
     FatalProducerError,
     Fenced,
     UnknownOutcome,
 )
-from onceflow.client.txn_requests import (
-    Identity,
-    InitProducerId,
-)
-from onceflow.client.txn_states import Event, State, WrongState
+from onceflow.client.transactions.states import Event, State, WrongState
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from onceflow.client.errors import (
+from onceflow.client.codec.transactions import DescribeTransaction, InitProducerId, read_answer
+from onceflow.client.errors.requests import (
     AbortableError,
     ApiNotServed,
     BrokerError,
@@ -15,10 +16,9 @@ from onceflow.client.errors import (
     FatalProducerError,
     Fenced,
 )
-from onceflow.client.txn_asking import Reply
-from onceflow.client.txn_machine import RENEWED_AFTER_S
-from onceflow.client.txn_requests import DescribeTransaction, InitProducerId, read_answer
-from onceflow.client.txn_states import State
+from onceflow.client.transactions.asking import Reply
+from onceflow.client.transactions.machine import RENEWED_AFTER_S
+from onceflow.client.transactions.states import State
 from onceflow.wire.error_code import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     DONE,

@@ -14,12 +14,12 @@ import pytest
 
 import onceflow
 from onceflow import blocking
-from onceflow.client.batches import Batch
-from onceflow.client.errors import DeliveryFailed, TransactionAborted
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
-from onceflow.client.unheard import _MOST_KEPT, UnheardFailures
-from onceflow.runtime.sim_world import World
+from onceflow.client.errors.requests import DeliveryFailed, TransactionAborted
+from onceflow.client.producer.batch import Batch
+from onceflow.client.producer.producer import Producer
+from onceflow.client.producer.unheard import _MOST_KEPT, UnheardFailures
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running
 from tests.unit.test_client_producer import play, producer, values
 

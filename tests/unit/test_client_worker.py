@@ -8,18 +8,18 @@ import time
 
 import pytest
 
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     AbortableError,
     ApiNotServed,
     ClientError,
     CrossedFork,
     DeliveryFailed,
 )
-from onceflow.client.transfer import Claim, NotClaimed
-from onceflow.client.versions import SPOKEN, Versions
-from onceflow.client.worker import AttemptEnded, Writer
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.client.worker_lane import Written
+from onceflow.client.net.versions import SPOKEN, Versions
+from onceflow.client.transactions.handoff import Claim, NotClaimed
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.partition_queue import Written
+from onceflow.client.worker.writer import AttemptEnded, Writer
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from onceflow.wire.api import ApiKey

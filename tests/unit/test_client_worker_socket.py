@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.address import Address
-from onceflow.client.errors import (
+from onceflow.client.errors.requests import (
     ApiNotServed,
     AuthenticationFailed,
     BrokerError,
@@ -25,12 +24,13 @@ from onceflow.client.errors import (
     RequestTimedOut,
     TlsFailed,
 )
-from onceflow.client.model import TopicPartition
-from onceflow.client.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
-from onceflow.client.settings import ClientSettings
-from onceflow.client.versions import Versions
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.client.worker_socket import BlockingConnection
+from onceflow.client.net.address import Address
+from onceflow.client.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
+from onceflow.client.net.versions import Versions
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import InvariantViolated
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand

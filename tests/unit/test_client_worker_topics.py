@@ -6,8 +6,8 @@ import pyarrow as pa
 
 import onceflow
 from onceflow.blocking import Admin, Producer
-from onceflow.client.model import TopicPartition
-from onceflow.client.worker import Writer
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.writer import Writer
 
 
 def test_another_topic_can_be_asked_about_while_batches_are_under_way() -> None:

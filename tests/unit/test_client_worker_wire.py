@@ -9,24 +9,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.address import Address
-from onceflow.client.model import LATEST, TopicPartition
-from onceflow.client.txn_requests import (
-    AddOffsets,
-    AddPartitions,
-    Answer,
-    EndTxn,
-    GroupMember,
-    Identity,
-    InitProducerId,
-    OffsetToCommit,
-    Request,
-    TxnOffsetCommit,
-    read_answer,
-    versions_for,
-)
-from onceflow.client.versions import Versions
-from onceflow.client.worker_wire import (
+from onceflow.client.codec.cluster import (
     TRANSACTION,
     VERSIONS,
     read_api_versions,
@@ -40,6 +23,23 @@ from onceflow.client.worker_wire import (
     write_metadata,
     write_offset_fetch,
 )
+from onceflow.client.codec.transactions import (
+    AddOffsets,
+    AddPartitions,
+    Answer,
+    EndTxn,
+    GroupMember,
+    Identity,
+    InitProducerId,
+    OffsetToCommit,
+    Request,
+    TxnOffsetCommit,
+    read_answer,
+    versions_for,
+)
+from onceflow.client.net.address import Address
+from onceflow.client.net.versions import Versions
+from onceflow.client.types import LATEST, TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.batches import RecordInvalid
-from onceflow.client.errors import NoSuchPartition, TopicNameInvalid
-from onceflow.client.model import TopicPartition
-from onceflow.client.txn_requests import OffsetsInvalid
-from onceflow.runtime.sim_world import World
+from onceflow.client.codec.transactions import OffsetsInvalid
+from onceflow.client.errors.requests import NoSuchPartition, TopicNameInvalid
+from onceflow.client.producer.batch import RecordInvalid
+from onceflow.client.types import TopicPartition
+from onceflow.testing.world import World
 from tests.unit.broker_helpers import RawClient, Running
 from tests.unit.test_client_producer import play, producer, values
 

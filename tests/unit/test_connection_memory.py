@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.broker.connection import Connection
+from onceflow.broker.net.connection import Connection
 from onceflow.wire.api import ApiKey
 from tests.interop.onceflow_server import OnceflowServer
 from tests.unit.broker_helpers import (

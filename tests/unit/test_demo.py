@@ -15,23 +15,24 @@ import pytest
 from rich.console import Console
 
 import onceflow
-from onceflow.cli import demo as demo_command
 from onceflow.cli import run
-from onceflow.cli.demo_count import Count, judge
-from onceflow.cli.demo_driver import DemoStuck
-from onceflow.cli.demo_feeder import Feeder
-from onceflow.cli.demo_orders import ORDERS, PARTITIONS, Order, order, pipeline_file
-from onceflow.cli.demo_picture import draw, ticks
-from onceflow.cli.demo_points import Asking, Points
-from onceflow.cli.demo_reading import Output, Sample
-from onceflow.cli.demo_screen import Screen, pulse
-from onceflow.cli.demo_stage import make_topics
-from onceflow.cli.demo_strikes import COMMITTED, STRIKES, Survived, Victim, planned
-from onceflow.cli.demo_verdict import Outcome, bar, figures, headline, show
-from onceflow.client.admin import Admin
-from onceflow.client.model import TopicPartition
-from onceflow.spark import session, session_java
-from onceflow.spark.pipeline_file import load_plan
+from onceflow.client.admin.admin import Admin
+from onceflow.client.types import TopicPartition
+from onceflow.demo import command as demo_command
+from onceflow.demo.count import Count, judge
+from onceflow.demo.driver import DemoStuck
+from onceflow.demo.feeder import Feeder
+from onceflow.demo.orders import ORDERS, PARTITIONS, Order, order, pipeline_file
+from onceflow.demo.picture import draw, ticks
+from onceflow.demo.points import Asking, Points
+from onceflow.demo.reading import Output, Sample
+from onceflow.demo.screen import Screen, pulse
+from onceflow.demo.stage import make_topics
+from onceflow.demo.strikes import COMMITTED, STRIKES, Survived, Victim, planned
+from onceflow.demo.verdict import Outcome, bar, figures, headline, show
+from onceflow.spark.pipeline.file import load_plan
+from onceflow.spark.session import java_home as session_java
+from onceflow.spark.session import session
 from tests.interop.harness import eventually
 
 SENT = 400

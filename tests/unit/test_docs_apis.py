@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.broker.broker_settings import ALTERABLE
+from onceflow.broker.config.live import ALTERABLE
+from onceflow.broker.config.topic_settings import BROKER_NAMES, SETTINGS
 from onceflow.broker.router import SERVED
-from onceflow.broker.topic_settings import BROKER_NAMES, SETTINGS
 from onceflow.wire.api import ApiKey
 from tests.interop import known_differences as known
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from textwrap import indent
 
 from onceflow import Broker
-from onceflow.client.admin import Admin
-from onceflow.client.consumer import Consumer
-from onceflow.client.consumer_errors import CommitFailed
-from onceflow.client.errors import AbortableError
-from onceflow.client.model import TopicPartition
-from onceflow.client.producer import Producer
+from onceflow.client.admin.admin import Admin
+from onceflow.client.consumer.consumer import Consumer
+from onceflow.client.errors.consumer import CommitFailed
+from onceflow.client.errors.requests import AbortableError
+from onceflow.client.producer.producer import Producer
+from onceflow.client.types import TopicPartition
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "CONSUMER.md"
 WHOLE, LOOP = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)

@@ -19,7 +19,7 @@ import pytest
 
 import onceflow
 from onceflow.blocking import Admin
-from onceflow.client.model import TopicPartition
+from onceflow.client.types import TopicPartition
 
 pytest_plugins = ["pytester"]
 

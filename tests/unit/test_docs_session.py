@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onceflow.client import consumer_errors, session_errors
-from onceflow.client.session_settings import SessionSettings
+from onceflow.client.errors import consumer as consumer_errors
+from onceflow.client.session import errors as session_errors
+from onceflow.client.session.settings import SessionSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "SESSION.md").read_text()

@@ -15,21 +15,15 @@ import pytest
 import onceflow
 from onceflow import blocking
 from onceflow.blocking import Admin
-from onceflow.client import (
-    admin,
-    cluster,
-    consumer,
-    fetcher,
-    prepared,
-    producer,
-    prometheus,
-    receipts,
-    session,
-    transaction,
-    transfer,
-    worker,
-    worker_reader,
-)
+from onceflow.client import prepared, prometheus
+from onceflow.client.admin import admin
+from onceflow.client.consumer import consumer, fetcher
+from onceflow.client.net import cluster
+from onceflow.client.producer import producer, receipts, transaction
+from onceflow.client.session import session
+from onceflow.client.transactions import handoff as transfer
+from onceflow.client.worker import reader as worker_reader
+from onceflow.client.worker import writer as worker
 
 PUBLIC: list[type] = [
     *(getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.broker.durable import once_durable, or_hang_up
-from onceflow.broker.promise import Promise
-from onceflow.broker.request import Hangup
+from onceflow.broker.requests.client import Hangup
+from onceflow.broker.requests.durable import once_durable, or_hang_up
+from onceflow.broker.requests.promise import Promise
 from onceflow.errors import StoreFailed
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 
 FAILURE = StoreFailed("the disk is gone")
 

@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import Producer
 
 import onceflow
-from onceflow.broker.embedded import Broker, BrokerEnded, BrokerMisused, BrokerNotStarted
-from onceflow.cli.session import connected
-from onceflow.client import admin
+from onceflow.broker.embedded.broker import Broker, BrokerEnded, BrokerMisused, BrokerNotStarted
+from onceflow.cli.common.session import connected
+from onceflow.client.admin import admin
 from onceflow.errors import DiskFailed, InvalidSetting
 from onceflow.runtime.disk import Bytes, RealFile
 
@@ -371,7 +371,7 @@ def test_a_forgotten_one_ends_with_the_program(process: bool) -> None:
 FORKING = """
     import atexit, os, warnings
     import onceflow
-    from onceflow.cli.session import connected
+    from onceflow.cli.common.session import connected
 
     warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # so it is
     parent = os.getpid()
@@ -381,7 +381,7 @@ FORKING = """
             if child == 0:
                 try:
                     broker.restart()
-                except onceflow.broker.embedded.BrokerMisused as error:
+                except onceflow.broker.embedded.broker.BrokerMisused as error:
                     print(error, flush=True)
                 raise ZeroDivisionError
             os.waitpid(child, 0)

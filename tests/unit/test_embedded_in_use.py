@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.blocking import Admin
-from onceflow.broker.embedded import Broker, BrokerNotStarted
+from onceflow.broker.embedded.broker import Broker, BrokerNotStarted
 from tests.interop.harness import eventually
 
 BOTH = pytest.mark.parametrize("process", [False, True], ids=["thread", "process"])

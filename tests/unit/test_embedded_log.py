@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from onceflow.broker.embedded import Broker
-from onceflow.broker.embedded_log import MOST_LINES, LogBuffer, attach, detach
+from onceflow.broker.embedded.broker import Broker
+from onceflow.broker.embedded.log import MOST_LINES, LogBuffer, attach, detach
 
 BROKER = logging.getLogger("onceflow.broker")
 ONE_OF_ITS_MODULES = logging.getLogger("onceflow.broker.some_module")

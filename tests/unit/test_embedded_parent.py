@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Final
 
-from onceflow.broker.embedded import Broker
+from onceflow.broker.embedded.broker import Broker
 
 SECONDS: Final = 60.0
 

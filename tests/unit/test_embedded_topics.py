@@ -10,7 +10,7 @@ import pytest
 
 from onceflow import Broker
 from onceflow.blocking import Admin
-from onceflow.broker.embedded import BrokerNotStarted
+from onceflow.broker.embedded.broker import BrokerNotStarted
 from onceflow.errors import InvalidSetting
 
 

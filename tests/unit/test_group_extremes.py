@@ -11,8 +11,8 @@ import pytest
 from onceflow.errors import StoreBusy
 from onceflow.group import offsets_log
 from onceflow.group.records import GroupRecordMalformed, GroupValue, MemberValue, encode_group
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from onceflow.broker.group_service import GroupService
+from onceflow.broker.group.coordinator import GroupService
 from onceflow.txn.state import Identity
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode

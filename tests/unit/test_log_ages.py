@@ -12,7 +12,7 @@ from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, SyncDir
+from onceflow.testing.disk import Link, Op, Rename, SimDisk, SyncDir
 from tests.unit.log_compaction_helpers import DAY_MS, config, keyed, opened, records
 from tests.unit.log_helpers import (
     NOW_MS,

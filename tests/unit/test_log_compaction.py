@@ -8,7 +8,7 @@ from onceflow.log.config import NO_LIMIT_MS
 from onceflow.records.batch import Codec, TimestampType, iter_stored
 from onceflow.records.control import marker
 from onceflow.records.validate import validate_records
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_compaction_helpers import (
     DAY_MS,
     batches_of,

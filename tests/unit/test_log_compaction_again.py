@@ -6,7 +6,7 @@ from onceflow.log.checkpoint import read_checkpoint
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Lane
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_compaction_helpers import config, keyed, records, seal_active
 from tests.unit.log_helpers import NOW_MS, RAND, Held, append, log_id, open_store
 

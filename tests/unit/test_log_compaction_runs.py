@@ -13,13 +13,13 @@ from onceflow.errors import DiskFull, InvalidSetting
 from onceflow.log.checkpoint import decode as decode_checkpoint
 from onceflow.log.checkpoint import encode as encode_checkpoint
 from onceflow.log.checkpoint import read_checkpoint
-from onceflow.log.compaction_plan import DirtySegment, cleanable
+from onceflow.log.compaction.plan import DirtySegment, cleanable
 from onceflow.log.config import LogConfig
 from onceflow.log.store import LogStore
 from onceflow.records.batch import Codec
 from onceflow.runtime.background import Inline
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import Link, Op, SimDisk
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import Link, Op, SimDisk
 from tests.unit.log_compaction_helpers import (
     DAY_MS,
     batches_of,
@@ -82,7 +82,7 @@ def test_compaction_holds_a_few_batches_at_a_time_however_they_grow() -> None:
         rows = [(b"%d" % (number % 20), value), (b"x", b"%d" % number)]
         append(store, log, keyed(rows, codec=Codec.ZSTD))
     append(store, log, keyed([(b"end", random.Random(1).randbytes(100_000))]))
-    importlib.import_module("onceflow.log.cleaner")  # numba takes memory too
+    importlib.import_module("onceflow.log.compaction.cleaner")  # numba takes memory too
     tracemalloc.start()
     try:
         compact(store)
@@ -238,7 +238,7 @@ def test_a_log_may_be_deleted_truncated_or_the_store_stopped_while_it_is_compact
 def test_more_keys_than_fit_the_memory_are_compacted_in_several_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("onceflow.log.cleaner._KEY_MEMORY", 1000)
+    monkeypatch.setattr("onceflow.log.compaction.cleaner._KEY_MEMORY", 1000)
     _, store, log = opened(config(min_cleanable_dirty_ratio=0))
     for number in range(60):
         append(store, log, keyed([(b"k%d" % (number % 20), b"%d" % number)]))

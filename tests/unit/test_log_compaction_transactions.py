@@ -12,7 +12,7 @@ from onceflow.log.store import LogStore
 from onceflow.records.control import MarkerType, marker, parse_marker
 from onceflow.records.validate import validate_records
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_compaction_helpers import (
     DAY_MS,
     batches_of,
@@ -199,8 +199,8 @@ def test_the_index_of_aborted_transactions_goes_with_their_records() -> None:
 def test_what_memory_does_not_reach_keeps_its_aborted_transactions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("onceflow.log.cleaner._KEY_MEMORY", 1)
-    monkeypatch.setattr("onceflow.log.cleaner._READ_BYTES", 100)
+    monkeypatch.setattr("onceflow.log.compaction.cleaner._KEY_MEMORY", 1)
+    monkeypatch.setattr("onceflow.log.compaction.cleaner._READ_BYTES", 100)
     disk, store, log = opened(segment_bytes=2000)
     transact(store, log, 7, b"a")
     end(store, log, 7, commit=False)

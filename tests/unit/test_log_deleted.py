@@ -12,8 +12,8 @@ from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import iter_stored
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import RealDisk
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Op, SimDisk, SyncDir, Unlink
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import Op, SimDisk, SyncDir, Unlink
 from tests.unit.log_helpers import (
     RAND,
     append,

@@ -10,16 +10,16 @@ import pytest
 from onceflow.errors import DiskFailed, OutOfDescriptors
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.files import OpenFiles
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import FailedJob
+from onceflow.log.segments.open_files import OpenFiles
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, Sync, SyncDir, Write
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, Write
 from tests.unit.log_compaction_helpers import compact, keyed, opened, records
 from tests.unit.log_helpers import (
     NOW_MS,

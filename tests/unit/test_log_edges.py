@@ -19,20 +19,20 @@ from onceflow.errors import (
 )
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal import Ticket
-from onceflow.log.journal_format import HEADER_SIZE, seal_group
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.format import HEADER_SIZE, seal_group
+from onceflow.log.journal.journal import Ticket
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.record_rows import SoundRecords
+from onceflow.log.segments.record_rows import SoundRecords
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import Codec, StoredBatch, iter_stored
 from onceflow.records.columns import encode
 from onceflow.records.control import marker
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import Link, Op, SimDisk, Sync
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import Link, Op, SimDisk, Sync
 from tests.unit.log_helpers import (
     NOW_MS,
     RAND,

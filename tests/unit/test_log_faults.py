@@ -6,12 +6,12 @@ import pytest
 
 from onceflow.errors import DiskFull, LogCorrupt, StoreFailed
 from onceflow.log.checkpoint import PATH
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_disk import Op, SimDisk, Sync, SyncWrite, Tree, Write
+from onceflow.testing.disk import Op, SimDisk, Sync, SyncWrite, Tree, Write
 from tests.unit.log_helpers import (
     RAND,
     append,

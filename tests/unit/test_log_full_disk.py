@@ -14,16 +14,16 @@ import pytest
 from onceflow.errors import DiskFull, StoreBusy, StoreFailed, UnknownLog
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal import Ticket
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.journal import Ticket
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.segment import Segment
+from onceflow.log.segments.segment import Segment
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.log.urgency import Purpose
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import SimDisk, Sync
+from onceflow.testing.background import SimBackground
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import SimDisk, Sync
 from tests.unit.log_helpers import (
     RAND,
     append,

@@ -9,11 +9,11 @@ import pytest
 
 from onceflow.log.checkpoint import Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_helpers import NOW_MS, RAND, append, log_id, new_batch, open_store
 
 DEFAULT = StoreConfig(reserve_bytes=0)

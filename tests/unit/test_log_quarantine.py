@@ -14,7 +14,7 @@ import pytest
 from onceflow.errors import DiskFailed
 from onceflow.log.checkpoint import Durability
 from onceflow.log.checkpointer import Checkpointer
-from onceflow.log.cleaner import _Judge
+from onceflow.log.compaction.cleaner import _Judge
 from onceflow.log.companion import SideFiles
 from onceflow.log.config import LogConfig
 from onceflow.log.partition_log import PartitionLog
@@ -22,7 +22,7 @@ from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Inline
-from onceflow.runtime.sim_disk import Link, Op, Rename, SimDisk, Sync, SyncDir, Unlink, Write
+from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, Unlink, Write
 from tests.unit.log_compaction_helpers import DAY_MS, compact, config, keyed, records, seal_active
 from tests.unit.log_helpers import NOW_MS, RAND, append, log_id, new_batch, open_store
 from tests.unit.log_producer_model import ProducerModel, followed_append

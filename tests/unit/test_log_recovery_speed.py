@@ -8,16 +8,16 @@ import struct
 import pytest
 
 from onceflow.errors import BatchTruncated, LogCorrupt, RecordError
-from onceflow.log.batch_walk import BatchWalk, Facts, facts_of, read_facts
 from onceflow.log.config import LogConfig
-from onceflow.log.index import Indexes, OffsetIndex, TimeIndex
-from onceflow.log.journal_format import key_log_id, log_key
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.format import key_log_id, log_key
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.segments.batch_walk import BatchWalk, Facts, facts_of, read_facts
+from onceflow.log.segments.index import Indexes, OffsetIndex, TimeIndex
 from onceflow.log.store import StoreConfig
 from onceflow.records.batch import StoredBatch, iter_stored, read_header, verify_crc
 from onceflow.runtime.disk import Access, File
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_helpers import (
     NOW_MS,
     append,

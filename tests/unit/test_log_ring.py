@@ -10,14 +10,14 @@ import pytest
 
 from onceflow.errors import LogCorrupt
 from onceflow.log.jobs import Jobs
-from onceflow.log.journal_ring import JournalConfig, Ring, prepare_file
+from onceflow.log.journal.ring import JournalConfig, Ring, prepare_file
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Lane
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_crash import crash_images
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.crash import crash_images
+from onceflow.testing.disk import SimDisk
 from tests.unit.log_helpers import (
     RAND,
     Held,

@@ -16,8 +16,8 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.control import marker
 from onceflow.runtime.disk import Access
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import Link, Op, SimDisk
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import Link, Op, SimDisk
 from tests.unit.log_compaction_helpers import batches_of, keyed
 from tests.unit.log_helpers import NOW_MS, RAND, log_id, open_store
 from tests.unit.log_producer_model import (

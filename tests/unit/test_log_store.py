@@ -19,16 +19,16 @@ from onceflow.errors import (
 )
 from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.journal import Ticket
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.journal import Ticket
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.log.urgency import Purpose
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import encode
 from onceflow.runtime.background import Background, Inline, Threads
 from onceflow.runtime.disk import Access, RealDisk
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import SimDisk, SyncWrite
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import SimDisk, SyncWrite
 from tests.unit.log_helpers import (
     NOW_MS,
     RAND,

@@ -13,12 +13,12 @@ from onceflow.log import flush
 from onceflow.log.checkpoint import Durability
 from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.config import LogConfig
-from onceflow.log.journal_ring import JournalConfig
+from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Inline, Lane
 from onceflow.runtime.disk import Disk
-from onceflow.runtime.sim_background import SimBackground
-from onceflow.runtime.sim_disk import Link, SimDisk, Unlink
+from onceflow.testing.background import SimBackground
+from onceflow.testing.disk import Link, SimDisk, Unlink
 from tests.unit.log_helpers import (
     NOW_MS,
     RAND,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kio.schema.list_groups.v0.response import ListedGroup, ListGroupsResponse
 
-from onceflow.broker.refusal import LONGEST_MESSAGE, Refused
+from onceflow.broker.requests.refusal import LONGEST_MESSAGE, Refused
 from onceflow.broker.router import SERVED, route
 from onceflow.errors import MessageMalformed
 from onceflow.group import partitioner as group_partitioner

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.broker.broker_settings import BrokerSettings
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.group_service import GroupService
-from onceflow.broker.internal_topics import OFFSETS_TOPIC
-from onceflow.broker.offsets_topic import OffsetsTopic
-from onceflow.broker.own_replay import Unapplied
-from onceflow.broker.promise import Answer, Promise
-from onceflow.broker.slices import Slices
-from onceflow.broker.topics import Topics
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.live import BrokerSettings
+from onceflow.broker.group.coordinator import GroupService
+from onceflow.broker.group.topic import OffsetsTopic
+from onceflow.broker.requests.promise import Answer, Promise
+from onceflow.broker.requests.slices import Slices
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
+from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.topics import Topics
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,
@@ -31,8 +31,8 @@ from onceflow.group.lookup import FoundOffset
 from onceflow.log.store import LogStore
 from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker
-from onceflow.runtime.sim_world import World
-from onceflow.runtime.sim_world import run as simulate
+from onceflow.testing.world import World
+from onceflow.testing.world import run as simulate
 from onceflow.wire.error_code import ErrorCode
 from tests.unit.broker_helpers import T, config
 

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 
 pytest_plugins = ["pytester"]
-PLUGIN = "onceflow.broker.pytest_plugin"
+PLUGIN = "onceflow.broker.embedded.pytest_plugin"
 
 
 @pytest.fixture

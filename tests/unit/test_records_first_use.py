@@ -241,7 +241,7 @@ def test_without_a_cache_or_a_process_it_is_compiled_here(
         BUSY
         + f"""
     import logging
-    from onceflow.runtime.compiling import Cache
+    from onceflow.runtime.compiling.compiling import Cache
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     {cause}
     busy(lambda: not is_interpreted())

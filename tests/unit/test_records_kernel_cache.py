@@ -22,7 +22,7 @@ from numba.core.registry import cpu_target
 
 from onceflow.records import kernel_cache, kernels, write_kernels
 from onceflow.records.raw_memory import kernel
-from onceflow.runtime.compile_cache import private_directory
+from onceflow.runtime.compiling.cache import private_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 PR_CAPBSET_DROP = 24
@@ -165,7 +165,7 @@ from pathlib import Path
 logging.basicConfig(level=logging.INFO, stream=sys.stdout)
 
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.compiling import at_import
+from onceflow.runtime.compiling.compiling import at_import
 from tests.unit import broker_helpers
 from tests.unit.broker_helpers import broker, run, values_in
 

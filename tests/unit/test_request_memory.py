@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
+from onceflow.broker.net.request_memory import LOOK_SECONDS, RequestMemory
 from tests.doses import examples
 
 MB = 1 << 20

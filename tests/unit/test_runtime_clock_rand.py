@@ -10,8 +10,8 @@ import pytest
 
 from onceflow.runtime.clock import Clock, RealClock, SteadyClock
 from onceflow.runtime.rand import Rand, RealRand, SimRand
-from onceflow.runtime.sim_clock import WALL_START_MS, SimClock
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.clock import WALL_START_MS, SimClock
+from onceflow.testing.world import World, run
 
 
 def draws(rand: Rand) -> tuple[UUID, bytes, float, int, list[int]]:

@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.errors import DiskFailed, DiskFull, PathInUse
 from onceflow.runtime.disk import BLOCK_SIZE, Access, Disk, RealDisk
-from onceflow.runtime.sim_disk import SimDisk
+from onceflow.testing.disk import SimDisk
 
 
 @pytest.fixture(params=["real", "simulated"])

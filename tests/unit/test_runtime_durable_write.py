@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.errors import DiskFailed, StoreFailed
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.runtime.background import Job, Lane, Threads
 from onceflow.runtime.disk import BLOCK_SIZE, Access, DurableWrite, RealDisk, RealFile

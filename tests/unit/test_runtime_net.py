@@ -11,8 +11,8 @@ from typing import TypeAlias
 import pytest
 
 from onceflow.runtime.net import Net, RealNet
-from onceflow.runtime.sim_faults import NetFaults
-from onceflow.runtime.sim_world import World, run
+from onceflow.testing.faults import NetFaults
+from onceflow.testing.world import World, run
 
 HOST = "127.0.0.1"
 Program: TypeAlias = Callable[[Net], Awaitable[None]]

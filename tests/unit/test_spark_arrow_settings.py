@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onceflow.client.settings import ReaderSettings
-from onceflow.spark.arrow_pipeline import PIECE_BYTES, task_of
-from onceflow.spark.pipeline_reading import read_plan
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.spark.pipeline.arrow import PIECE_BYTES, task_of
+from onceflow.spark.pipeline.parse import read_plan
 
 PIECE = "max.partition.fetch.bytes"
 

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.settings import ClientSettings
-from onceflow.spark.batch_run_reports import check_reports
-from onceflow.spark.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
-from onceflow.spark.sink_errors import (
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.spark.errors.sink import (
     AttemptRefused,
     ClaimsUnreachable,
     LaterAttempt,
     ReportsWrong,
     RowRefused,
 )
-from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing_report import ALL_ROWS, Report
+from onceflow.spark.sink.batch_reports import check_reports
+from onceflow.spark.sink.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
+from onceflow.spark.sink.task_report import ALL_ROWS, Report
+from onceflow.spark.sink.topics import Topics
 
 EPOCH, NEXT = (7, 1), (7, 2)
 FIRST, RETRY, OTHER_TASK = Owner(10, 0), Owner(20, 0), Owner(11, 1)

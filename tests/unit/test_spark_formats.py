@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.spark.formats_arrow import Parser
-from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values
-from onceflow.spark.formats_schema import arrow_schema, nullable, parse_schema
-from onceflow.spark.pipeline_plan import Format
+from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values
+from onceflow.spark.formats.arrow_parse import Parser
+from onceflow.spark.formats.format import Format
+from onceflow.spark.formats.schema import arrow_schema, nullable, parse_schema
 from tests.doses import examples
 
 MISFIT = "the value does not fit the schema of the CSV"

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from onceflow.spark.formats_arrow import Parser
-from onceflow.spark.formats_record import DEEPEST, LONGEST_NUMBER, Row
-from onceflow.spark.formats_schema import parse_schema
-from onceflow.spark.formats_text import Misfit, zone_of
-from onceflow.spark.pipeline_plan import Format
+from onceflow.spark.formats.arrow_parse import Parser
+from onceflow.spark.formats.format import Format
+from onceflow.spark.formats.record import DEEPEST, LONGEST_NUMBER, Row
+from onceflow.spark.formats.schema import parse_schema
+from onceflow.spark.formats.text import Misfit, zone_of
 from tests.doses import examples
 
 NOT_JSON = "the value is not JSON"

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from onceflow.spark.kept import Kept
+from onceflow.spark.connection_cache import Kept
 
 
 class Door:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.client.model import TopicPartition
-from onceflow.spark.identity import FILE, SinkIdentity, check_identity, keep_identity
-from onceflow.spark.ledger import (
+from onceflow.client.types import TopicPartition
+from onceflow.spark.errors.sink import IdentityChanged, LedgerConflict, LedgerMalformed, SinkError
+from onceflow.spark.sink.identity import FILE, SinkIdentity, check_identity, keep_identity
+from onceflow.spark.sink.ledger import (
     MOST_BEGUN,
     SURELY_KEPT_MS,
     VERDICTS,
@@ -26,8 +27,7 @@ from onceflow.spark.ledger import (
     refusal,
     seen_by,
 )
-from onceflow.spark.ledger_offsets import OffsetLogUnreadable, read_offset_log
-from onceflow.spark.ledger_start import (
+from onceflow.spark.sink.ledger_start import (
     STEPS,
     LedgerNote,
     LedgerSince,
@@ -38,12 +38,7 @@ from onceflow.spark.ledger_start import (
     next_step,
     read_since,
 )
-from onceflow.spark.sink_errors import (
-    IdentityChanged,
-    LedgerConflict,
-    LedgerMalformed,
-    SinkError,
-)
+from onceflow.spark.sink.offset_log import OffsetLogUnreadable, read_offset_log
 
 HOUR_MS = 3600 * 1000
 WEEK_MS = 7 * 24 * HOUR_MS

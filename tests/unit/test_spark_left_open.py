@@ -14,15 +14,15 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.model import TopicPartition, TransactionDescription
-from onceflow.client.worker_left_open import (
+from onceflow.client.types import TopicPartition, TransactionDescription
+from onceflow.client.worker.hanging_transactions import (
     LeftOpen,
     read_describe_producers,
     write_describe_producers,
 )
 from onceflow.errors import MessageMalformed
-from onceflow.spark.ledger import Entry, Writer
-from onceflow.spark.left_open import Known, known_by, was_committed
+from onceflow.spark.sink.hanging_transactions import Known, known_by, was_committed
+from onceflow.spark.sink.ledger import Entry, Writer
 from onceflow.wire.codec import decode, encode
 
 LEFT = LeftOpen(TopicPartition("out", 0), 7, 5, 100)

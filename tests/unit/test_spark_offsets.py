@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.model import TopicPartition
-from onceflow.spark.offsets import (
+from onceflow.client.types import TopicPartition
+from onceflow.spark.errors.source import OffsetsUnreadable
+from onceflow.spark.source.offsets import (
     BatchOffsets,
     Division,
     OffsetSpan,
@@ -19,7 +20,6 @@ from onceflow.spark.offsets import (
     limited,
     spans,
 )
-from onceflow.spark.source_errors import OffsetsUnreadable
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

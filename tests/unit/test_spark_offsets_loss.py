@@ -10,16 +10,16 @@ from uuid import UUID
 
 import pytest
 
-from onceflow.client.errors import ConnectionLost, NoSuchPartition, TopicNotFound
-from onceflow.client.fetch_errors import RangeUnavailable
-from onceflow.client.model import Topic, TopicPartition
-from onceflow.spark.offsets import Offsets, OffsetSpan
-from onceflow.spark.options import SourceOptions
-from onceflow.spark.source_batch import batch_tasks
-from onceflow.spark.source_cluster import SourceCluster
-from onceflow.spark.source_errors import DataLost, InvalidOptions, TopicsUnsettled
-from onceflow.spark.source_option_values import Assign, Selection, Subscribe
-from onceflow.spark.source_stream import ALL, Admission, StreamOffsets
+from onceflow.client.errors.reading import RangeUnavailable
+from onceflow.client.errors.requests import ConnectionLost, NoSuchPartition, TopicNotFound
+from onceflow.client.types import Topic, TopicPartition
+from onceflow.spark.errors.source import DataLost, InvalidOptions, TopicsUnsettled
+from onceflow.spark.source.batch import batch_tasks
+from onceflow.spark.source.cluster import SourceCluster
+from onceflow.spark.source.offsets import Offsets, OffsetSpan
+from onceflow.spark.source.option_values import Assign, Selection, Subscribe
+from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.source.stream import ALL, Admission, StreamOffsets
 from tests.unit.spark_offsets_helpers import (
     A0,
     A1,

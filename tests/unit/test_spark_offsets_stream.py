@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.model import TopicPartition
-from onceflow.spark.offsets import BatchOffsets, OffsetSpan
-from onceflow.spark.source_errors import NoOffsetAtTime, OffsetsUnreadable, PartitionsDiffer
-from onceflow.spark.source_stream import ALL, LONGEST_WAIT_S, Admission
+from onceflow.client.types import TopicPartition
+from onceflow.spark.errors.source import NoOffsetAtTime, OffsetsUnreadable, PartitionsDiffer
+from onceflow.spark.source.offsets import BatchOffsets, OffsetSpan
+from onceflow.spark.source.stream import ALL, LONGEST_WAIT_S, Admission
 from tests.unit.spark_offsets_helpers import A0, A1, EARLY, cluster, entry, logged, stream
 
 # --- beginnings ---------------------------------------------------------------------------------

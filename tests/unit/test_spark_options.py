@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.model import TopicPartition
-from onceflow.spark.options import SourceOptions
-from onceflow.spark.source_errors import InvalidOptions
-from onceflow.spark.source_option_values import (
+from onceflow.client.types import TopicPartition
+from onceflow.spark.errors.source import InvalidOptions
+from onceflow.spark.source.option_values import (
     Assign,
     AtOffsets,
     AtTimes,
@@ -22,6 +21,7 @@ from onceflow.spark.source_option_values import (
     Subscribe,
     SubscribePattern,
 )
+from onceflow.spark.source.options import SourceOptions
 
 WHERE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 NEEDED = {**WHERE, "subscribe": "orders"}

@@ -16,20 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import onceflow
-from onceflow.client.admin import Admin
-from onceflow.client.producer import Producer
-from onceflow.client.settings import ReaderSettings
-from onceflow.client.worker_reader import Reader
+from onceflow.client.admin.admin import Admin
+from onceflow.client.producer.producer import Producer
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.worker.reader import Reader
 from onceflow.records.murmur2 import partitions_for_keys
-from onceflow.spark.arrow_pipeline_task import ArrowTask, shared_out
-from onceflow.spark.formats_arrow import Parser
-from onceflow.spark.formats_arrow_encode import TableUnusable, encode_values
-from onceflow.spark.formats_schema import parse_schema
-from onceflow.spark.offsets import OffsetSpan
-from onceflow.spark.pipeline_plan import Format, SinkPlan
-from onceflow.spark.reading import READERS
-from onceflow.spark.routing import Layout
-from onceflow.spark.sink_errors import RowRefused
+from onceflow.spark.errors.sink import RowRefused
+from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values
+from onceflow.spark.formats.arrow_parse import Parser
+from onceflow.spark.formats.format import Format
+from onceflow.spark.formats.schema import parse_schema
+from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
+from onceflow.spark.pipeline.plan import SinkPlan
+from onceflow.spark.sink.routing import Layout
+from onceflow.spark.source.offsets import OffsetSpan
+from onceflow.spark.source.task import READERS
 
 
 def parser(form: Format, schema: str = "", **options: str) -> Parser:

@@ -13,10 +13,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from onceflow.spark.pipeline_broker import BrokerBeside, broker_beside
-from onceflow.spark.pipeline_errors import MasterRefused, PipelineFailed
-from onceflow.spark.pipeline_plan import PipelinePlan
-from onceflow.spark.pipeline_reading import read_plan
+from onceflow.spark.errors.pipeline import MasterRefused, PipelineFailed
+from onceflow.spark.pipeline.broker import BrokerBeside, broker_beside
+from onceflow.spark.pipeline.parse import read_plan
+from onceflow.spark.pipeline.plan import PipelinePlan
 from tests.interop.harness import eventually
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 
 from onceflow.cli import run
-from onceflow.cli.streams import OutputFailed
-from onceflow.spark.pipeline import Pipeline
-from onceflow.spark.pipeline_sink import Written
+from onceflow.cli.common.streams import OutputFailed
+from onceflow.spark.pipeline.pipeline import Pipeline
+from onceflow.spark.pipeline.sink import Written
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

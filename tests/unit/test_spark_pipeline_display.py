@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from onceflow.client.model import TopicPartition
-from onceflow.spark.display import (
+from onceflow.client.types import TopicPartition
+from onceflow.spark.pipeline.display import (
     Begun,
     JsonScreen,
     LiveScreen,
@@ -21,8 +21,8 @@ from onceflow.spark.display import (
     plain_line,
     screen_for,
 )
-from onceflow.spark.pipeline_progress import ReadCount, Told, told_by
-from onceflow.spark.pipeline_sink import Written
+from onceflow.spark.pipeline.progress import ReadCount, Told, told_by
+from onceflow.spark.pipeline.sink import Written
 
 
 def offsets(start: int, end: int) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceflow.spark.pipeline_errors import PipelineFailed
-from onceflow.spark.pipeline_explain import Cause, explain, find_cause
-from onceflow.spark.sink_errors import BatchFailed, SinkFenced
+from onceflow.spark.errors.explain import Cause, explain, find_cause
+from onceflow.spark.errors.pipeline import PipelineFailed
+from onceflow.spark.errors.sink import BatchFailed, SinkFenced
 
 BASE = Path("/pipelines/totals")
 FUNCTION = """\

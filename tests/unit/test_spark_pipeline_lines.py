@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.spark.pipeline_lines import KeyPath, key_lines
+from onceflow.spark.errors.pipeline import KeyPath
+from onceflow.spark.pipeline.file_lines import key_lines
 
 DOCUMENT = r"""# a comment with [brackets] and key = "value"
 title = "one # not a comment" # a comment

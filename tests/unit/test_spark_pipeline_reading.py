@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from onceflow.spark.formats_schema import Field, Plain
-from onceflow.spark.pipeline_errors import InvalidPipeline
-from onceflow.spark.pipeline_file import load_plan
-from onceflow.spark.pipeline_functions import NamedFunction
-from onceflow.spark.pipeline_plan import (
-    Format,
-    OutputMode,
-    PipelinePlan,
-    TransformKind,
-    Watermark,
-)
-from onceflow.spark.pipeline_reading import with_function
+from onceflow.spark.errors.pipeline import InvalidPipeline
+from onceflow.spark.formats.format import Format
+from onceflow.spark.formats.schema import Field, Plain
+from onceflow.spark.pipeline.file import load_plan
+from onceflow.spark.pipeline.functions import NamedFunction
+from onceflow.spark.pipeline.parse import with_function
+from onceflow.spark.pipeline.plan import OutputMode, PipelinePlan, TransformKind, Watermark
 
 GOOD = """\
 [pipeline]

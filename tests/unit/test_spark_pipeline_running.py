@@ -13,12 +13,12 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
-from onceflow.cli.report import as_document
+from onceflow.cli.common.report import as_document
 from onceflow.errors import OnceflowError
-from onceflow.spark.pipeline_errors import PipelineFailed
-from onceflow.spark.pipeline_running import STARTS, RunningPipeline
-from onceflow.spark.pipeline_sink import Written
-from onceflow.spark.sink_errors import SinkFenced
+from onceflow.spark.errors.pipeline import PipelineFailed
+from onceflow.spark.errors.sink import SinkFenced
+from onceflow.spark.pipeline.running import STARTS, RunningPipeline
+from onceflow.spark.pipeline.sink import Written
 from tests.unit.test_spark_query_errors import GONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.spark.formats_schema import (
+from onceflow.spark.formats.schema import (
     Field,
     ListOf,
     MapOf,

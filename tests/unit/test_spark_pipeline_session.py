@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from onceflow.errors import InvalidSetting
-from onceflow.spark import session, session_java
-from onceflow.spark.pipeline_errors import SparkMissing
-from onceflow.spark.session import session_settings, with_short_sockets
-from onceflow.spark.session_home import ARCHIVE, prepare, spark_home
-from onceflow.spark.session_java import find_java_home
-from onceflow.spark.session_python import is_local
+from onceflow.spark.errors.pipeline import SparkMissing
+from onceflow.spark.session import java_home as session_java
+from onceflow.spark.session import session
+from onceflow.spark.session.java_home import find_java_home
+from onceflow.spark.session.python import is_local
+from onceflow.spark.session.session import session_settings, with_short_sockets
+from onceflow.spark.session.spark_home import ARCHIVE, prepare, spark_home
 
 FILES = "spark.sql.streaming.checkpointFileManagerClass"
 
@@ -157,7 +158,7 @@ def test_an_archive_is_used_when_there_is_one(tmp_path: Path) -> None:
 
 DEAFNESS = """
 import signal, subprocess, sys
-from onceflow.spark.session import _deaf_to_hangups
+from onceflow.spark.session.session import _deaf_to_hangups
 
 def hears():  # started as Spark's JVM is
     ask = "import signal; print(signal.getsignal(signal.SIGHUP) != signal.SIG_IGN)"

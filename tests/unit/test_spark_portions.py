@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.spark.offsets import RECORDS_WORTH_A_TASK, Division, OffsetSpan, divide, worth_tasks
-from onceflow.spark.routing import PORTION_BYTES, TARGET, portions, split
+from onceflow.spark.sink.routing import PORTION_BYTES, TARGET, portions, split
+from onceflow.spark.source.offsets import (
+    RECORDS_WORTH_A_TASK,
+    Division,
+    OffsetSpan,
+    divide,
+    worth_tasks,
+)
 
 
 def rows(values: list[bytes], target: int = 0, **more: list[bytes]) -> pa.RecordBatch:

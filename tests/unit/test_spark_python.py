@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from onceflow.spark import session
-from onceflow.spark.session_python import choose_python, configured_master, is_other_python
+from onceflow.spark.session import session
+from onceflow.spark.session.python import choose_python, configured_master, is_other_python
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pyarrow
 import pytest
 
 import onceflow
-from onceflow.spark.checks import check_names
-from onceflow.spark.options import SourceOptions
-from onceflow.spark.query_errors import SOURCE_GONE, cause_of, is_source_gone, without_stack
-from onceflow.spark.sink_errors import BatchFailed, SinkRefused
-from onceflow.spark.source_errors import DataLost, InvalidOptions
+from onceflow.spark.errors.cause import SOURCE_GONE, cause_of, is_source_gone, without_stack
+from onceflow.spark.errors.sink import BatchFailed, SinkRefused
+from onceflow.spark.errors.source import DataLost, InvalidOptions
+from onceflow.spark.sink.preflight import check_names
+from onceflow.spark.source.options import SourceOptions
 
 WORKER = """\
 batch 0 could not be written after 3 tries: org.apache.spark.api.python.PythonException: \
@@ -33,7 +33,7 @@ SOURCE = """\
 latestOffset: Traceback (most recent call last):
   File "/lib/onceflow/spark/source_loss.py", line 98, in report
     raise DataLost(f"records are gone")
-onceflow.spark.source_errors.DataLost: records are gone: partition orders-0
+onceflow.spark.errors.source.DataLost: records are gone: partition orders-0
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ==="""
 GONE = """\

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceflow.client.model import TopicPartition
+from onceflow.client.types import TopicPartition
 from onceflow.records.murmur2 import partition_for_key
-from onceflow.spark.routing import (
+from onceflow.spark.errors.sink import RowRefused
+from onceflow.spark.sink.routing import (
     LARGEST_HASH,
     TARGET,
     Layout,
@@ -19,7 +20,6 @@ from onceflow.spark.routing import (
     targets,
     unknown_topics,
 )
-from onceflow.spark.sink_errors import RowRefused
 
 LAYOUT = Layout((("a", 2), ("b", 3)))
 

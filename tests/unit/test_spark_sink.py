@@ -11,26 +11,18 @@ import pyarrow as pa
 import pytest
 
 import onceflow
-from onceflow.client import txn_machine
-from onceflow.client.admin import Admin
-from onceflow.client.errors import BrokerError, ConnectionLost, TopicNotFound
-from onceflow.client.finisher import Finisher
-from onceflow.client.model import TopicPartition
-from onceflow.client.settings import ProducerSettings, ReaderSettings
-from onceflow.client.transfer import Claim, OpenTransaction
-from onceflow.client.worker import Writer
-from onceflow.client.worker_cluster import BlockingCluster
-from onceflow.client.worker_reader import Reader
+from onceflow.client.admin.admin import Admin
+from onceflow.client.errors.requests import BrokerError, ConnectionLost, TopicNotFound
+from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
+from onceflow.client.transactions import machine as txn_machine
+from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.writer import Writer
 from onceflow.runtime.clock import RealClock
-from onceflow.spark import checks_cluster
-from onceflow.spark.batch_run import TRIES, BatchJob, BatchWriter, JobFailed
-from onceflow.spark.checks import check_spark
-from onceflow.spark.checks_cluster import BrokerSays, blocking, look_at_cluster, make_topic
-from onceflow.spark.claims import ClaimBook, Failure, Owner
-from onceflow.spark.identity import SinkIdentity
-from onceflow.spark.ledger import Planned
-from onceflow.spark.sink import write
-from onceflow.spark.sink_errors import (
+from onceflow.spark.errors.sink import (
     BatchFailed,
     BatchTimedOut,
     CommitUnclear,
@@ -39,8 +31,16 @@ from onceflow.spark.sink_errors import (
     SinkFenced,
     SinkRefused,
 )
-from onceflow.spark.sink_topics import Topics
-from onceflow.spark.writing_report import ALL_ROWS, Report
+from onceflow.spark.sink import preflight_cluster as checks_cluster
+from onceflow.spark.sink.api import write
+from onceflow.spark.sink.batch import TRIES, BatchJob, BatchWriter, JobFailed
+from onceflow.spark.sink.claims import ClaimBook, Failure, Owner
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.ledger import Planned
+from onceflow.spark.sink.preflight import check_spark
+from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_cluster, make_topic
+from onceflow.spark.sink.task_report import ALL_ROWS, Report
+from onceflow.spark.sink.topics import Topics
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_code import ErrorCode
 from tests.interop.harness import eventually

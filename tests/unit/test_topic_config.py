@@ -12,13 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceflow.broker.topic_config import (
-    ConfigEntry,
-    ConfigSource,
-    TopicConfig,
-)
-from onceflow.broker.topic_settings import BROKER_NAMES, SETTINGS
-from onceflow.broker.topic_values import ConfigType, render
+from onceflow.broker.config.topic_config import ConfigEntry, ConfigSource, TopicConfig
+from onceflow.broker.config.topic_settings import BROKER_NAMES, SETTINGS
+from onceflow.broker.config.topic_values import ConfigType, render
 from onceflow.errors import InvalidSetting
 from onceflow.log.config import LogConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.broker.topic_config import (
+from onceflow.broker.config.topic_config import (
     Alteration,
     Operation,
     TopicConfig,
@@ -13,7 +13,7 @@ from onceflow.broker.topic_config import (
     replaced,
     usable_config,
 )
-from onceflow.broker.topic_rules import Refusal
+from onceflow.broker.requests.refusal import Refusal
 from onceflow.wire.error_code import ErrorCode
 
 

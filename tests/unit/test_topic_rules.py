@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.broker.topic_rules import (
+from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.topics.rules import (
     Assignment,
-    Refusal,
     increase_refusal,
     layout_refusal,
     name_refusal,

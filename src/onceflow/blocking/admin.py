@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onceflow.blocking.twin import Twin, blocking
-from onceflow.client import admin as twin
+from onceflow.client.admin import admin as twin
 
 
 class Admin(Twin[twin.Admin]):

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import uvloop
 
-from onceflow.client.errors import ClientError, CrossedFork
+from onceflow.client.errors.requests import ClientError, CrossedFork
 from onceflow.runtime.descriptors import take_standard_descriptors
 
 T = TypeVar("T")

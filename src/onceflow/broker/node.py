@@ -9,26 +9,26 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from onceflow.broker.batch_checks import BatchChecks
-from onceflow.broker.broker_settings import BrokerSettings
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.config_settings import Address
-from onceflow.broker.group_service import GroupService
-from onceflow.broker.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from onceflow.broker.markers import Markers, OffsetsMarker
-from onceflow.broker.offsets_topic import OffsetsTopic
-from onceflow.broker.own_replay import Unapplied
-from onceflow.broker.own_topic import OwnTopic
-from onceflow.broker.producer_expiry import ProducerExpiry
-from onceflow.broker.producer_ids import ProducerIds
-from onceflow.broker.slices import CallLater, Slices
-from onceflow.broker.topics import Topics
-from onceflow.broker.transactions_topic import TransactionsTopic
-from onceflow.broker.turns import Steps, Turns
-from onceflow.broker.txn_book import Outside, TransactionBook
-from onceflow.broker.txn_repair import repair
-from onceflow.broker.txn_service import TransactionService
-from onceflow.log.journal import Ticket
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.live import BrokerSettings
+from onceflow.broker.config.settings import Address
+from onceflow.broker.group.coordinator import GroupService
+from onceflow.broker.group.topic import OffsetsTopic
+from onceflow.broker.produce.heavy_batches import BatchChecks
+from onceflow.broker.produce.producer_expiry import ProducerExpiry
+from onceflow.broker.requests.slices import CallLater, Slices
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.internal_topic import OwnTopic
+from onceflow.broker.topics.topics import Topics
+from onceflow.broker.topics.turns import Steps, Turns
+from onceflow.broker.txn.coordinator import TransactionService
+from onceflow.broker.txn.markers import Markers, OffsetsMarker
+from onceflow.broker.txn.producer_ids import ProducerIds
+from onceflow.broker.txn.repair import repair
+from onceflow.broker.txn.state_store import Outside, TransactionBook
+from onceflow.broker.txn.topic import TransactionsTopic
+from onceflow.log.journal.journal import Ticket
 from onceflow.log.store import LogStore
 from onceflow.runtime.background import Background
 from onceflow.runtime.clock import Clock, SteadyClock

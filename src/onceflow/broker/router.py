@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer
 from onceflow.runtime.loading import message_library
 from onceflow.runtime.outbox import Part
 from onceflow.wire.api import ApiKey

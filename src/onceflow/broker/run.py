@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import uvloop
 
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.config_settings import Address
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.settings import Address
 from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError, PathInUse

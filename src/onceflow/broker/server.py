@@ -15,14 +15,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from onceflow.broker.answer_memory import AnswerMemory
-from onceflow.broker.config import BrokerConfig
-from onceflow.broker.config_settings import Address
-from onceflow.broker.connection import Connection
-from onceflow.broker.descriptors import share_out
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.settings import Address
+from onceflow.broker.net.answer_memory import AnswerMemory
+from onceflow.broker.net.connection import Connection
+from onceflow.broker.net.descriptors import share_out
+from onceflow.broker.net.request_memory import LOOK_SECONDS, RequestMemory
 from onceflow.broker.node import Node
-from onceflow.broker.request_memory import LOOK_SECONDS, RequestMemory
-from onceflow.broker.slices import Timer
+from onceflow.broker.requests.slices import Timer
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log.quarantine import BLAMELESS, FailedJob

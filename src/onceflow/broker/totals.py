@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from onceflow.log.journal import JournalTotals
+from onceflow.log.journal.journal import JournalTotals
 from onceflow.wire.api import ApiKey
 
 _MB = 1e6

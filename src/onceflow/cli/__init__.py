@@ -13,11 +13,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from onceflow import __version__
-from onceflow.cli.client_notes import client_notes
-from onceflow.cli.lazy import APP_SETTINGS, LazyCommand, lazy_group
-from onceflow.cli.report import report
-from onceflow.cli.signals import catch_signals, status_after
-from onceflow.cli.streams import prepare_streams
+from onceflow.cli.common.client_notes import client_notes
+from onceflow.cli.common.lazy import APP_SETTINGS, LazyCommand, lazy_group
+from onceflow.cli.common.report import report
+from onceflow.cli.common.signals import catch_signals, status_after
+from onceflow.cli.common.streams import prepare_streams
 from onceflow.errors import OnceflowError
 
 
@@ -36,8 +36,12 @@ COMMANDS: Final = {
     "topics": LazyCommand(
         "onceflow.cli.topics", "app", "Create, list, describe, alter and delete topics."
     ),
-    "produce": LazyCommand("onceflow.cli.produce", "produce", "Send lines as records to a topic."),
-    "consume": LazyCommand("onceflow.cli.consume", "consume", "Print the records of a topic."),
+    "produce": LazyCommand(
+        "onceflow.cli.produce.command", "produce", "Send lines as records to a topic."
+    ),
+    "consume": LazyCommand(
+        "onceflow.cli.consume.command", "consume", "Print the records of a topic."
+    ),
     "groups": LazyCommand(
         "onceflow.cli.groups", "app", "List, describe, reset and delete consumer groups."
     ),
@@ -45,13 +49,13 @@ COMMANDS: Final = {
         "onceflow.cli.transactions", "app", "List, describe, find and abort transactions."
     ),
     "run": LazyCommand(
-        "onceflow.cli.run_pipeline",
+        "onceflow.cli.run",
         "run",
         "Run a pipeline on Spark, from topics to a topic.",
     ),
-    "log": LazyCommand("onceflow.cli.log", "app", "Look into the files of a broker."),
+    "log": LazyCommand("onceflow.cli.log.command", "app", "Look into the files of a broker."),
     "demo": LazyCommand(
-        "onceflow.cli.demo",
+        "onceflow.demo.command",
         "demo",
         "Kill a pipeline and its broker; each order counts once.",
     ),

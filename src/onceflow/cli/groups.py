@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from onceflow.cli.deletion import Kind, delete_each
-from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
-from onceflow.cli.output import counted, print_json, print_table, print_text, print_title, warn
-from onceflow.cli.values import Position, parse_position, parse_topic
+from onceflow.cli.common.deletion import Kind, delete_each
+from onceflow.cli.common.lazy import APP_SETTINGS
+from onceflow.cli.common.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
+from onceflow.cli.common.output import (
+    counted,
+    print_json,
+    print_table,
+    print_text,
+    print_title,
+    warn,
+)
+from onceflow.cli.common.values import Position, parse_position, parse_topic
 
 if TYPE_CHECKING:
-    from onceflow.cli.session import Session
-    from onceflow.client.lag import PartitionLag
-    from onceflow.client.model import GroupDescription, GroupOffset, OffsetRange, TopicPartition
+    from onceflow.cli.common.session import Session
+    from onceflow.client.consumer.lag import PartitionLag
+    from onceflow.client.types import GroupDescription, GroupOffset, OffsetRange, TopicPartition
 
     Lags = dict[TopicPartition, PartitionLag]
 
@@ -44,8 +51,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all consumer groups."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
         groups = session.run(admin.list_groups(session.cluster))
@@ -78,8 +85,8 @@ def describe(
     in it. What is far behind is not counted but estimated by its offsets (~). HELD is what open
     transactions hold back, in offsets.
     """
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_group(session.cluster, name)) for name in groups]
@@ -95,8 +102,8 @@ def describe(
 
 def _lags(session: Session, found: GroupDescription, *, exact: bool) -> Lags:
     """Of what is committed, where the topic is still there."""
-    from onceflow.client import admin
-    from onceflow.client.group_lag import COUNTED
+    from onceflow.client.admin import admin
+    from onceflow.client.admin.group_lag import COUNTED
 
     places = {
         each.partition: each.committed
@@ -135,8 +142,8 @@ def reset_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Move a group to another place. The group must have no members while it is moved."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     if (to is None) == (shift is None):
         raise typer.BadParameter("give either --to or --shift")
@@ -160,7 +167,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete groups and their offsets. Asks first, unless --yes is given."""
-    from onceflow.client import admin
+    from onceflow.client.admin import admin
 
     kind = Kind("group", "offsets", admin.delete_group)
     delete_each(kind, groups, bootstrap=bootstrap, given=settings, yes=yes, as_json=as_json)
@@ -173,9 +180,9 @@ def _plan(
     position: Position | None,
     shift: int,
 ) -> list[Move]:
-    from onceflow.cli.positions import resolve, within
-    from onceflow.client import admin
-    from onceflow.client.errors import GroupNotFound
+    from onceflow.cli.common.positions import resolve, within
+    from onceflow.client.admin import admin
+    from onceflow.client.errors.requests import GroupNotFound
 
     committed = session.run(admin.committed_offsets(session.cluster, group))
     if not wanted and not committed:
@@ -196,8 +203,8 @@ def _plan(
 def _ranges(
     session: Session, wanted: list[tuple[str, list[int]]], committed: dict[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetRange]:
-    from onceflow.cli.positions import partitions_of
-    from onceflow.client import admin
+    from onceflow.cli.common.positions import partitions_of
+    from onceflow.client.admin import admin
 
     partitions = list(committed)
     if wanted:

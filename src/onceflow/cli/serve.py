@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from onceflow.cli.signals import not_ignored
-from onceflow.cli.streams import give_up_stdout
+from onceflow.cli.common.signals import not_ignored
+from onceflow.cli.common.streams import give_up_stdout
 
 if TYPE_CHECKING:
-    from onceflow.broker.config_settings import Address
+    from onceflow.broker.config.settings import Address
 
 _AT_ONCE: Final = 130
 _LOOK_SECONDS: Final = 0.5
@@ -89,11 +89,11 @@ def serve(
 ) -> None:
     """Run a broker in the foreground."""
     if example_config:
-        from onceflow.broker.config_example import example_toml
+        from onceflow.broker.config.example import example_toml
 
         typer.echo(example_toml(), nl=False)
         return
-    from onceflow.broker.config import load_config
+    from onceflow.broker.config.config import load_config
     from onceflow.broker.run import run
     from onceflow.runtime.logs import log_to
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.deletion import Kind, delete_each
-from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.options import (
+from onceflow.cli.common.deletion import Kind, delete_each
+from onceflow.cli.common.lazy import APP_SETTINGS
+from onceflow.cli.common.options import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
@@ -16,12 +16,12 @@ from onceflow.cli.options import (
     TopicName,
     Yes,
 )
-from onceflow.cli.output import counted, print_json, print_table, print_text, print_title
-from onceflow.cli.values import parse_settings
+from onceflow.cli.common.output import counted, print_json, print_table, print_text, print_title
+from onceflow.cli.common.values import parse_settings
 from onceflow.types import topic_id_text
 
 if TYPE_CHECKING:
-    from onceflow.client.model import Topic, TopicDescription
+    from onceflow.client.types import Topic, TopicDescription
 
 app = typer.Typer(
     help="Create, list, describe, alter and delete topics.",
@@ -72,9 +72,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a topic."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
-    from onceflow.client.errors import BrokerError
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
+    from onceflow.client.errors.requests import BrokerError
 
     configs = parse_settings(config or ())
     with connected(bootstrap, settings) as session:
@@ -112,8 +112,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all topics."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
         topics = session.run(admin.list_topics(session.cluster))
@@ -139,8 +139,8 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets and settings of topics."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_topic(session.cluster, name)) for name in topics]
@@ -167,8 +167,8 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Add partitions to a topic, or change its settings."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     changes, removals = parse_settings(config or ()), delete_config or []
     if partitions is None and not changes and not removals:
@@ -195,7 +195,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete topics with all their records. Asks first, unless --yes is given."""
-    from onceflow.client import admin
+    from onceflow.client.admin import admin
 
     kind = Kind("topic", "records", admin.delete_topic)
     delete_each(kind, topics, bootstrap=bootstrap, given=settings, yes=yes, as_json=as_json)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.confirm import confirm, require_answer
-from onceflow.cli.lazy import APP_SETTINGS
-from onceflow.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
-from onceflow.cli.output import (
+from onceflow.cli.common.confirm import confirm, require_answer
+from onceflow.cli.common.lazy import APP_SETTINGS
+from onceflow.cli.common.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
+from onceflow.cli.common.output import (
     counted,
     note,
     print_json,
@@ -23,12 +23,12 @@ from onceflow.cli.output import (
     print_title,
     progress_bar,
 )
-from onceflow.cli.values import duration_text, parse_topic, time_text
+from onceflow.cli.common.values import duration_text, parse_topic, time_text
 from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
-    from onceflow.cli.session import Session
-    from onceflow.client.model import (
+    from onceflow.cli.common.session import Session
+    from onceflow.client.types import (
         PartitionTransaction,
         TopicPartition,
         TransactionDescription,
@@ -71,8 +71,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids and the states of their transactions."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     # To a broker an id that never had a transaction is open since ever.
     states = state or ([] if longer_than is None else [ONGOING])
@@ -112,8 +112,8 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show state, producer, age and partitions of transactions."""
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
         found = [session.run(admin.describe_transaction(session.cluster, each)) for each in ids]
@@ -152,7 +152,7 @@ def find_hanging(
 
     Readers of committed records wait for them, for good.
     """
-    from onceflow.cli.session import connected
+    from onceflow.cli.common.session import connected
 
     wanted = [parse_topic(text) for text in topic or ()]
     with connected(bootstrap, settings) as session:
@@ -198,7 +198,7 @@ def abort(
     Name it by its transactional id; one that hangs by topic, partition and start offset, as
     `find-hanging` shows them. Readers of committed records will see nothing of it. Asks first.
     """
-    from onceflow.client.model import TopicPartition
+    from onceflow.client.types import TopicPartition
 
     if topic is not None and partition is not None and start_offset is not None:
         if transactional_id is None:
@@ -217,10 +217,10 @@ def _abort_whole(
     transactional_id: str, bootstrap: str, given: list[str] | None, *, yes: bool, as_json: bool
 ) -> None:
     """As a new producer of that id does before its first transaction."""
-    from onceflow.cli.session import all_settings, connected
-    from onceflow.client import admin
-    from onceflow.client.producer import Producer
-    from onceflow.client.transactions import TransactionNotFound
+    from onceflow.cli.common.session import all_settings, connected
+    from onceflow.client.admin import admin
+    from onceflow.client.admin.transactions import TransactionNotFound
+    from onceflow.client.producer.producer import Producer
 
     require_answer(
         f"Abort the transaction of {transactional_id} and shut its producer out?", yes=yes
@@ -259,8 +259,8 @@ def _abort_hanging(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from onceflow.cli.session import connected
-    from onceflow.client import admin
+    from onceflow.cli.common.session import connected
+    from onceflow.client.admin import admin
 
     require_answer(
         f"Abort the transaction that begins at offset {start_offset} of partition {place}?", yes=yes
@@ -285,7 +285,7 @@ async def _hanging_at(
     session: Session, place: TopicPartition, start_offset: int
 ) -> PartitionTransaction:
     """The open transaction that begins there; raises `NotHanging` when somebody will end it."""
-    from onceflow.client import transactions
+    from onceflow.client.admin import transactions
 
     await session.cluster.find_topic(place.topic)
     for found in await transactions.open_transactions(session.cluster, [place]):
@@ -307,7 +307,7 @@ async def _hanging_at(
 def _find_hanging(
     session: Session, partitions: list[TopicPartition], longest_timeout_ms: int
 ) -> list[PartitionTransaction]:
-    from onceflow.client import transactions
+    from onceflow.client.admin import transactions
 
     found: list[PartitionTransaction] = []
     with progress_bar("looking", len(partitions)) as bar:
@@ -326,8 +326,8 @@ def _find_hanging(
 
 
 def _partitions(session: Session, wanted: list[tuple[str, list[int]]]) -> list[TopicPartition]:
-    from onceflow.cli.positions import partitions_of
-    from onceflow.client import admin
+    from onceflow.cli.common.positions import partitions_of
+    from onceflow.client.admin import admin
 
     if not wanted:
         topics = session.run(admin.list_topics(session.cluster))

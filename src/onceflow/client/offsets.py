@@ -7,15 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from onceflow.client.cluster import Cluster, check, error_in
-from onceflow.client.errors import AnswerMalformed, ApiNotServed, ClientError
-from onceflow.client.model import (
+from onceflow.client.errors.requests import AnswerMalformed, ApiNotServed, ClientError
+from onceflow.client.net.cluster import Cluster, check, error_in
+from onceflow.client.types import (
     EARLIEST,
     LATEST,
     EpochEnd,
     OffsetRange,
     TimedOffset,
     TopicPartition,
+    by_topic,
 )
 from onceflow.runtime.loading import message_library
 from onceflow.wire.api import ApiKey
@@ -254,11 +255,3 @@ def _low_watermarks(answer: Any) -> Iterable[tuple[TopicPartition, int]]:
             partition = TopicPartition(topic.name, each.partition_index)
             check(ApiKey.DELETE_RECORDS, each, f"partition {partition}")
             yield partition, each.low_watermark
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """The numbers of the partitions of each topic, the way requests name them."""
-    grouped: dict[str, list[int]] = {}
-    for partition in partitions:
-        grouped.setdefault(partition.topic, []).append(partition.partition)
-    return grouped

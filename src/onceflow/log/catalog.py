@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from onceflow.errors import LogCorrupt, LogExists, UnknownLog
 from onceflow.log.config import LogConfig
-from onceflow.log.files import OpenFiles
-from onceflow.log.journal_format import EntryKind, JournalEntry, read_layout
+from onceflow.log.journal.format import EntryKind, JournalEntry, read_layout
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.segments.open_files import OpenFiles
 from onceflow.records.batch import read_header
 from onceflow.runtime.disk import Disk
 from onceflow.types import LogId

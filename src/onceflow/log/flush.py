@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from onceflow.errors import DiskFull
-from onceflow.log.segment import Segment
+from onceflow.log.segments.segment import Segment
 from onceflow.log.side_files import Beside, write_beside, write_whole
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Disk, File

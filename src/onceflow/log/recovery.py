@@ -17,17 +17,17 @@ from functools import partial
 from typing import NamedTuple
 
 from onceflow.errors import LogCorrupt, RecordError
-from onceflow.log.batch_walk import BatchWalk
 from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.directories import directory_name, is_log_directory
-from onceflow.log.files import OpenFiles
-from onceflow.log.journal_format import EntryKind, key_log_id
-from onceflow.log.journal_reader import JournalChain
+from onceflow.log.journal.format import EntryKind, key_log_id
+from onceflow.log.journal.reader import JournalChain
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.replay import Replay
-from onceflow.log.segment import CLEANED, Segment, segment_base, segment_path
+from onceflow.log.segments.batch_walk import BatchWalk
+from onceflow.log.segments.open_files import OpenFiles
+from onceflow.log.segments.segment import CLEANED, Segment, segment_base, segment_path
 from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
 from onceflow.runtime.disk import Access, Disk
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.companion import Companion, Snapshot
-from onceflow.log.segment import segment_path
+from onceflow.log.segments.segment import segment_path
 from onceflow.runtime.background import Job
 from onceflow.runtime.disk import Access, Disk
 

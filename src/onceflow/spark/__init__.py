@@ -12,15 +12,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.session_python import choose_python
+from onceflow.spark.session.python import choose_python
 
 if TYPE_CHECKING:
-    from onceflow.spark.dead_letter_rows import dead_letters
-    from onceflow.spark.pipeline import Pipeline
-    from onceflow.spark.pipeline_errors import InvalidPipeline, PipelineError, PipelineFailed
-    from onceflow.spark.sink import starting_offsets, write, write_stream
-    from onceflow.spark.sink_errors import SinkError, SinkFenced, SinkRefused
-    from onceflow.spark.source_errors import InvalidOptions, SourceError
+    from onceflow.spark.errors.pipeline import InvalidPipeline, PipelineError, PipelineFailed
+    from onceflow.spark.errors.sink import SinkError, SinkFenced, SinkRefused
+    from onceflow.spark.errors.source import InvalidOptions, SourceError
+    from onceflow.spark.formats.dead_letters import dead_letters
+    from onceflow.spark.pipeline.pipeline import Pipeline
+    from onceflow.spark.sink.api import starting_offsets, write, write_stream
 
 __all__ = [
     "Pipeline",

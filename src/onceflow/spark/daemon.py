@@ -19,11 +19,15 @@ def preload() -> None:
     connection: neither survives a fork."""
     import pyarrow as pa
 
-    from onceflow.client import fetched, worker, worker_reader
+    from onceflow.client.consumer import fetched
+    from onceflow.client.worker import reader as worker_reader
+    from onceflow.client.worker import writer as worker
     from onceflow.records.batch import iter_stored
     from onceflow.records.columns import decode, encode_all
     from onceflow.records.murmur2 import partitions_for_keys
-    from onceflow.spark import arrow_pipeline_task, reading, writing
+    from onceflow.spark.pipeline import arrow_task as arrow_pipeline_task
+    from onceflow.spark.sink import task as writing
+    from onceflow.spark.source import task as reading
 
     row = pa.record_batch({"value": pa.array([b"x"])})
     (batch,) = encode_all(row, max_batch_bytes=1 << 10, now_ms=0)

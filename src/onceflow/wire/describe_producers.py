@@ -40,7 +40,9 @@ def write_producers(rows: Sequence[ProducerRow]) -> bytes:
     return b"".join([_PRODUCER.pack(*row, 0) for row in rows])
 
 
-def write_response(topics: Sequence[tuple[str, Sequence[DescribedPartition]]]) -> list[bytes]:
+def write_describe_producers_response(
+    topics: Sequence[tuple[str, Sequence[DescribedPartition]]],
+) -> list[bytes]:
     """The whole answer, in parts."""
     parts = [_START + count(True, len(topics))]
     for name, partitions in topics:

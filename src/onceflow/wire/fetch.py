@@ -23,7 +23,7 @@ from onceflow.wire.primitives import (
 )
 from onceflow.wire.produce import TopicRef, read_topic, topic_bytes
 
-FLEXIBLE_FROM = 12
+FETCH_FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
 _SESSION_FROM = 7
 _LEADER_EPOCH_FROM = 9
@@ -105,9 +105,9 @@ class FetchResponse(NamedTuple):
 Part: TypeAlias = bytes | Bytes
 
 
-def read_request(buffer: memoryview, at: int, version: int) -> FetchRequest:
+def read_fetch_request(buffer: memoryview, at: int, version: int) -> FetchRequest:
     """The request whose body begins at `at`."""
-    flexible = version >= FLEXIBLE_FROM
+    flexible = version >= FETCH_FLEXIBLE_FROM
     replica_id, at, top = _read_top(buffer, at, version)
     topic_count, at = read_count(flexible, buffer, at)
     budget = Budget()
@@ -160,7 +160,7 @@ def _read_top(buffer: memoryview, at: int, version: int) -> tuple[int, int, tupl
 
 
 def _partition_form(version: int) -> struct.Struct:
-    if version >= FLEXIBLE_FROM:
+    if version >= FETCH_FLEXIBLE_FROM:
         return _PARTITION_FORMS["fetched epoch"]
     if version >= _LEADER_EPOCH_FROM:
         return _PARTITION_FORMS["leader epoch"]
@@ -168,7 +168,7 @@ def _partition_form(version: int) -> struct.Struct:
 
 
 def _partition(values: tuple[int, ...], version: int) -> FetchPartition:
-    if version >= FLEXIBLE_FROM:
+    if version >= FETCH_FLEXIBLE_FROM:
         partition, leader_epoch, offset, fetched_epoch, _, max_bytes = values
         return FetchPartition(partition, leader_epoch, offset, fetched_epoch, max_bytes)
     if version >= _LEADER_EPOCH_FROM:
@@ -204,9 +204,9 @@ def _replica_state(buffer: memoryview, at: int) -> int:
     return CONSUMER
 
 
-def write_response(response: FetchResponse, version: int) -> list[Part]:
+def write_fetch_response(response: FetchResponse, version: int) -> list[Part]:
     """The body of the answer: bytes and spans, to be sent one after the other."""
-    flexible = version >= FLEXIBLE_FROM
+    flexible = version >= FETCH_FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
     parts: list[Part] = []
     head = [b"\x00\x00\x00\x00"]  # never throttled

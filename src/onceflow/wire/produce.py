@@ -25,7 +25,7 @@ from onceflow.wire.primitives import (
     text,
 )
 
-FLEXIBLE_FROM = 9
+PRODUCE_FLEXIBLE_FROM = 9
 TOPIC_IDS_FROM = 13
 _LOG_START_FROM = 5
 _ERROR_TEXT_FROM = 8
@@ -78,10 +78,10 @@ class ProduceResult(NamedTuple):
 ProduceResponse: TypeAlias = list[tuple[TopicRef, list[ProduceResult]]]
 
 
-def read_request(buffer: memoryview, at: int, version: int) -> ProduceRequest:
+def read_produce_request(buffer: memoryview, at: int, version: int) -> ProduceRequest:
     """The request whose body begins at `at`."""
     try:
-        if version < FLEXIBLE_FROM:
+        if version < PRODUCE_FLEXIBLE_FROM:
             return _read_fixed(buffer, at)
         return _read_flexible(buffer, at, version >= TOPIC_IDS_FROM)
     except (struct.error, IndexError) as error:  # fields that the buffer ends before
@@ -201,9 +201,9 @@ def _kept(flexible: bool, topic: TopicRef) -> bytes:
     return topic.bytes if isinstance(topic, UUID) else text(flexible, topic)
 
 
-def write_response(response: ProduceResponse, version: int) -> bytes:
+def write_produce_response(response: ProduceResponse, version: int) -> bytes:
     """The body of the answer."""
-    flexible = version >= FLEXIBLE_FROM
+    flexible = version >= PRODUCE_FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
     one = _ONE[flexible]
     parts = [one if len(response) == 1 else count(flexible, len(response))]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.txn.machine import Identity
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.txn.machine import Identity
 from onceflow.txn.state import TopicPartition
 from onceflow.wire.api import ApiKey

@@ -16,11 +16,11 @@ from kio.schema.alter_configs.v2.response import (
     AlterConfigsResponse,
 )
 
-from onceflow.broker.config_changes import Change, make_changes
-from onceflow.broker.promise import Answer
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
-from onceflow.broker.topic_config import Alteration, Operation
+from onceflow.broker.config.topic_config import Alteration, Operation
+from onceflow.broker.handlers.config_changes import Change, make_changes
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer
+from onceflow.broker.requests.refusal import Refused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -19,8 +19,8 @@ from kio.schema.alter_partition_reassignments.v1.response import (
     ReassignableTopicResponse,
 )
 
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.refusal import Refused
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from kio.schema.api_versions.v4.response import (
     SupportedFeatureKey,
 )
 
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.broker.router import SERVED
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client, once_each
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.newer.delete_groups_v3 import DeletableGroupResult, DeleteGroupsResponse
 

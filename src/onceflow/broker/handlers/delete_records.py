@@ -13,13 +13,13 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from onceflow.broker.durable import or_hang_up
-from onceflow.broker.promise import Answer
-from onceflow.broker.refusal import refusal_of
-from onceflow.broker.request import Client
-from onceflow.broker.turns import Steps
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.durable import or_hang_up
+from onceflow.broker.requests.promise import Answer
+from onceflow.broker.requests.refusal import refusal_of
+from onceflow.broker.topics.turns import Steps
 from onceflow.errors import OnceflowError
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

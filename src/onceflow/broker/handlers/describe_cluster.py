@@ -11,7 +11,7 @@ from kio.schema.describe_cluster.v2.response import (
     DescribeClusterResponse,
 )
 
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

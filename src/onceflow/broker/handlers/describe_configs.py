@@ -21,12 +21,12 @@ from kio.schema.describe_configs.v4.response import (
     DescribeConfigsSynonym,
 )
 
-from onceflow.broker.broker_configs import describe_all_brokers, describe_broker
-from onceflow.broker.config_changes import BROKER, TOPIC
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client, once_each
-from onceflow.broker.topic_config import ConfigEntry
-from onceflow.broker.topic_rules import name_refusal
+from onceflow.broker.config.describe import describe_all_brokers, describe_broker
+from onceflow.broker.config.topic_config import ConfigEntry
+from onceflow.broker.handlers.config_changes import BROKER, TOPIC
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.refusal import Refused
+from onceflow.broker.topics.rules import name_refusal
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

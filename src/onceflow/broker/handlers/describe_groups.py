@@ -16,9 +16,9 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.refusal import shortened
-from onceflow.broker.request import Client, once_each
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.refusal import shortened
 from onceflow.group.state import Group, Member, State
 from onceflow.wire.error_code import ErrorCode
 

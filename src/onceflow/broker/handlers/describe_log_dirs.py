@@ -18,8 +18,8 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
-from onceflow.broker.refusal import refusal_of
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.refusal import refusal_of
 from onceflow.errors import OnceflowError
 from onceflow.wire.error_code import ErrorCode
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-from onceflow.broker.promise import Answer, Promise
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, Promise
 from onceflow.producers.state import Producer
 from onceflow.producers.table import ProducerTable
 from onceflow.wire.describe_producers import (
     DescribedPartition,
     ProducerRow,
     write_producers,
-    write_response,
+    write_describe_producers_response,
 )
 from onceflow.wire.error_code import ErrorCode
 
@@ -37,7 +37,7 @@ Described = list[tuple[str, list[DescribedPartition]]]
 
 
 def write(topics: Described, version: int) -> Iterable[bytes]:
-    return write_response(topics)
+    return write_describe_producers_response(topics)
 
 
 def handle(node: Node, client: Client, request: DescribeProducersRequest) -> Answer[Described]:

@@ -20,8 +20,8 @@ from kio.schema.describe_quorum.v2.response import (
     Node as QuorumNode,
 )
 
-from onceflow.broker.metadata_log import METADATA_LOG, METADATA_TOPIC
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.topics.metadata_log import METADATA_LOG, METADATA_TOPIC
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from kio.schema.describe_transactions.v0.response import (
     TransactionState,
 )
 
-from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client, once_each
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.promise import Answer
 from onceflow.txn.state import TopicPartition
 from onceflow.wire.error_code import ErrorCode
 

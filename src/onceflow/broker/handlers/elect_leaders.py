@@ -16,8 +16,8 @@ from kio.schema.elect_leaders.v2.response import (
     ReplicaElectionResult,
 )
 
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.refusal import Refused
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

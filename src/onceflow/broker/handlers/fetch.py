@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.broker.partition import NO_EPOCH, Partition
-from onceflow.broker.promise import Answer, Promise
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, Promise
+from onceflow.broker.topics.partition import NO_EPOCH, Partition
 from onceflow.errors import DiskError, LogError, OffsetOutOfRange
 from onceflow.log.partition_log import Span
 from onceflow.wire.error_code import ErrorCode
@@ -24,17 +24,17 @@ from onceflow.wire.fetch import (
     FetchRequest,
     FetchResponse,
     FetchResult,
-    read_request,
-    write_response,
+    read_fetch_request,
+    write_fetch_response,
 )
 from onceflow.wire.produce import TopicRef
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
-    from onceflow.broker.slices import Timer
+    from onceflow.broker.requests.slices import Timer
 
-read = read_request
-write = write_response
+read = read_fetch_request
+write = write_fetch_response
 
 _MOST_BYTES = 55 << 20  # Kafka's fetch.max.bytes of a broker
 _SESSION_LESS = -1

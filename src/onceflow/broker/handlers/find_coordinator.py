@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
-from onceflow.broker.durable import or_hang_up
-from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.durable import or_hang_up
+from onceflow.broker.requests.promise import Answer
 from onceflow.errors import OnceflowError
 from onceflow.group.offsets_log import failure_code
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
 from onceflow.wire.error_code import ErrorCode

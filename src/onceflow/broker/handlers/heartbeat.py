@@ -7,8 +7,8 @@ from datetime import timedelta
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
 from onceflow.group.events import Identity
 
 

@@ -15,11 +15,11 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from onceflow.broker.config_changes import Change, make_changes
-from onceflow.broker.promise import Answer
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
-from onceflow.broker.topic_config import Alteration
+from onceflow.broker.config.topic_config import Alteration
+from onceflow.broker.handlers.config_changes import Change, make_changes
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer
+from onceflow.broker.requests.refusal import Refused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.txn.machine import InitProducerId, Result
 
 if TYPE_CHECKING:

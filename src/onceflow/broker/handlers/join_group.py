@@ -14,9 +14,9 @@ from datetime import timedelta
 from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.events import JoinRequest, JoinResult
 from onceflow.group.state import Protocol
 

@@ -13,9 +13,9 @@ from typing import Any
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from onceflow.broker.group_service import GroupHost, Outcome
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost, Outcome
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.events import Identity
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class

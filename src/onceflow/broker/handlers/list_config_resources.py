@@ -16,8 +16,8 @@ from kio.schema.list_config_resources.v1.response import (
     ListConfigResourcesResponse,
 )
 
-from onceflow.broker.config_changes import BROKER, TOPIC
-from onceflow.broker.request import Client
+from onceflow.broker.handlers.config_changes import BROKER, TOPIC
+from onceflow.broker.requests.client import Client
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from datetime import timedelta
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
 from onceflow.wire.error_code import ErrorCode
 
 _TYPE = "classic"

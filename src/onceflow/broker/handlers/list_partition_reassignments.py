@@ -10,7 +10,7 @@ from kio.schema.list_partition_reassignments.v0.response import (
     ListPartitionReassignmentsResponse,
 )
 
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

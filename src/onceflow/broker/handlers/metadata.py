@@ -24,17 +24,17 @@ from kio.schema.metadata.v13.response import (
     MetadataResponseTopic,
 )
 
-from onceflow.broker.durable import or_hang_up
 from onceflow.broker.handlers.describe_cluster import CLUSTER_OPERATIONS
-from onceflow.broker.metadata_log import METADATA_TOPIC
-from onceflow.broker.promise import Answer
-from onceflow.broker.refusal import refusal_of
-from onceflow.broker.request import Client, once_each
-from onceflow.broker.topic_rules import name_refusal
-from onceflow.broker.topics import Topic
-from onceflow.broker.turns import Steps
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.durable import or_hang_up
+from onceflow.broker.requests.promise import Answer
+from onceflow.broker.requests.refusal import refusal_of
+from onceflow.broker.topics.metadata_log import METADATA_TOPIC
+from onceflow.broker.topics.rules import name_refusal
+from onceflow.broker.topics.topics import Topic
+from onceflow.broker.topics.turns import Steps
 from onceflow.errors import OnceflowError
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.wire.error_code import ErrorCode
 from onceflow.wire.recast import recast
 

@@ -18,9 +18,9 @@ from kio.schema.offset_commit.v9.response import (
     OffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.events import CommitRequest, Identity, OffsetEntry
 from onceflow.wire.error_code import ErrorCode
 

@@ -15,9 +15,9 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from onceflow.broker.group_service import GroupHost, Outcome
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost, Outcome
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.offsets import TopicPartition
 
 

@@ -26,9 +26,9 @@ from kio.schema.offset_fetch.v9.response import (
     OffsetFetchResponseTopics,
 )
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.events import OffsetQuery
 from onceflow.group.lookup import FoundOffset, FoundOffsets
 from onceflow.group.records import OffsetValue

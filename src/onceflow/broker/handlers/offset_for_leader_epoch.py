@@ -20,7 +20,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 
 from onceflow.broker.handlers.fetch import epoch_error
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

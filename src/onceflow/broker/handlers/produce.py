@@ -22,18 +22,18 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from onceflow.broker.append import LOG_APPEND_TIME, Effort, HeavyBatch, checked_batch
-from onceflow.broker.batch_checks import HeavyRecords, altered_meanwhile
-from onceflow.broker.durable import once_durable
-from onceflow.broker.partition import Partition
-from onceflow.broker.producer_rules import repeated
-from onceflow.broker.promise import Answer, OrderedPromise
-from onceflow.broker.refusal import Refused, refusal_of, was_examined
-from onceflow.broker.request import NO_ANSWER, Client, Hangup
-from onceflow.broker.topic_rules import own_topic_refusal
-from onceflow.broker.topics import Topic
+from onceflow.broker.produce.batch import LOG_APPEND_TIME, Effort, HeavyBatch, checked_batch
+from onceflow.broker.produce.heavy_batches import HeavyRecords, altered_meanwhile
+from onceflow.broker.produce.idempotence import admit_batch
+from onceflow.broker.requests.client import NO_ANSWER, Client, Hangup
+from onceflow.broker.requests.durable import once_durable
+from onceflow.broker.requests.promise import Answer, OrderedPromise
+from onceflow.broker.requests.refusal import Refused, refusal_of, was_examined
+from onceflow.broker.topics.partition import Partition
+from onceflow.broker.topics.rules import own_topic_refusal
+from onceflow.broker.topics.topics import Topic
 from onceflow.errors import OnceflowError
-from onceflow.log.journal import Ticket
+from onceflow.log.journal.journal import Ticket
 from onceflow.producers.state import Written
 from onceflow.records.batch import MAGIC, TRANSACTIONAL_BIT, NewBatch
 from onceflow.wire.error_code import ErrorCode
@@ -43,14 +43,14 @@ from onceflow.wire.produce import (
     ProduceResponse,
     ProduceResult,
     TopicRef,
-    read_request,
-    write_response,
+    read_produce_request,
+    write_produce_response,
 )
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
-read = read_request
+read = read_produce_request
 _ALL, _LEADER, _NONE = -1, 1, 0
 _ACKS = (_ALL, _LEADER, _NONE)
 _MAGIC = 16
@@ -67,7 +67,7 @@ _log = logging.getLogger(__name__)
 
 
 def write(response: ProduceResponse, version: int) -> Iterable[bytes]:
-    return (write_response(response, version),)
+    return (write_produce_response(response, version),)
 
 
 def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object]:
@@ -168,7 +168,9 @@ def _append(
         else:
             batch = checked_batch(topic.name, topic.config, records, client.version, now_ms, effort)
         if batch.header.producer_id >= 0:
-            first = repeated(node, topic, partition, batch.header, transactional_id, client.version)
+            first = admit_batch(
+                node.transactions, topic, partition, batch.header, transactional_id, client.version
+            )
             if first is not None:
                 return _answer_again(index, partition, first)
         time = now_ms if topic.config.message_timestamp_type == LOG_APPEND_TIME else None

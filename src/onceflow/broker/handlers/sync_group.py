@@ -11,9 +11,9 @@ from datetime import timedelta
 from kio.schema.sync_group.v5.request import SyncGroupRequest
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from onceflow.broker.group_service import GroupHost
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
+from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
 from onceflow.group.events import SyncRequest, SyncResult
 from onceflow.wire.error_code import ErrorCode
 

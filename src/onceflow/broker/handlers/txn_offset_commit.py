@@ -20,11 +20,11 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group_service import GroupHost
+from onceflow.broker.group.coordinator import GroupHost
 from onceflow.broker.handlers.offset_commit import entries_of
-from onceflow.broker.promise import Answer, then
-from onceflow.broker.request import Client
-from onceflow.broker.topics import TopicNames
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.promise import Answer, then
+from onceflow.broker.topics.topics import TopicNames
 from onceflow.group.events import Identity, Producer, TxnCommitRequest
 from onceflow.txn.state import Identity as TransactionIdentity
 from onceflow.wire.error_code import ErrorCode

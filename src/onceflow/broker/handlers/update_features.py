@@ -18,8 +18,8 @@ from kio.schema.update_features.v1.response import (
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
 from onceflow.broker.handlers.api_versions import FINALIZED
-from onceflow.broker.refusal import Refused
-from onceflow.broker.request import Client
+from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.refusal import Refused
 from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:

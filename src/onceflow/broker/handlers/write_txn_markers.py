@@ -19,10 +19,10 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from onceflow.broker.durable import or_hang_up
-from onceflow.broker.promise import Answer
-from onceflow.broker.request import Client, once_each
-from onceflow.log.journal import Ticket
+from onceflow.broker.requests.client import Client, once_each
+from onceflow.broker.requests.durable import or_hang_up
+from onceflow.broker.requests.promise import Answer
+from onceflow.log.journal.journal import Ticket
 from onceflow.txn.state import TopicPartition
 
 if TYPE_CHECKING:

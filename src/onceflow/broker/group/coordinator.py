@@ -1,0 +1,401 @@
+"""The group coordinator as the handlers see it: requests in, answers or promises of them out.
+
+Membership is decided by the pure machine in `onceflow.group`; a request that has to wait is parked
+here under a ticket. Commits are seen by readers, and requests that changed the log are answered,
+when the log says that the records are durable. `replay` and `loaded` bring everything back from the
+log through the same fold; no request may come before `loaded`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import UUID
+
+from onceflow.broker.requests.promise import Answer, Promise
+from onceflow.group import machine
+from onceflow.group.config import GroupConfig
+from onceflow.group.driver import Attempt, Driver, Problem, unguarded
+from onceflow.group.events import (
+    CommitRequest,
+    EmptinessStored,
+    Identity,
+    JoinRequest,
+    JoinResult,
+    OffsetEntry,
+    OffsetQuery,
+    Producer,
+    SyncRequest,
+    SyncResult,
+    TxnCommitRequest,
+)
+from onceflow.group.lookup import FoundOffsets, look_up
+from onceflow.group.offsets import (
+    OffsetRecord,
+    TopicPartition,
+    check_commit,
+    check_delete,
+    check_txn_commit,
+    is_metadata_too_long,
+)
+from onceflow.group.offsets_log import OffsetsLog, Ticket, ignore
+from onceflow.group.persistence import empty_value_of
+from onceflow.group.records import OffsetKey, OffsetValue
+from onceflow.group.state import Group, State
+from onceflow.group.timers import CallLater
+from onceflow.records.batch import StoredBatch
+from onceflow.runtime.clock import Clock, SteadyClock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.primitives import LONGEST_STRING
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class GroupHost(Protocol):
+    """Whatever the handlers of the group APIs are given."""
+
+    @property
+    def groups(self) -> GroupService: ...
+
+
+class Outcome(NamedTuple):
+    """The answer to a request about several things: one error for all, or one for each."""
+
+    error: ErrorCode
+    errors: tuple[ErrorCode, ...] = ()
+
+
+class GroupService:
+    """All groups of a broker."""
+
+    __slots__ = (
+        "_clock",
+        "_config",
+        "_driver",
+        "_is_closed",
+        "_parked",
+        "_rand",
+        "_tickets",
+        "_topic_exists",
+        "_writer",
+    )
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        clock: Clock,
+        rand: Rand,
+        call_later: CallLater,
+        log: OffsetsLog,
+        topic_exists: Callable[[str, int], bool],
+        attempt: Attempt = unguarded,
+    ) -> None:
+        self._config = config
+        self._clock = SteadyClock(clock)
+        self._rand = rand
+        self._topic_exists = topic_exists
+        self._driver = Driver(config, self._clock, call_later, log, self._answer, attempt)
+        self._writer = self._driver.writer
+        self._tickets = count()
+        self._parked: dict[int, Promise[Any]] = {}
+        self._is_closed = False
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that keeps a group."""
+        return self._writer.partition_for(group_id)
+
+    # --- recovery and the end -----------------------------------------------------------------
+
+    def replay(self, partition: int, batch: StoredBatch) -> Sequence[Problem]:
+        """One batch of a partition, in that log's order; the records that cannot be applied."""
+        return self._driver.replay(partition, batch)
+
+    def loaded(self) -> None:
+        """Everything was replayed: requests may come, and members' sessions run."""
+        self._driver.loaded()
+
+    def close(self) -> None:
+        """Answers everybody who waits. Offsets can still be read."""
+        self._is_closed = True
+        self._driver.close()
+
+    # --- membership ---------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest) -> Answer[JoinResult]:
+        """JoinGroup."""
+        refusal = self._refusal(request.group_id) or self._check_session_timeout(request)
+        if refusal:
+            return JoinResult(refusal, request.member_id)
+        known = self._driver.find(request.group_id)
+        if known is None and request.member_id:
+            return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
+        turn = self._driver.turn()
+        group = known or Group(request.group_id, state_since_ms=turn.now_ms)
+        new_id = _member_id(request.group_instance_id or request.client_id, self._rand.uuid4())
+        ticket, promise = self._park()
+        machine.join(group, request._replace(ticket=ticket, new_member_id=new_id), turn)
+        if known is None and (group.members or group.pending):
+            self._driver.add(group)
+            turn.store(empty_value_of(group), EmptinessStored())
+        self._driver.perform(group, turn)
+        return promise
+
+    def _check_session_timeout(self, request: JoinRequest) -> ErrorCode:
+        low = self._config.group_min_session_timeout_ms
+        high = self._config.group_max_session_timeout_ms
+        is_allowed = low <= request.session_timeout_ms <= high
+        return ErrorCode.NONE if is_allowed else ErrorCode.INVALID_SESSION_TIMEOUT
+
+    def sync(self, request: SyncRequest) -> Answer[SyncResult]:
+        """SyncGroup."""
+        refusal = self._refusal(request.group_id)
+        if refusal:
+            return SyncResult(refusal)
+        group = self._driver.find(request.group_id)
+        if group is None:
+            return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
+        ticket, promise = self._park()
+        turn = self._driver.turn()
+        machine.sync(group, request._replace(ticket=ticket), turn)
+        self._driver.perform(group, turn)
+        return promise
+
+    def heartbeat(self, group_id: str, identity: Identity, generation: int) -> ErrorCode:
+        """Heartbeat."""
+        refusal = self._refusal(group_id)
+        if refusal:
+            return refusal
+        group = self._driver.find(group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        turn = self._driver.turn()
+        error = machine.heartbeat(group, identity, generation, turn)
+        self._driver.perform(group, turn)
+        return error
+
+    def leave(self, group_id: str, identities: Sequence[Identity]) -> Answer[Outcome]:
+        """LeaveGroup; if the group is empty now, answered when the log knows it."""
+        refusal = self._refusal(group_id)
+        if refusal:
+            return Outcome(refusal)
+        group = self._driver.find(group_id)
+        if group is None:
+            return Outcome(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(identities))
+        turn = self._driver.turn()
+        errors = machine.leave(group, identities, turn)
+        self._driver.perform(group, turn)
+        return self._once_settled([group_id], lambda: Outcome(ErrorCode.NONE, errors))
+
+    def _refusal(self, group_id: str) -> ErrorCode:
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
+
+    def _park(self) -> tuple[int, Promise[Any]]:
+        ticket = next(self._tickets)
+        promise: Promise[Any] = Promise()
+        self._parked[ticket] = promise
+        return ticket, promise
+
+    def _answer(self, ticket: int, result: JoinResult | SyncResult) -> None:
+        self._parked.pop(ticket).resolve(result)
+
+    def _once_settled(self, group_ids: Iterable[str], look: Callable[[], T]) -> Answer[T]:
+        promise: Promise[T] = Promise()
+        self._writer.when_settled(group_ids, lambda: promise.resolve(look()))
+        return promise
+
+    # --- offsets ------------------------------------------------------------------------------
+
+    def commit(self, request: CommitRequest) -> Answer[tuple[ErrorCode, ...]]:
+        """OffsetCommit: an error code for each entry."""
+        return self._commit(
+            request.group_id, request.entries, None, lambda: self._check_commit(request)
+        )
+
+    def txn_commit(
+        self, request: TxnCommitRequest, verify: Callable[[], ErrorCode]
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        """TxnOffsetCommit: an error code for each entry. What is written waits for a marker.
+
+        `verify` asks the transaction coordinator; only if there is something to commit.
+        """
+
+        def check() -> ErrorCode:
+            refusal = self._refusal(request.group_id) or verify()
+            group = self._driver.find(request.group_id)
+            return refusal or check_txn_commit(
+                group, request.identity, request.generation, request.version
+            )
+
+        return self._commit(request.group_id, request.entries, request.producer, check)
+
+    def _commit(
+        self,
+        group_id: str,
+        entries: Sequence[OffsetEntry],
+        producer: Producer | None,
+        check: Callable[[], ErrorCode],
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        errors = [self._check_entry(entry) for entry in entries]
+        if all(error is _UNKNOWN for error in errors):
+            return tuple(errors)
+        refusal = check()
+        if refusal:
+            return _with_error(errors, refusal)
+        now_ms = self._clock.wall_ms()
+        records = [
+            _offset_record(group_id, entry, now_ms)
+            for entry, error in zip(entries, errors, strict=True)
+            if error is ErrorCode.NONE
+        ]
+        if not records:
+            return tuple(errors)
+        if self._driver.find(group_id) is None:
+            self._driver.add(Group(group_id, state_since_ms=now_ms))
+        promise: Promise[tuple[ErrorCode, ...]] = Promise()
+
+        def settled(code: ErrorCode) -> None:
+            if code:
+                self._driver.forget_if_bare(group_id)
+            promise.resolve(_with_error(errors, code))
+
+        self._writer.write(group_id, settled, offsets=records, producer=producer)
+        return promise
+
+    def marker_appended(
+        self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool
+    ) -> None:
+        """A marker was appended to a partition of `__consumer_offsets`: when it is durable, what
+        the producer's transaction has written there is committed or dropped."""
+        self._writer.end(partition, producer_id, ticket, commit=commit)
+
+    def _check_entry(self, entry: OffsetEntry) -> ErrorCode:
+        if not self._topic_exists(entry.topic, entry.partition):
+            return _UNKNOWN
+        if is_metadata_too_long(entry.metadata, self._config.offset_metadata_max_bytes):
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def _check_commit(self, request: CommitRequest) -> ErrorCode:
+        """Whether the group takes the commit; if it does, it is a sign of life."""
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        group = self._driver.find(request.group_id)
+        error = check_commit(group, request.identity, request.generation, request.version)
+        if group is not None and error is ErrorCode.NONE:
+            turn = self._driver.turn()
+            machine.renew_session_of(group, request.identity.member_id, turn)
+            self._driver.perform(group, turn)
+        return error
+
+    def fetch(
+        self, queries: Sequence[OffsetQuery], *, require_stable: bool
+    ) -> Answer[tuple[FoundOffsets, ...]]:
+        """OffsetFetch: what each group has committed.
+
+        `require_stable` waits for the commits and markers that are on their way; without it they
+        are not seen.
+        """
+
+        def look() -> tuple[FoundOffsets, ...]:
+            state = self._writer.durable
+            return tuple([look_up(state, each, require_stable=require_stable) for each in queries])
+
+        if not require_stable:
+            return look()
+        return self._once_settled([query.group_id for query in queries], look)
+
+    def delete_offsets(self, group_id: str, places: Sequence[TopicPartition]) -> Answer[Outcome]:
+        """OffsetDelete: forgets the offsets of topics that the group does not read."""
+        exist = [self._topic_exists(place.topic, place.partition) for place in places]
+        unknown = [ErrorCode.NONE if each else _UNKNOWN for each in exist]
+        if all(unknown):
+            return Outcome(ErrorCode.NONE, tuple(unknown))
+        group = self._driver.find(group_id)
+        refusal = self._refusal(group_id) or check_delete(group)
+        if refusal or group is None:
+            return Outcome(refusal)
+        errors = tuple(
+            ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if not error and group.is_subscribed_to(place.topic)
+            else error
+            for place, error in zip(places, unknown, strict=True)
+        )
+        known = self._writer.admitted.places(group_id)
+        doomed = [
+            place
+            for place, error in zip(places, errors, strict=True)
+            if not error and place in known
+        ]
+        outcome = Outcome(ErrorCode.NONE, errors)
+        if not doomed:
+            return outcome
+        promise: Promise[Outcome] = Promise()
+
+        def settled(code: ErrorCode) -> None:
+            promise.resolve(Outcome(code) if code else outcome)
+
+        self._writer.delete(group_id, doomed, settled)
+        return promise
+
+    def topic_deleted(self, topic: str) -> None:
+        """Nobody has offsets in a topic that is gone."""
+        for group_id, places in self._writer.admitted.groups_with_topic(topic).items():
+            self._writer.delete(group_id, places, ignore)
+
+    # --- administration -----------------------------------------------------------------------
+
+    def find(self, group_id: str) -> Group | None:
+        """A group, to be looked at only."""
+        return self._driver.find(group_id)
+
+    def all_groups(self) -> Iterator[Group]:
+        """Every group, to be looked at only."""
+        return self._driver.all_groups()
+
+    def delete_groups(self, group_ids: Sequence[str]) -> Answer[tuple[ErrorCode, ...]]:
+        """DeleteGroups: an error code for each."""
+        codes = [self._check_group_deletion(group_id) for group_id in group_ids]
+        doomed: set[str] = set()
+        for at, group_id in enumerate(group_ids):
+            group = self._driver.find(group_id)
+            if group_id in doomed:
+                codes[at] = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group is not None and codes[at] is ErrorCode.NONE:
+                doomed.add(group_id)
+                self._driver.delete(group, partial(codes.__setitem__, at))
+        return self._once_settled(group_ids, lambda: tuple(codes))
+
+    def _check_group_deletion(self, group_id: str) -> ErrorCode:
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        group = self._driver.find(group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+
+def _member_id(prefix: str, unique: UUID) -> str:
+    """An id for a new member, which begins with what it calls itself, as far as there is room."""
+    ending = f"-{unique}"
+    room = LONGEST_STRING - len(ending)
+    if len(prefix) * 4 > room:  # as bytes it may not fit
+        prefix = prefix.encode()[:room].decode(errors="ignore")
+    return prefix + ending
+
+
+def _with_error(errors: Sequence[ErrorCode], code: ErrorCode) -> tuple[ErrorCode, ...]:
+    """The codes of entries after something went wrong with all that reached the group."""
+    return tuple([each if each is _UNKNOWN or not code else code for each in errors])
+
+
+def _offset_record(group_id: str, entry: OffsetEntry, now_ms: int) -> OffsetRecord:
+    value = OffsetValue(entry.offset, entry.leader_epoch, entry.metadata or "", now_ms)
+    return OffsetKey(group_id, entry.topic, entry.partition), value

@@ -1,0 +1,58 @@
+"""`__consumer_offsets`: made when first needed, appended to by the groups, read again at start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
+from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.internal_topic import OwnTopic
+from onceflow.broker.topics.metadata_log import log_batches
+from onceflow.broker.topics.topics import Topics
+from onceflow.group.driver import Problem
+from onceflow.group.events import Producer
+from onceflow.log.journal.journal import Ticket
+from onceflow.records.batch import StoredBatch
+from onceflow.records.plain import PlainRecord, write_records
+from onceflow.runtime.clock import Clock
+
+
+class OffsetsTopic(OwnTopic):
+    """The log of all groups, as the group service sees it."""
+
+    def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
+        super().__init__(topics, clock, OFFSETS_TOPIC, partitions)
+
+    def append(
+        self,
+        partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        producer: Producer | None,
+    ) -> tuple[int, Ticket]:
+        """Appends keys and values as one batch, in a producer's transaction if one is given: the
+        offset of the first, and when it is durable. Raises what `Partition.append` does."""
+        plain = [PlainRecord(*each) for each in records]
+        now_ms = self._clock.wall_ms()
+        if producer is None:
+            batch = write_records(plain, now_ms)
+        else:
+            batch = write_records(
+                plain,
+                now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                base_sequence=0,  # as Kafka writes it: the sequences of offsets are not checked
+                transactional=True,
+            )
+        stored, ticket = self._topic().partitions[partition].append(batch)
+        return stored.header.base_offset, ticket
+
+    def replay(
+        self, into: Callable[[int, StoredBatch], Iterable[Problem]], unapplied: Unapplied
+    ) -> None:
+        """Every batch of every partition, in each one's order."""
+        for partition in self._to_replay():
+            for batch in log_batches(partition.log):
+                for problem in into(partition.index, batch):
+                    unapplied.add(partition.index, *problem)
+        unapplied.tell()

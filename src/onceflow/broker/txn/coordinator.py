@@ -1,0 +1,322 @@
+"""The transaction coordinator as the handlers see it: requests in, answers or promises of them out.
+
+What happens is decided by the pure functions in `onceflow.txn`, done by the book, and answered when
+it is durable. Only that a transaction has more partitions is answered at once: records and offsets
+come behind that in the journal's order, so whatever is durable of them makes it durable too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.requests.durable import or_hang_up
+from onceflow.broker.requests.promise import Answer
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, POLICIES
+from onceflow.broker.txn.producer_ids import ProducerIds
+from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.errors import OnceflowError
+from onceflow.group.offsets_log import failure_code
+from onceflow.log.urgency import Purpose
+from onceflow.runtime.clock import Clock
+from onceflow.txn import machine
+from onceflow.txn.machine import (
+    Decision,
+    Finish,
+    Identity,
+    InitProducerId,
+    Limits,
+    Refused,
+    Result,
+    State,
+    TopicPartition,
+    Transaction,
+    Write,
+    code_for,
+)
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+IMPLICIT_PRODUCE_FROM = 12
+IMPLICIT_OFFSETS_FROM = 5
+"""From these versions of Produce and TxnOffsetCommit on, writing adds to the transaction."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionService:
+    """Belongs to the broker's loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        book: TransactionBook,
+        ids: ProducerIds,
+        exists: Callable[[TopicPartition], bool],
+        offsets_partition: Callable[[str], int],
+    ) -> None:
+        self._config = config
+        self._limits = Limits(
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            max_partitions_per_transaction=config.max_transaction_partitions,
+            two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
+        )
+        self._clock = clock
+        self._book = book
+        self._ids = ids
+        self._exists = exists
+        self._offsets_partition = offsets_partition
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """One id, to be looked at only."""
+        return self._book.find(transactional_id)
+
+    def all(self) -> Iterator[Transaction]:
+        """Every id, to be looked at only."""
+        return self._book.all()
+
+    def partitions_of(self, transaction: Transaction) -> Iterable[TopicPartition]:
+        """Those of an open transaction; of one that is being ended, those that lack a marker."""
+        if transaction.state is State.ONGOING:
+            return transaction.partitions
+        return self._book.lacking_markers(transaction)
+
+    def once_durable(self, looked_at: Iterable[Transaction], response: T) -> Answer[T]:
+        """A response that tells what is so of these, once a crash cannot undo it any more."""
+        tickets = [each for one in looked_at for each in self._book.tickets(one.transactional_id)]
+        return or_hang_up(tickets, response)
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def init_producer_id(self, request: InitProducerId, version: int) -> Answer[Result]:
+        """InitProducerId."""
+        transactional_id = request.transactional_id or ""
+        known = self._book.find(transactional_id)
+        if transactional_id and known is None and self._is_full():
+            return Result(error=ErrorCode.POLICY_VIOLATION)
+
+        def decide() -> Decision:
+            return machine.init_producer_id(
+                self._book.find(transactional_id),
+                request,
+                now_ms=self._clock.wall_ms(),
+                limits=self._limits,
+                new_producer_id=self._ids.take,
+            )
+
+        def take_over() -> Result:
+            result = self._do(decide())
+            now = self._book.find(transactional_id)
+            if result.error is not ErrorCode.CONCURRENT_TRANSACTIONS or now is None:
+                return result
+            # What was open has been aborted to its last marker, in this very step. A client that
+            # had to ask again would wait first, librdkafka for half a second, and the owner that
+            # was fenced could come back meanwhile and begin another transaction.
+            return self._do(decide()) if now.is_idle else result
+
+        return self._serve(transactional_id, take_over, ApiKey.INIT_PRODUCER_ID, version)
+
+    def end(
+        self, transactional_id: str, identity: Identity, commit: bool, version: int
+    ) -> Answer[Result]:
+        """EndTxn."""
+        if not transactional_id:
+            return Result(error=ErrorCode.INVALID_REQUEST)
+
+        def end() -> Result:
+            return self._do(
+                machine.end(
+                    self._book.find(transactional_id),
+                    identity,
+                    commit,
+                    version=version,
+                    now_ms=self._clock.wall_ms(),
+                    new_producer_id=self._ids.take,
+                )
+            )
+
+        return self._serve(transactional_id, end, ApiKey.END_TXN, version)
+
+    def _serve(
+        self, transactional_id: str, do: Callable[[], Result], api: ApiKey, version: int
+    ) -> Answer[Result]:
+        """Does it, and answers when all that the answer rests on is durable."""
+        try:
+            result = do()
+        except OnceflowError as error:
+            _log.warning("%s for %r failed: %s", api.name, transactional_id, error)
+            code = failure_code(error)
+            if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and not transactional_id:
+                # To be tried again too; but who has no id would look for nobody's coordinator.
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            result = Result(error=code)
+        result = result._replace(error=code_for(result.error, api, version))
+        return or_hang_up([*self._ids.tickets, *self._book.tickets(transactional_id)], result)
+
+    def _do(self, decision: Decision) -> Result:
+        if isinstance(decision, Refused):
+            return Result(error=decision.code)
+        if isinstance(decision, Write):
+            self._book.write(decision.transaction, Purpose.APPEND)
+        elif isinstance(decision, Finish):
+            self._book.finish(decision)
+        return decision.result
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        places: Sequence[TopicPartition],
+        version: int,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """AddPartitionsToTxn: all of them, or none. The partition of a group is added otherwise, by
+        `add_offsets` and `enter_offsets`."""
+        own = [each for each in places if each.topic in POLICIES]
+        refused = dict.fromkeys(own, ErrorCode.TOPIC_AUTHORIZATION_FAILED) | self._unknown(places)
+        if refused:
+            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+        code = self._add(transactional_id, identity, places, client_version=0)
+        return dict.fromkeys(places, code_for(code, ApiKey.ADD_PARTITIONS_TO_TXN, version))
+
+    def _unknown(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+        """What is told of those partitions that there are not."""
+        return {
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in places if not self._exists(each)
+        }
+
+    def add_offsets(
+        self, transactional_id: str, identity: Identity, group_id: str, version: int
+    ) -> ErrorCode:
+        """AddOffsetsToTxn."""
+
+        def add(place: TopicPartition) -> ErrorCode:
+            return self._add(transactional_id, identity, [place], client_version=0)
+
+        code = self._with_offsets_of(group_id, add)
+        return code_for(code, ApiKey.ADD_OFFSETS_TO_TXN, version)
+
+    def verify_partitions(
+        self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether the producer's open transaction has these partitions."""
+        unknown = self._unknown(places)
+        if unknown:
+            return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | unknown
+        return self._verify(transactional_id, identity, places)
+
+    def _verify(
+        self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        if not transactional_id:
+            return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+        return dict(machine.verify(self._book.find(transactional_id), identity, places))
+
+    # --- before something is appended in a transaction ----------------------------------------
+
+    def takes_no_more(self, producer_id: int) -> bool:
+        """Whether even a partition in which its transaction is open has to ask before it appends
+        more of it."""
+        return self._book.takes_no_more(producer_id)
+
+    def enter(
+        self, transactional_id: str, identity: Identity, place: TopicPartition, version: int
+    ) -> ErrorCode:
+        """For the first batch of a transaction in a partition, sent by Produce of this version."""
+        code = self._enter(transactional_id, identity, place, version >= IMPLICIT_PRODUCE_FROM)
+        return code_for(code, ApiKey.PRODUCE, version)
+
+    def enter_offsets(
+        self, transactional_id: str, identity: Identity, group_id: str, version: int
+    ) -> ErrorCode:
+        """For offsets of a group, sent by TxnOffsetCommit of this version."""
+        implicitly = version >= IMPLICIT_OFFSETS_FROM
+
+        def enter(place: TopicPartition) -> ErrorCode:
+            return self._enter(transactional_id, identity, place, implicitly)
+
+        code = self._with_offsets_of(group_id, enter)
+        return code_for(code, ApiKey.TXN_OFFSET_COMMIT, version)
+
+    def _enter(
+        self, transactional_id: str, identity: Identity, place: TopicPartition, implicitly: bool
+    ) -> ErrorCode:
+        if implicitly:
+            return self._add(transactional_id, identity, [place], client_version=2)
+        return self._verify(transactional_id, identity, [place])[place]
+
+    def _with_offsets_of(
+        self, group_id: str, do: Callable[[TopicPartition], ErrorCode]
+    ) -> ErrorCode:
+        """Does something with the partition that keeps a group; there may be no room to make it."""
+        try:
+            place = TopicPartition(OFFSETS_TOPIC, self._offsets_partition(group_id))
+        except OnceflowError as error:
+            return failure_code(error)
+        return do(place)
+
+    def _add(
+        self,
+        transactional_id: str,
+        identity: Identity,
+        places: Iterable[TopicPartition],
+        *,
+        client_version: int,
+    ) -> ErrorCode:
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        known = self._book.find(transactional_id)
+        decision = machine.add_partitions(
+            known,
+            identity,
+            places,
+            now_ms=self._clock.wall_ms(),
+            limits=self._limits,
+            client_version=client_version,
+        )
+        if isinstance(decision, Refused):
+            if decision.code is ErrorCode.POLICY_VIOLATION:
+                _log.warning(
+                    "refused to add to the transaction of %r: max.transaction.partitions is %d",
+                    transactional_id,
+                    self._limits.max_partitions_per_transaction,
+                )
+            return decision.code
+        if isinstance(decision, Write):
+            if known is not None and known.is_idle and self._are_too_many_open(transactional_id):
+                return ErrorCode.POLICY_VIOLATION
+            try:
+                self._book.write(decision.transaction, Purpose.TRANSACTION_GROWS)
+            except OnceflowError as error:
+                return failure_code(error)
+        return ErrorCode.NONE
+
+    # --- limits and age -----------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        limit = self._config.max_transactional_ids
+        if len(self._book) < limit:
+            return False
+        _log.warning("refused a new transactional id: max.transactional.ids is %d", limit)
+        return True
+
+    def _are_too_many_open(self, transactional_id: str) -> bool:
+        limit = self._config.max_open_transactions
+        if self._book.open_count < limit:
+            return False
+        _log.warning(
+            "refused a transaction of %r: max.open.transactions is %d", transactional_id, limit
+        )
+        return True
+
+    def expire(self) -> Iterator[None]:
+        """Forgets ids that were not used for long; to be run in slices."""
+        return self._book.expire(self._config.transactional_id_expiration_ms)
+
+    def close(self) -> None:
+        """Nothing times out any more."""
+        self._book.close()

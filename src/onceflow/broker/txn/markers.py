@@ -1,0 +1,110 @@
+"""Markers: the batches that end a transaction in its partitions, and who has to hear of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onceflow.broker.requests.refusal import refusal_of
+from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from onceflow.broker.topics.partition import Partition
+from onceflow.broker.topics.topics import Topics
+from onceflow.errors import OnceflowError
+from onceflow.log.journal.journal import Ticket
+from onceflow.log.urgency import Purpose
+from onceflow.producers.state import judge_marker
+from onceflow.records.control import Marker, MarkerType, marker
+from onceflow.runtime.clock import Clock
+from onceflow.txn.state import TopicPartition
+from onceflow.wire.error_code import ErrorCode
+
+
+class OffsetsMarker(NamedTuple):
+    """A marker in a partition of `__consumer_offsets`: it decides about offsets too."""
+
+    partition: int
+    producer_id: int
+    commit: bool
+    ticket: Ticket
+
+
+class Markers:
+    """Writes markers, for the coordinator and for operators."""
+
+    def __init__(
+        self, topics: Topics, clock: Clock, on_offsets: Callable[[OffsetsMarker], None]
+    ) -> None:
+        self._topics = topics
+        self._clock = clock
+        self._on_offsets = on_offsets
+
+    def write(
+        self,
+        place: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+    ) -> Ticket | None:
+        """Ends the producer's transaction in one partition; None where that is gone. Raises what
+        `Partition.append` does."""
+        partition = self._topics.partition(*place)
+        if partition is None:
+            return None
+        decision = Marker(
+            producer_id,
+            epoch,
+            MarkerType.COMMIT if commit else MarkerType.ABORT,
+            coordinator_epoch,
+            self._clock.wall_ms(),
+        )
+        ticket = _append(partition, decision)
+        if place.topic == OFFSETS_TOPIC:
+            self._on_offsets(OffsetsMarker(place.partition, producer_id, commit, ticket))
+        return ticket
+
+    def write_checked(
+        self,
+        place: TopicPartition,
+        producer_id: int,
+        epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> tuple[ErrorCode, Ticket | None]:
+        """`write` for somebody who may be late or wrong: the partition has the last word."""
+        if producer_id < 0 or epoch < 0:
+            return ErrorCode.INVALID_REQUEST, None
+        if place.topic == TRANSACTIONS_TOPIC:  # in which no transaction is ever open
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, None
+        partition = self._topics.partition(*place)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        code = judge_marker(
+            partition.producers.find(producer_id),
+            epoch,
+            coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        if code:
+            return code, None
+        try:
+            ticket = self.write(
+                place, producer_id, epoch, commit=commit, coordinator_epoch=coordinator_epoch
+            )
+        except OnceflowError as error:
+            return refusal_of(error).code, None
+        return ErrorCode.NONE, ticket
+
+
+def _append(partition: Partition, decision: Marker) -> Ticket:
+    batch = marker(
+        decision.producer_id,
+        decision.producer_epoch,
+        commit=decision.type is MarkerType.COMMIT,
+        coordinator_epoch=decision.coordinator_epoch,
+        timestamp_ms=decision.timestamp_ms,
+    )
+    return partition.append(batch, marker=decision, purpose=Purpose.TRANSACTION_ENDS)[1]

@@ -1,0 +1,109 @@
+"""After a stop that may have lost the end of every log: what no longer fits together is ended.
+
+Only with `durability="os"`, where each log has lost an end of its own: a marker may be gone without
+the decision that it carried out, or the decision without the records. Acknowledged data may be gone
+too, that is what the setting says, but nothing may stay open for ever, and no epoch may be given
+out that a partition has seen already.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from onceflow.broker.topics.topics import Topics
+from onceflow.broker.txn.markers import Markers
+from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.log.urgency import Purpose
+from onceflow.producers.table import OpenTransaction
+from onceflow.txn.finishing import NewProducerId, fence
+from onceflow.txn.state import State, TopicPartition, Transaction, moved
+
+_log = logging.getLogger(__name__)
+_EACH_HAS_AN_EPOCH = 2
+_NO_COORDINATOR = 0
+
+
+def repair(
+    topics: Topics,
+    book: TransactionBook,
+    markers: Markers,
+    now_ms: int,
+    new_producer_id: NewProducerId,
+) -> None:
+    """Brings the coordinator's book up to the epochs that are in use, then ends what it does not
+    know to be open."""
+    seen = _epochs_in_use(topics)
+    for transaction in list(book.all()):
+        newest = seen.get(transaction.producer_id, transaction.epoch)
+        if newest > transaction.epoch:
+            _log.warning(
+                "the newest records about transactional id %r are lost: its epoch is %d, not %d",
+                transaction.transactional_id,
+                newest,
+                transaction.epoch,
+            )
+            _catch_up(book, replace(transaction, epoch=newest), now_ms, new_producer_id)
+    owners = {each.producer_id: each for each in book.all()}
+    for place, found in list(_open_transactions(topics)):
+        owner = owners.get(found.producer_id)
+        if owner is None or not _is_known_open(owner, place, found):
+            _end(markers, place, found, owner)
+
+
+def _epochs_in_use(topics: Topics) -> dict[int, int]:
+    """The largest epoch of each producer in any partition."""
+    seen: dict[int, int] = {}
+    for topic in topics.by_name.values():
+        for partition in topic.partitions:
+            for producer_id, producer in partition.producers.producers():
+                seen[producer_id] = max(seen.get(producer_id, 0), producer.epoch)
+    return seen
+
+
+def _catch_up(
+    book: TransactionBook, transaction: Transaction, now_ms: int, new_producer_id: NewProducerId
+) -> None:
+    if transaction.is_idle:
+        book.write(moved(transaction, State.EMPTY), Purpose.TRANSACTION_ENDS)
+        return
+    book.finish(fence(transaction, now_ms=now_ms, new_producer_id=new_producer_id))
+
+
+def _open_transactions(topics: Topics) -> Iterator[tuple[TopicPartition, OpenTransaction]]:
+    for topic in topics.by_name.values():
+        for partition in topic.partitions:
+            for found in partition.producers.open_transactions():
+                yield TopicPartition(topic.name, partition.index), found
+
+
+def _is_known_open(owner: Transaction, place: TopicPartition, found: OpenTransaction) -> bool:
+    return owner.state is State.ONGOING and owner.epoch == found.epoch and place in owner.partitions
+
+
+def _end(
+    markers: Markers, place: TopicPartition, found: OpenTransaction, owner: Transaction | None
+) -> None:
+    """As it was decided, where that can be told: else it is aborted, as nobody can say that it was
+    committed."""
+    commit = (
+        owner is not None
+        and owner.state is State.COMPLETE_COMMIT
+        and owner.client_version >= _EACH_HAS_AN_EPOCH
+        and owner.epoch == found.epoch + 1
+    )
+    _log.warning(
+        "%s the transaction of producer %d that was left open in %s-%d from offset %d on",
+        "committed" if commit else "aborted",
+        found.producer_id,
+        *place,
+        found.first_offset,
+    )
+    markers.write(
+        place,
+        found.producer_id,
+        found.epoch if owner is None else max(owner.epoch, found.epoch),
+        commit=commit,
+        coordinator_epoch=max(found.coordinator_epoch, _NO_COORDINATOR),
+    )

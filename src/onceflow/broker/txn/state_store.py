@@ -1,0 +1,278 @@
+"""All transactional ids, their way into the log, and how their transactions come to an end.
+
+A decision is written to `__transaction_state` and applied in the same step. A transaction is ended
+in one step of the loop too: PREPARE, a marker for each partition, COMPLETE, in this order in the
+journal. So what a crash leaves is a prefix of that, and `load` carries it to the same end. Where a
+marker finds no room, the rest is tried again until it does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.txn.markers import Markers
+from onceflow.broker.txn.topic import TransactionsTopic
+from onceflow.errors import OnceflowError
+from onceflow.log.journal.journal import Ticket
+from onceflow.log.quarantine import Quarantine
+from onceflow.log.urgency import Purpose
+from onceflow.runtime.clock import SteadyClock
+from onceflow.txn import machine
+from onceflow.txn.finishing import COMPLETED
+from onceflow.txn.machine import (
+    Finish,
+    NewProducerId,
+    State,
+    TopicPartition,
+    Transaction,
+)
+from onceflow.txn.state import moved
+from onceflow.txn.timeouts import Deadlines, remaining_ms
+
+_TICK_SECONDS = 0.2
+_UNEXPECTED_SECONDS = 60.0
+"""Between two attempts at what failed for a reason that waiting will hardly mend."""
+_EACH_HAS_AN_EPOCH = 2
+_SLICE = 64
+"""Ids that are looked at in one turn: a tombstone for each takes some milliseconds."""
+
+_log = logging.getLogger(__name__)
+
+
+class Timer(Protocol):
+    """Something that will happen unless it is cancelled."""
+
+    def cancel(self) -> None: ...
+
+
+class Outside(NamedTuple):
+    """What the book needs from elsewhere."""
+
+    clock: SteadyClock
+    call_later: Callable[[float, Callable[[], None]], Timer]
+    topic: TransactionsTopic
+    markers: Markers
+    new_producer_id: NewProducerId
+    open_epoch: Callable[[TopicPartition, int], int | None]
+    """The epoch of the transaction that a producer has open in a partition; None if it has none."""
+    quarantine: Quarantine
+
+
+class TransactionBook:
+    """Belongs to the broker's loop."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._clock = outside.clock
+        self._known: dict[str, Transaction] = {}
+        self._tickets: dict[str, Ticket] = {}
+        self._open: set[str] = set()
+        self._unfinished: dict[str, Finish] = {}
+        self._closed_to_more: set[int] = set()
+        self._deadlines = Deadlines()
+        self._timer: Timer | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def takes_no_more(self, producer_id: int) -> bool:
+        """Whether a transaction may still be open in partitions, but must not grow: it is prepared
+        and was kept for a new client, or decided and lacks markers."""
+        return producer_id in self._closed_to_more
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        return self._known.get(transactional_id)
+
+    def all(self) -> Iterator[Transaction]:
+        """Every id, to be looked at only."""
+        return iter(self._known.values())
+
+    def tickets(self, transactional_id: str) -> list[Ticket]:
+        """What has to be durable before anything about an id may be told."""
+        last = self._tickets.get(transactional_id)
+        return [last] if last is not None and not last.done else []
+
+    # --- start and end ------------------------------------------------------------------------
+
+    def load(self, unapplied: Unapplied) -> None:
+        """Brings everything back from the log, and ends what was being ended."""
+        for transaction in self._outside.topic.replay(unapplied).values():
+            self._apply(transaction)
+            finish = machine.resume(transaction, self._clock.wall_ms())
+            if finish is not None:
+                self._unfinished[transaction.transactional_id] = finish
+        self._finish_rest()
+
+    def close(self) -> None:
+        """Nothing times out any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def write(self, transaction: Transaction, purpose: Purpose) -> None:
+        """Makes a decision known. Raises what `LogStore.append` does, with nothing changed."""
+        ticket = self._outside.topic.append(transaction.transactional_id, transaction, purpose)
+        if purpose is not Purpose.TRANSACTION_GROWS:  # for that one nobody waits
+            self._tickets[transaction.transactional_id] = ticket
+        self._apply(transaction)
+
+    def _apply(self, transaction: Transaction) -> None:
+        """What a record says, live and at a start."""
+        transactional_id = transaction.transactional_id
+        self._known[transactional_id] = transaction
+        if transaction.is_kept or transaction.state in COMPLETED:
+            self._closed_to_more.add(transaction.producer_id)
+        if transaction.state is not State.ONGOING:
+            self._open.discard(transactional_id)
+            self._deadlines.ended(transactional_id)
+        elif transactional_id not in self._open:
+            self._open.add(transactional_id)
+            if not transaction.is_two_phase:
+                left_ms = remaining_ms(transaction, self._clock.wall_ms())
+                deadline = self._clock.monotonic() + left_ms / 1000
+                self._deadlines.started(transactional_id, transaction.epoch, deadline)
+                self._tick_soon()
+
+    def finish(self, finish: Finish) -> None:
+        """Ends a transaction. Raises what `LogStore.append` does only while nothing is decided."""
+        self.write(finish.prepare, Purpose.TRANSACTION_ENDS)
+        self._unfinished[finish.prepare.transactional_id] = finish
+        self._carry_out(finish, finish.partitions)
+
+    def _carry_out(self, finish: Finish, places: Sequence[TopicPartition]) -> None:
+        """Markers, and then that all are written."""
+        prepare = finish.prepare
+        transactional_id = prepare.transactional_id
+        try:
+            epoch = self._outside.topic.partition_of(transactional_id).leader_epoch
+            for place in places:
+                self._outside.markers.write(
+                    place,
+                    prepare.producer_id,
+                    prepare.epoch,
+                    commit=finish.commit,
+                    coordinator_epoch=epoch,
+                )
+            self.write(finish.complete, Purpose.TRANSACTION_ENDS)
+            del self._unfinished[transactional_id]
+            self._closed_to_more.discard(prepare.producer_id)
+        except OnceflowError as error:
+            _log.warning(
+                "the transaction of %r is decided but not all of its markers could be written, "
+                "which is tried again: %s",
+                transactional_id,
+                error,
+            )
+            self._tick_soon()
+
+    def lacking_markers(self, transaction: Transaction) -> list[TopicPartition]:
+        """Where a transaction is still open. For one that has been decided: where it is not ended
+        yet, as partitions that were added but never written need no marker."""
+        return [
+            place
+            for place in sorted(transaction.partitions)
+            if _is_of(transaction, self._outside.open_epoch(place, transaction.producer_id))
+        ]
+
+    def _finish_rest(self) -> None:
+        for transactional_id, finish in list(self._unfinished.items()):
+            self._outside.quarantine.attempt(
+                "end of a transaction", transactional_id, partial(self._finish_one, finish)
+            )
+
+    def _finish_one(self, finish: Finish) -> None:
+        self._carry_out(finish, self.lacking_markers(finish.prepare))
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def _tick_soon(self) -> None:
+        if self._timer is None and not self._is_closed:
+            self._timer = self._outside.call_later(_TICK_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self._finish_rest()
+            for transactional_id in self._deadlines.due(self._clock.monotonic()):
+                self._time_out(self._known[transactional_id])
+        finally:  # whatever happens, others that are due must not wait for ever
+            if self._unfinished or self._deadlines.next_deadline() is not None:
+                self._tick_soon()
+
+    def _time_out(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        try:
+            finish = machine.time_out(
+                transaction,
+                self._clock.wall_ms(),
+                new_producer_id=self._outside.new_producer_id,
+            )
+            if finish is None:
+                return
+            self.finish(finish)
+        except Exception as error:  # others are due too, and must not wait for this one
+            self._time_out_again(transaction, error)
+            return
+        _log.info(
+            "aborted the transaction of %r: it was open for longer than its %d ms",
+            transactional_id,
+            transaction.timeout_ms,
+        )
+
+    def _time_out_again(self, transaction: Transaction, error: Exception) -> None:
+        transactional_id = transaction.transactional_id
+        is_expected = isinstance(error, OnceflowError)
+        if is_expected:
+            _log.warning("%r could not be aborted yet: %s", transactional_id, error)
+        else:
+            job = "timeout of a transaction"
+            self._outside.quarantine.report(job, transactional_id, "", error)
+        seconds = _TICK_SECONDS if is_expected else _UNEXPECTED_SECONDS
+        again = self._clock.monotonic() + seconds
+        self._deadlines.started(transactional_id, transaction.epoch, again)
+
+    def expire(self, expiration_ms: int) -> Iterator[None]:
+        """Forgets ids that were not used for so long; to be run in slices."""
+        ids = iter(list(self._known))
+        while some := list(islice(ids, _SLICE)):
+            for transactional_id in some:
+                transaction = self._known.get(transactional_id)
+                if transaction is not None and self._is_expired(transaction, expiration_ms):
+                    self._outside.quarantine.attempt(
+                        "expiry of a transactional id",
+                        transactional_id,
+                        partial(self._forget, transaction),
+                    )
+            yield
+
+    def _is_expired(self, transaction: Transaction, expiration_ms: int) -> bool:
+        age_ms = self._clock.age_ms(transaction.updated_ms)
+        return machine.is_expired(transaction, age_ms, expiration_ms)
+
+    def _forget(self, transaction: Transaction) -> None:
+        transactional_id = transaction.transactional_id
+        moved(transaction, State.DEAD)
+        self._outside.topic.append(transactional_id, None, Purpose.APPEND)
+        del self._known[transactional_id]
+        self._tickets.pop(transactional_id, None)
+
+
+def _is_of(transaction: Transaction, open_epoch: int | None) -> bool:
+    """Whether what is open in a partition is this transaction, and not a later one that the lost
+    end of a log told of: where each has an epoch of its own, a decision is above it."""
+    if open_epoch is None:
+        return False
+    decided = transaction.state in COMPLETED and transaction.client_version >= _EACH_HAS_AN_EPOCH
+    return open_epoch < transaction.epoch if decided else open_epoch <= transaction.epoch

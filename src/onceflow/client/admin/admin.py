@@ -1,0 +1,306 @@
+"""Everything that asks or changes a cluster and moves no records, in one place.
+
+The same as functions of a `Cluster`, for those who have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from onceflow.client.admin.group_lag import COUNTED, lag_behind
+from onceflow.client.admin.groups import (
+    commit_offsets,
+    committed_offsets,
+    delete_group,
+    describe_group,
+    list_groups,
+    require_empty,
+)
+from onceflow.client.admin.topics import (
+    BROKER_DEFAULT,
+    add_partitions,
+    alter_configs,
+    broker_configs,
+    create_topic,
+    delete_topic,
+    describe_topic,
+    list_topics,
+    topic_configs,
+)
+from onceflow.client.admin.transactions import (
+    LONGEST_TIMEOUT_MS,
+    describe_producers,
+    describe_transaction,
+    end_open_transaction,
+    find_hanging,
+    list_transactions,
+    open_transactions,
+)
+from onceflow.client.consumer.lag import PartitionLag
+from onceflow.client.net.address import comma_separated
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.offsets import delete_records, list_offsets, offset_ranges, offsets_at
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.types import (
+    ActiveProducer,
+    Config,
+    GroupDescription,
+    ListedGroup,
+    ListedTransaction,
+    OffsetRange,
+    PartitionTransaction,
+    TimedOffset,
+    Topic,
+    TopicDescription,
+    TopicPartition,
+    TransactionDescription,
+)
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand
+
+__all__ = [
+    "Admin",
+    "list_topics",
+    "describe_topic",
+    "topic_configs",
+    "broker_configs",
+    "create_topic",
+    "delete_topic",
+    "add_partitions",
+    "alter_configs",
+    "list_offsets",
+    "offset_ranges",
+    "offsets_at",
+    "delete_records",
+    "lag_behind",
+    "list_groups",
+    "describe_group",
+    "committed_offsets",
+    "commit_offsets",
+    "require_empty",
+    "delete_group",
+    "list_transactions",
+    "describe_transaction",
+    "describe_producers",
+    "open_transactions",
+    "find_hanging",
+    "end_open_transaction",
+]
+
+
+class Admin:
+    """Connected by `async with`. Settings go by Kafka's names with underscores, or as they are in
+    `more`; `net`, `rand` and `clock` are doors for tests.
+
+    >>> async def main() -> None:
+    ...     async with Admin(bootstrap) as admin:
+    ...         await admin.create_topic("bills", partitions=3)
+    ...         print([topic.name for topic in await admin.list_topics()])
+    >>> asyncio.run(main())
+    ['bills', 'orders', 'payments']
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        more: Mapping[str, object] | None = None,
+        /,
+        *,
+        net: Net | None = None,
+        rand: Rand | None = None,
+        clock: Clock | None = None,
+        **settings: object,
+    ) -> None:
+        made = ClientSettings.of({"bootstrap.servers": bootstrap, **(more or {})}, **settings)
+        self._bootstrap = made.bootstrap_servers
+        self.cluster = Cluster(made.bootstrap_servers, made.cluster(), net=net, rand=rand)
+        self._clock = clock or RealClock()
+
+    def __repr__(self) -> str:
+        return f"<Admin of {comma_separated(self._bootstrap)}>"
+
+    async def __aenter__(self) -> Self:
+        await self.cluster.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.cluster.close()
+
+    # --- topics and settings --------------------------------------------------------------------
+
+    async def list_topics(self) -> list[Topic]:
+        """All topics, internal ones included, by name."""
+        return await list_topics(self.cluster)
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """Everything about one topic; raises `TopicNotFound`."""
+        return await describe_topic(self.cluster, name)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = BROKER_DEFAULT,
+        replication_factor: int = BROKER_DEFAULT,
+        configs: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """Makes a topic and waits until it can be used."""
+        return await create_topic(
+            self.cluster,
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+        )
+
+    async def delete_topic(self, name: str) -> None:
+        """Deletes a topic with all its records; raises `TopicNotFound`."""
+        await delete_topic(self.cluster, name)
+
+    async def add_partitions(self, name: str, partitions: int) -> Topic:
+        """Raises a topic's number of partitions to `partitions`."""
+        return await add_partitions(self.cluster, name, partitions)
+
+    async def topic_configs(self, name: str) -> tuple[Config, ...]:
+        """The settings of a topic, by name, those that it has from the broker included."""
+        return await topic_configs(self.cluster, name)
+
+    async def broker_configs(self, node_id: int | None = None) -> tuple[Config, ...]:
+        """The settings of a broker, by name; of the first one unless told which."""
+        chosen = self.cluster.node_ids[0] if node_id is None else node_id
+        return await broker_configs(self.cluster, chosen)
+
+    async def alter_configs(
+        self, name: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
+    ) -> None:
+        """Sets some settings of a topic and takes others back to the broker's."""
+        await alter_configs(self.cluster, name, changes=changes, removals=removals)
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, TimedOffset]:
+        """By time in milliseconds, or by `EARLIEST` or `LATEST`; the latest of committed records is
+        the last stable offset."""
+        return await list_offsets(self.cluster, wanted, read_committed=read_committed)
+
+    async def offset_ranges(
+        self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, OffsetRange]:
+        """The first and the next offset of each partition, or the last stable one."""
+        return await offset_ranges(self.cluster, partitions, read_committed=read_committed)
+
+    async def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """From where to read in order to see all that is not older; the end where nothing is."""
+        return await offsets_at(self.cluster, partitions, timestamp_ms)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Deletes what lies below an offset (-1: all there is); the first offsets that are left."""
+        return await delete_records(self.cluster, before)
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """The groups of all brokers, by name."""
+        return await list_groups(self.cluster)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """A group, its members, and how far it is behind; raises `GroupNotFound`."""
+        return await describe_group(self.cluster, group_id)
+
+    async def lag_behind(
+        self, committed: Mapping[TopicPartition, int], *, count_up_to: int | None = COUNTED
+    ) -> dict[TopicPartition, PartitionLag]:
+        """How far these offsets are behind what readers of committed records can have, in records.
+        What is no more than `count_up_to` offsets is read and counted; None: all."""
+        return await lag_behind(self.cluster, committed, count_up_to=count_up_to)
+
+    async def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """All offsets that a group has committed."""
+        return await committed_offsets(self.cluster, group_id)
+
+    async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits for a group without members; raises `GroupNotEmpty` when it has some."""
+        await commit_offsets(self.cluster, group_id, offsets)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Deletes a group and its offsets; raises `GroupNotFound` or `GroupNotEmpty`."""
+        await delete_group(self.cluster, group_id)
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    async def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        open_longer_than_ms: int | None = None,
+    ) -> list[ListedTransaction]:
+        """Transactional ids by name; of each filter that is given, those that fit one value."""
+        return await list_transactions(
+            self.cluster,
+            states=states,
+            producer_ids=producer_ids,
+            open_longer_than_ms=open_longer_than_ms,
+        )
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """What its coordinator knows; raises `TransactionNotFound`."""
+        return await describe_transaction(self.cluster, transactional_id)
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+        """The producers that the leaders of partitions remember."""
+        return await describe_producers(self.cluster, partitions)
+
+    async def open_transactions(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[PartitionTransaction]:
+        """What readers of committed records wait for, in these partitions or in all, and whose it
+        is."""
+        return await open_transactions(self.cluster, await self._or_all(partitions))
+
+    async def find_hanging_transactions(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        longest_timeout_ms: int = LONGEST_TIMEOUT_MS,
+    ) -> list[PartitionTransaction]:
+        """Transactions that are open for longer than any may last, and that nobody will end."""
+        return await find_hanging(
+            self.cluster,
+            await self._or_all(partitions),
+            now_ms=self._clock.wall_ms(),
+            longest_timeout_ms=longest_timeout_ms,
+        )
+
+    async def abort_open_transaction(
+        self, partition: TopicPartition, start_offset: int
+    ) -> PartitionTransaction:
+        """Aborts a hanging transaction in one partition; raises `TransactionNotFound`."""
+        return await end_open_transaction(self.cluster, partition, start_offset, commit=False)
+
+    async def _or_all(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> Iterable[TopicPartition]:
+        if partitions is not None:
+            return partitions
+        return [
+            TopicPartition(topic.name, each.partition)
+            for topic in await list_topics(self.cluster)
+            for each in topic.partitions
+        ]

@@ -1,0 +1,42 @@
+"""What the strategies of `group_assignors` and `group_sticky` speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from onceflow.client.codec.consumer_protocol import NO_GENERATION
+from onceflow.client.events import GROUPS
+from onceflow.client.types import TopicPartition
+
+
+class Want(NamedTuple):
+    """A member: what it wants, and what it held in which generation."""
+
+    member_id: str
+    topics: frozenset[str]
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+
+    @property
+    def rank(self) -> tuple[bool, str]:
+        """The order of members. Static ones come first, by the name that they keep, so that one
+        that comes back under another member id is given the same."""
+        return self.instance_id is None, self.instance_id or self.member_id
+
+
+Wants: TypeAlias = Sequence[Want]
+PartitionCounts: TypeAlias = Mapping[str, int]
+"""Of the topics that exist."""
+Assignments: TypeAlias = dict[str, list[TopicPartition]]
+"""By member id; each member is in there."""
+
+
+def told_unreadable(member_id: str, error: object) -> None:
+    GROUPS.warning(
+        "unreadable",
+        "member %(member_id)r is given nothing, as its subscription cannot be read: %(reason)s",
+        member_id=member_id,
+        reason=str(error),
+    )

@@ -1,0 +1,207 @@
+"""Writing down how far a consumer has come: when asked to, and by itself from time to time.
+
+What is committed by itself is what was handed out before the current poll: whoever polls again is
+done with what they were given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
+from onceflow.client.errors.consumer import (
+    CommitFailed,
+    ConsumerError,
+    FencedMember,
+    RebalanceInProgress,
+)
+from onceflow.client.errors.requests import Action, BrokerError, ClientError
+from onceflow.client.group.events import told_committed, told_uncommitted
+from onceflow.client.group.member import MemberMachine, Membership
+from onceflow.client.group.metrics import GroupMetrics
+from onceflow.client.group.requests import Committed, commit, committed
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.retry import retrying_each
+from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.types import TopicPartition
+from onceflow.runtime.rand import Rand
+from onceflow.wire.error_code import ErrorCode
+
+_KINDS: Mapping[Action, type[ConsumerError]] = {
+    Action.REJOIN: RebalanceInProgress,
+    Action.CATCH_UP: CommitFailed,
+    Action.JOIN_ANEW: CommitFailed,
+    Action.FATAL: FencedMember,
+}
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+class Commits:
+    """Of one consumer with a group. `positions` tells what may be committed now; `machine` is there
+    while the consumer is subscribed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: ConsumerSettings,
+        group_id: str,
+        positions: Callable[[], Mapping[TopicPartition, int]],
+        measured: GroupMetrics,
+        rand: Rand,
+    ) -> None:
+        self.machine: MemberMachine | None = None
+        self._cluster = cluster
+        self.group_id = group_id
+        self._positions = positions
+        self._measured = measured
+        self._rand = rand
+        self._is_automatic = settings.enable_auto_commit
+        self._interval_s = settings.auto_commit_interval_ms / 1000
+        self._due_at: float | None = None
+        self._task: asyncio.Task[None] | None = None
+        # An older position must not come after a newer one.
+        self._turn = asyncio.Lock()
+
+    @property
+    def member(self) -> GroupMember:
+        """On whose behalf is committed; raises `CommitFailed` for a member that is out."""
+        machine = self.machine
+        if machine is None:
+            return GroupMember(self.group_id)
+        if machine.failure is not None:
+            raise machine.failure
+        if not machine.may_commit:
+            raise CommitFailed(
+                f"this consumer is not in group {self.group_id!r}: {machine.why_out}"
+            )
+        return machine.metadata
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetToCommit],
+        *,
+        passes_over_gone: bool = False,
+    ) -> None:
+        """Returns when the broker has them; `passes_over_gone`: of topics that there are. Raises
+        `CommitFailed` and its kinds."""
+        if not offsets:
+            return
+        # Who commits is who has read that far, also if it is another one when its turn comes.
+        member = self.member
+        async with self._turn:
+            began = self._measured.now()
+            try:
+                await self._send(member, dict(offsets), passes_over_gone=passes_over_gone)
+            except BrokerError as error:
+                raise self._failure(error, member) from error
+            self._measured.committed(began)
+            told_committed(self.group_id, offsets)
+
+    async def _send(
+        self,
+        member: GroupMember,
+        left: dict[TopicPartition, OffsetToCommit],
+        *,
+        passes_over_gone: bool,
+    ) -> None:
+        """Until nothing is left."""
+
+        async def attempt(
+            partitions: list[TopicPartition],
+        ) -> Mapping[TopicPartition, ClientError]:
+            asked = {each: left[each] for each in partitions}
+            answers = await commit(self._cluster, member, asked)
+            errors = {each: error for each, error in answers.items() if error is not None}
+            for partition in asked:
+                error = errors.get(partition)
+                if error is not None and passes_over_gone and error.code in _GONE:
+                    told_uncommitted(self.group_id, errors.pop(partition))
+                    error = None
+                if error is None:
+                    del left[partition]
+            return errors
+
+        cluster = self._cluster
+        policy = cluster.settings.retry
+        await retrying_each(attempt, lambda: list(left), cluster.refresh, policy, self._rand)
+
+    def _failure(self, error: BrokerError, member: GroupMember) -> ClientError:
+        kind = _KINDS.get(error.action)
+        if kind is None:
+            return error
+        if self.machine is not None:
+            self.machine.refused(error, Membership(member.member_id, member.generation))
+        elif error.action is not Action.FATAL:
+            return CommitFailed(
+                f"group {self.group_id!r} has members that subscribed, and only they may commit",
+                advice="use another group.id, or subscribe instead of assigning partitions",
+            )
+        return kind(f"nothing was committed: {error}")
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetToCommit]:
+        """What the group has committed of these; those without are left out."""
+
+        async def attempt() -> dict[TopicPartition, OffsetToCommit]:
+            answers = await self.ask_committed(partitions)
+            errors = [each for each in answers.values() if isinstance(each, ClientError)]
+            if errors:
+                raise errors[0]
+            return {
+                partition: each
+                for partition, each in answers.items()
+                if isinstance(each, OffsetToCommit)
+            }
+
+        return await self._cluster.retrying(attempt) if partitions else {}
+
+    async def ask_committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed]:
+        """The same once, and each for itself."""
+        return await committed(self._cluster, self.group_id, partitions)
+
+    # --- by itself ------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Commits in the background if it is time to."""
+        if not self._is_automatic or self._task is not None:
+            return
+        if self._due_at is None:
+            self._due_at = now + self._interval_s
+        elif now >= self._due_at:
+            self._due_at = now + self._interval_s
+            offsets = self._positions()
+            if offsets:
+                self._task = asyncio.get_running_loop().create_task(self._quietly(offsets))
+
+    async def now(self) -> None:
+        """Commits what is to be committed by itself: partitions are about to go."""
+        if self._is_automatic:
+            await self._quietly(self._positions())
+
+    async def _quietly(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Nobody waits for it: what goes wrong is logged, and the next one does it."""
+        try:
+            # A topic that was deleted must not hold up a rebalance: nobody reads on there.
+            offsets = {each: OffsetToCommit(at) for each, at in positions.items()}
+            await self.commit(offsets, passes_over_gone=True)
+        except ClientError as error:
+            told_uncommitted(self.group_id, error)
+        finally:
+            if self._task is asyncio.current_task():
+                self._task = None
+
+    def stop(self) -> None:
+        """Tells what is under way to end."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def close(self) -> None:
+        """Ends what is under way."""
+        self.stop()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)

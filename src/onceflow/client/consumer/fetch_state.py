@@ -1,0 +1,371 @@
+"""What a fetcher knows of the partitions it reads, without a clock and without a network.
+
+For each partition there is the position up to which was fetched, and behind it the position up to
+which was delivered; what lies between is queued. A seek starts a new turn: whatever was asked for
+or queued in an older one is dropped. An error waits in the queue for its turn, behind the records
+that came before it; once it has been raised, the partition is read again from what was delivered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.consumer.events import told_again
+from onceflow.client.consumer.isolation import NO_EPOCH, PartitionFilter
+from onceflow.client.errors.reading import NotAssigned, RecordsUnreadable
+from onceflow.client.errors.requests import Action, ClientError, action_for
+from onceflow.client.events import Recurring
+from onceflow.client.net.retry import Backoff, RetryPolicy
+from onceflow.client.types import PartitionEnds, TopicPartition
+from onceflow.errors import OnceflowError
+from onceflow.records.batch import StoredBatch, iter_stored
+from onceflow.runtime.rand import Rand
+
+_RETRIED: Final = (Action.RETRY, Action.REFRESH)
+NOWHERE: Final = -1
+
+
+class Stage(Enum):
+    """What a partition needs next."""
+
+    UNPLACED = "a position, by auto.offset.reset"
+    DOUBTFUL = "to know whether what was read is still there"
+    PLACED = "to be fetched"
+
+
+class Event(Enum):
+    """What can happen to it."""
+
+    LOST_PLACE = "there is no position, or the log does not hold it"
+    LOST_LEADER = "the leader may be another one by now"
+    FOUND_PLACE = "the position is known to be good"
+
+
+STAGES: Final[Mapping[tuple[Stage, Event], Stage]] = {
+    (Stage.UNPLACED, Event.LOST_PLACE): Stage.UNPLACED,
+    (Stage.UNPLACED, Event.LOST_LEADER): Stage.UNPLACED,
+    (Stage.UNPLACED, Event.FOUND_PLACE): Stage.PLACED,
+    (Stage.DOUBTFUL, Event.LOST_PLACE): Stage.UNPLACED,
+    (Stage.DOUBTFUL, Event.LOST_LEADER): Stage.DOUBTFUL,
+    (Stage.DOUBTFUL, Event.FOUND_PLACE): Stage.PLACED,
+    (Stage.PLACED, Event.LOST_PLACE): Stage.UNPLACED,
+    (Stage.PLACED, Event.LOST_LEADER): Stage.DOUBTFUL,
+    (Stage.PLACED, Event.FOUND_PLACE): Stage.PLACED,
+}
+
+
+class Chunk(NamedTuple):
+    """What one answer brought of one partition. `batches` may begin before `first`."""
+
+    partition: TopicPartition
+    turn: int
+    batches: list[StoredBatch]
+    first: int
+    next_offset: int
+    size: int
+    error: ClientError | None = None
+
+
+class Reading:
+    """One partition."""
+
+    __slots__ = (
+        "backoff",
+        "ends",
+        "failing_since",
+        "filter",
+        "has_failed",
+        "is_paused",
+        "leader",
+        "not_before",
+        "partition",
+        "position",
+        "stage",
+        "turn",
+    )
+
+    def __init__(
+        self, partition: TopicPartition, reader: PartitionFilter, backoff: Backoff
+    ) -> None:
+        self.partition = partition
+        self.filter = reader
+        self.backoff = backoff
+        self.position = reader.position
+        """What will be delivered next."""
+        self.stage = Stage.PLACED if reader.position >= 0 else Stage.UNPLACED
+        self.turn = 0
+        self.is_paused = False
+        self.leader: int | None = None
+        """None until somebody asked who it is."""
+        self.has_failed = False
+        """An error is queued: nothing is asked for until it has been raised."""
+        self.not_before = 0.0
+        self.failing_since: float | None = None
+        self.ends: PartitionEnds | None = None
+
+    def happened(self, event: Event) -> None:
+        self.stage = STAGES[self.stage, event]
+        if event is Event.LOST_LEADER:
+            self.leader = None
+        if self.stage is Stage.DOUBTFUL and self.filter.leader_epoch == NO_EPOCH:
+            self.stage = Stage.PLACED  # nothing was read that could be gone
+
+    def seek(self, offset: int, *, rests: bool = False) -> None:
+        """A new turn, at `offset`; `NOWHERE` for a place that is still to be found. `rests`: the
+        pause after an error is still to be made."""
+        self.turn += 1
+        self.filter.seek(offset)
+        self.position = offset
+        self.has_failed = False
+        if rests:
+            self.failing_since = None
+        else:
+            self.went_well()
+        self.happened(Event.FOUND_PLACE if offset >= 0 else Event.LOST_PLACE)
+
+    def went_well(self) -> None:
+        self.failing_since = None
+        self.not_before = 0.0
+        self.backoff.reset()
+
+    def pause(self, now: float) -> float:
+        """Before it is asked for again, also when an error is raised: whoever goes on at once must
+        not do nothing but ask and fail. How long."""
+        pause = self.backoff.next_s()
+        self.not_before = now + pause
+        return pause
+
+    def is_due(self, now: float) -> bool:
+        if self.stage is Stage.UNPLACED and self.filter.position > self.position:
+            return False  # a new place would drop what is still to be delivered
+        return not (self.is_paused or self.has_failed) and now >= self.not_before
+
+
+class FetchCore:
+    """All partitions of one fetcher, and the queue of what was fetched."""
+
+    def __init__(
+        self, *, read_committed: bool, most_queued_bytes: int, retry: RetryPolicy, rand: Rand
+    ) -> None:
+        self._read_committed = read_committed
+        self._most_queued_bytes = most_queued_bytes
+        self._retry = retry
+        self._rand = rand
+        self._readings: dict[TopicPartition, Reading] = {}
+        self._queue: deque[Chunk] = deque()
+        self._turns = 0
+        self._recurring = Recurring()
+        self.queued_bytes = 0
+        self.needs_refresh = False
+        self._may_hold_paused = False
+        """Whether something in the queue may be of a paused partition; to look is a long way."""
+
+    # --- who reads what -------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return list(self._readings)
+
+    def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Reads these and no others from now on; None stands for no position. Who keeps a partition
+        says so by giving its position."""
+        self._readings = {}
+        self._queue.clear()
+        self.queued_bytes = 0
+        self.add(positions)
+
+    def add(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Reads these besides the others, or from the beginning if they are among them."""
+        self._turns += 1
+        for partition, offset in positions.items():
+            reader = PartitionFilter(
+                NOWHERE if offset is None else offset, read_committed=self._read_committed
+            )
+            reading = Reading(partition, reader, Backoff(self._retry, self._rand))
+            reading.turn = self._turns << 32  # above all that were ever in use
+            self._readings[partition] = reading
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these no more; what is queued of them goes when its turn comes."""
+        for partition in partitions:
+            self._readings.pop(partition, None)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self.reading(partition).is_paused = True
+        self._may_hold_paused = True
+
+    def reading(self, partition: TopicPartition) -> Reading:
+        try:
+            return self._readings[partition]
+        except KeyError:
+            raise NotAssigned(f"partition {partition} is not assigned to this reader") from None
+
+    def is_current(self, partition: TopicPartition, turn: int) -> bool:
+        """Whether what was asked for or queued in that turn is still wanted."""
+        reading = self._readings.get(partition)
+        return reading is not None and reading.turn == turn
+
+    # --- what to ask for ------------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Bytes that may still be fetched ahead."""
+        return self._most_queued_bytes - self.queued_bytes
+
+    def make_room(self) -> None:
+        """When the queue is full, what was fetched of paused partitions is given up, to be fetched
+        again later: nobody takes it, and the others must not starve for it."""
+        if self.room > 0 or not self._may_hold_paused:
+            return
+        self._may_hold_paused = False
+        for partition in {chunk.partition for chunk in self._queue}:
+            reading = self._readings.get(partition)
+            if reading is not None and reading.is_paused:
+                self.retake(partition)
+        kept = [each for each in self._queue if self.is_current(each.partition, each.turn)]
+        self._queue = deque(kept)
+        self.queued_bytes = sum(chunk.size for chunk in kept)
+
+    def due(self, now: float) -> list[Reading]:
+        """The partitions for which something is to be asked; none while the queue is full."""
+        if self.room <= 0:
+            return []
+        return [each for each in self._readings.values() if each.is_due(now)]
+
+    def next_time(self, now: float) -> float | None:
+        """When the next partition becomes due that waits for nothing but time."""
+        times = [each.not_before for each in self._readings.values() if each.not_before > now]
+        return min(times, default=None)
+
+    def rotate(self, partitions: Iterable[TopicPartition]) -> None:
+        """Puts partitions that brought something behind the others: brokers fill an answer in the
+        order of the request."""
+        for partition in partitions:
+            if partition in self._readings:
+                self._readings[partition] = self._readings.pop(partition)
+
+    # --- what came ------------------------------------------------------------------------------
+
+    def arrived(self, turn: int, answer: FetchAnswer, now: float) -> bool:
+        """Queues what a partition gave; whether that was anything. The answer has no error."""
+        if not self.is_current(answer.partition, turn):
+            return False
+        reading = self._readings[answer.partition]
+        reading.went_well()
+        reading.ends = PartitionEnds(
+            answer.log_start_offset, answer.high_watermark, answer.last_stable_offset
+        )
+        if not answer.records:
+            return False
+        first = reading.filter.position
+        reading.filter.begin(answer.aborted)
+        batches: list[StoredBatch] = []
+        error: OnceflowError | None = None
+        try:
+            for batch in reading.filter.visible(iter_stored(answer.records)):
+                batches.append(batch)  # one by one: what is sound in front of the damage is kept
+        except OnceflowError as found:
+            error = found
+        position = reading.filter.position
+        size = len(answer.records)
+        self._may_hold_paused = self._may_hold_paused or reading.is_paused
+        self._push(Chunk(answer.partition, turn, batches, first, position, size))
+        if error is None and position == first:
+            error = RecordsUnreadable("not one whole batch was sent")
+        if error is not None:
+            self.fail(reading, RecordsUnreadable.of(answer.partition, position, error), now)
+        return True
+
+    def failed(self, reading: Reading, error: ClientError, now: float) -> None:
+        """An attempt went wrong: again in a moment, or told to whoever reads."""
+        action = action_for(error)
+        if action is Action.REFRESH:
+            self.needs_refresh = True
+            reading.happened(Event.LOST_LEADER)
+        if reading.failing_since is None:
+            reading.failing_since = now
+        pause = reading.pause(now)
+        is_late = now + pause > reading.failing_since + self._retry.total_s
+        if action in _RETRIED and not is_late:
+            told_again(self._recurring, reading.partition, error, pause, now)
+        else:
+            self._queue_error(reading, error)
+
+    def fail(self, reading: Reading, error: ClientError, now: float) -> None:
+        """Queues an error, behind what came before it."""
+        reading.pause(now)
+        self._queue_error(reading, error)
+
+    def _queue_error(self, reading: Reading, error: ClientError) -> None:
+        reading.has_failed = True
+        at = reading.filter.position
+        self._push(Chunk(reading.partition, reading.turn, [], at, at, 0, error))
+
+    def fail_now(self, partition: TopicPartition, error: ClientError) -> None:
+        """Queues an error, and drops what is queued of the partition."""
+        self.retake(partition)
+        self._queue_error(self._readings[partition], error)
+
+    def _push(self, chunk: Chunk) -> None:
+        self._queue.append(chunk)
+        self.queued_bytes += chunk.size
+
+    def queued(self, partition: TopicPartition) -> list[Chunk]:
+        """What was fetched of a partition, and not taken; other threads may ask."""
+        mine = (chunk for chunk in tuple(self._queue) if chunk.partition == partition)
+        return [chunk for chunk in mine if self.is_current(partition, chunk.turn)]
+
+    @property
+    def has_error(self) -> bool:
+        """Whether an error waits for its turn."""
+        return any(chunk.error is not None for chunk in self._queue)
+
+    # --- what is delivered ----------------------------------------------------------------------
+
+    def take(self, most_bytes: int) -> list[Chunk]:
+        """The next chunks that are wanted, about `most_bytes` of them; a position moves with
+        `delivered`. Raises an error when it is the first in the queue."""
+        taken: list[Chunk] = []
+        kept: deque[Chunk] = deque()
+        size = 0
+        while self._queue and size < most_bytes:
+            chunk = self._queue.popleft()
+            if not self.is_current(chunk.partition, chunk.turn):
+                self.queued_bytes -= chunk.size
+            elif self._readings[chunk.partition].is_paused or (chunk.error and taken):
+                kept.append(chunk)
+                if chunk.error and taken:
+                    break
+            elif chunk.error is not None:
+                self._queue.extendleft(reversed(kept))
+                self.retake(chunk.partition, rests=True)
+                raise chunk.error
+            else:
+                self.queued_bytes -= chunk.size
+                size += chunk.size
+                taken.append(chunk)
+        self._queue.extendleft(reversed(kept))
+        return taken
+
+    def put_back(self, chunks: list[Chunk]) -> None:
+        """What was taken is to be taken again, before anything else."""
+        self._queue.extendleft(reversed(chunks))
+        self.queued_bytes += sum(chunk.size for chunk in chunks)
+
+    def retake(self, partition: TopicPartition, *, rests: bool = False) -> None:
+        """What was taken or queued is not delivered: it is fetched again."""
+        reading = self._readings[partition]
+        stage, epoch = reading.stage, reading.filter.leader_epoch
+        reading.seek(reading.position, rests=rests)
+        reading.filter.leader_epoch = epoch
+        if stage is Stage.DOUBTFUL:
+            reading.happened(Event.LOST_LEADER)
+
+    def delivered(self, partition: TopicPartition, turn: int, next_offset: int) -> None:
+        """Everything below `next_offset` has been given to the reader."""
+        if self.is_current(partition, turn):
+            self._readings[partition].position = next_offset

@@ -1,0 +1,140 @@
+"""Connections to the brokers of a cluster: one to each that is needed, opened once for all who need
+it at the same time, opened again when it has failed, and by every process for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from onceflow.client.errors.requests import BrokerUnreachable, ClientError, NotKafka, TlsFailed
+from onceflow.client.events import CONNECTIONS
+from onceflow.client.net.address import Address
+from onceflow.client.net.connection import Connection
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.net.security import PLAINTEXT, Security
+from onceflow.client.net.single_flight import SingleFlight
+from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand
+
+_NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class Lane(IntEnum):
+    """Connections to one broker do not wait for each other; requests on one do."""
+
+    SHARED = 0
+    FETCH = 1
+    """For requests that brokers keep waiting until there is something to read."""
+    GROUP = 2
+    """For requests that brokers keep waiting until all members of a group have come."""
+    BESIDE = 3
+    """For batches that are too many for one connection."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """How patient a client is, what it calls itself, and how it is protected."""
+
+    client_id: str = "onceflow"
+    connect_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
+    metadata_max_age_s: float = 300.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    security: Security = PLAINTEXT
+
+
+class Pool:
+    """`features` are the newest levels that a broker said are finalized."""
+
+    def __init__(self, settings: ClusterSettings, net: Net, rand: Rand) -> None:
+        self._settings = settings
+        self._net = net
+        self._rand = rand
+        self._tls: ssl.SSLContext | None = None
+        self._connections: dict[tuple[Address, Lane], Connection] = {}
+        self._failures: dict[Address, float] = {}
+        self._flights = SingleFlight()
+        self._pid = os.getpid()
+        self.features = _NOTHING_KNOWN
+        self.features_epoch = -1
+
+    async def any_of(self, addresses: Iterable[Address]) -> Connection:
+        """One that is open, else the first that can be opened; those that failed are tried
+        last."""
+        for (_, lane), connection in self._connections.items():
+            if lane is Lane.SHARED and connection.is_open:
+                return connection
+        errors: list[ClientError] = []
+        for address in sorted(
+            dict.fromkeys(addresses), key=lambda each: self._failures.get(each, 0.0)
+        ):
+            try:
+                return await self.get(address)
+            except (BrokerUnreachable, NotKafka, TlsFailed) as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        raise BrokerUnreachable("no broker can be reached: " + "; ".join(map(str, errors)))
+
+    async def get(self, address: Address, lane: Lane = Lane.SHARED) -> Connection:
+        """The connection to a broker; raises what `Connection.open` does."""
+        if self._pid != os.getpid():
+            # The sockets are the parent's: nothing but our knowledge of them ends here.
+            self._pid = os.getpid()
+            self.close()
+        connection = self.at_hand(address, lane)
+        if connection is not None:
+            return connection
+        return await self._flights.run((address, lane), lambda: self._open(address, lane))
+
+    def at_hand(self, address: Address, lane: Lane = Lane.SHARED) -> Connection | None:
+        """The connection to a broker if it is open."""
+        connection = self._connections.get((address, lane))
+        return connection if connection is not None and connection.is_open else None
+
+    async def _open(self, address: Address, lane: Lane) -> Connection:
+        settings = self._settings
+        if self._tls is None:
+            self._tls = settings.security.tls_context()
+        try:
+            connection = await Connection.open(
+                self._net,
+                address,
+                client_id=settings.client_id,
+                connect_timeout_s=settings.connect_timeout_s,
+                request_timeout_s=settings.request_timeout_s,
+                security=settings.security,
+                tls=self._tls,
+                rand=self._rand,
+            )
+        except ClientError as error:
+            level = logging.DEBUG if address in self._failures else logging.INFO
+            CONNECTIONS.tell(level, "unreachable", "%(reason)s", **_named(address, reason=error))
+            self._failures[address] = asyncio.get_running_loop().time()
+            raise
+        self._failures.pop(address, None)
+        named = _named(address, lane=lane.name.lower())
+        CONNECTIONS.info("connected", "connected to %(address)s (%(lane)s)", **named)
+        self._connections[address, lane] = connection
+        if connection.features_epoch >= self.features_epoch:
+            self.features, self.features_epoch = connection.features, connection.features_epoch
+        return connection
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._flights.close()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+
+def _named(address: Address, **fields: object) -> dict[str, object]:
+    return {"address": str(address), **{name: str(value) for name, value in fields.items()}}

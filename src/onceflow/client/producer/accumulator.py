@@ -1,0 +1,336 @@
+"""Records gathered into batches, a queue for each partition, and the way of a batch from there to
+its outcome.
+
+No clock, no connection, no waiting: times are passed in as monotonic seconds, batches to send are
+taken with `drain`, and what became of them is told with `answered`, `requeue` or `fail`. Every
+batch ends in exactly one outcome, or in two parts that do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from onceflow.client.producer.batch import (
+    RECORD_OVERHEAD,
+    Batch,
+    Delivered,
+    Headers,
+    checked,
+    checked_timestamp,
+    split,
+)
+from onceflow.client.producer.idempotence import Answer, Sequences, Verdict, leaves_doubt
+from onceflow.client.producer.limits import Limits
+from onceflow.client.producer.partition_queue import Queue
+from onceflow.client.types import TopicPartition
+from onceflow.records.batch import NewBatch
+
+_NEVER: Final = float("inf")
+
+
+class Accumulator:
+    """All records of one producer that have no outcome yet."""
+
+    def __init__(self, limits: Limits, sequences: Sequences) -> None:
+        self.limits = limits
+        self.sequences = sequences
+        self._batch_size = limits.batch_size
+        self.used = 0
+        """Bytes that count against `buffer_memory`. A batch takes its room when it is opened, as in
+        Apache Kafka's own producer: so nobody has to ask for every record."""
+        self.flushing = 0
+        """How many wait for everything to be sent: nothing lingers then."""
+        self.closing = False
+        self.open_batches: dict[str, dict[int, Batch]] = {}
+        """Those that records may be added to, by topic and partition, for whoever has many."""
+        self._queues: dict[TopicPartition, Queue] = {}
+        self._waiting: dict[TopicPartition, Queue] = {}
+        self._incomplete: dict[Batch, None] = {}
+        self._first_expiry = _NEVER
+        self._turn = 0
+
+    # --- gathering ----------------------------------------------------------------------------
+
+    @property
+    def partitions_waiting(self) -> int:
+        """How many partitions have a batch that is gathered or ready."""
+        return len(self._waiting)
+
+    def waits_only_for(self, partitions: AbstractSet[TopicPartition]) -> bool:
+        """Whether all that is gathered or ready goes to these."""
+        return self._waiting.keys() <= partitions
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `append` has to wait; the core itself never refuses a record."""
+        return self.used >= self.limits.buffer_memory
+
+    def append(
+        self,
+        partition: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp: int,
+        headers: Headers,
+        now: float,
+    ) -> tuple[Batch, int]:
+        """The batch that the record went into, and its number there; 0 says that the batch is new.
+
+        The timestamp is milliseconds since 1970. Raises `RecordInvalid`, and then nothing changed.
+        """
+        key, value, section, size = checked(key, value, headers)
+        timestamp = checked_timestamp(timestamp)
+        queue = self._queues.get(partition)
+        batch = None if queue is None else queue.open
+        if batch is None or batch.size + size > self._batch_size:
+            batch = self._open(partition, size, now)
+        return batch, batch.add(key, value, timestamp, section, size)
+
+    def shut(self, partition: TopicPartition, size: int) -> bool:
+        """Closes the open batch of a partition, for it to be sent, unless it has room for a record
+        with so many bytes of key and value; whether there was one to close."""
+        batch = self.open_batches.get(partition.topic, {}).get(partition.partition)
+        if batch is None or batch.size + RECORD_OVERHEAD + size <= self._batch_size:
+            return False
+        self._queues[partition].close()
+        return True
+
+    def _open(self, partition: TopicPartition, size: int, now: float) -> Batch:
+        """A batch with room for a record of that size, and more of them if that is small."""
+        batch = Batch(partition, now)
+        batch.held = max(self._batch_size, batch.size + size)
+        self._enqueue(batch)
+        return batch
+
+    def add_encoded(
+        self, partition: TopicPartition, encoded: Iterable[NewBatch], now: float
+    ) -> list[Batch]:
+        """Batches that are written already, behind all records so far."""
+        batches = [Batch.of_encoded(partition, each, now) for each in encoded]
+        for batch in batches:
+            self._enqueue(batch)
+        return batches
+
+    def _enqueue(self, batch: Batch) -> None:
+        partition = batch.partition
+        queue = self._queues.get(partition)
+        if queue is None:
+            opened = self.open_batches.setdefault(partition.topic, {})
+            queue = Queue(partition, self.sequences.of(partition), opened)
+            self._queues[partition] = queue
+        queue.append(batch)
+        self._waiting[partition] = queue
+        self._track(batch)
+
+    def _track(self, batch: Batch) -> None:
+        self._incomplete[batch] = None
+        self.used += batch.held
+        self._first_expiry = min(self._first_expiry, batch.created + self.limits.delivery_timeout)
+
+    def incomplete(self) -> list[Batch]:
+        """All batches without an outcome, in the order they were begun."""
+        return list(self._incomplete)
+
+    # --- when ---------------------------------------------------------------------------------
+
+    def ready(self, now: float) -> list[TopicPartition]:
+        """The partitions that have a batch to send now."""
+        return [
+            partition
+            for partition, queue in self._waiting.items()
+            if self._due(queue) <= now and self.sequences.may_send(queue.state, queue.waiting[0])
+        ]
+
+    def is_under_way(self, partition: TopicPartition) -> bool:
+        """Whether an answer to a batch of a partition may still come."""
+        queue = self._queues.get(partition)
+        return queue is not None and queue.state.has_outstanding
+
+    def next_deadline(self, now: float) -> float | None:
+        """When, later than now, a batch becomes ready or expires by the passing of time alone."""
+        first = self._first_expiry if self._first_expiry > now else _NEVER
+        for queue in self._waiting.values():
+            due = self._due(queue)
+            if now < due < first and self.sequences.may_send(queue.state, queue.waiting[0]):
+                first = due
+        return first if first < _NEVER else None
+
+    def _due(self, queue: Queue) -> float:
+        """When the first batch of the queue has lingered, and waited after a failure, enough."""
+        head = queue.waiting[0]
+        if (
+            head.attempts
+            or not head.is_open
+            or head.size + RECORD_OVERHEAD > self.limits.batch_size
+            or self.flushing
+            or self.closing
+            or self.is_full
+        ):
+            return head.retry_at
+        return head.created + self.limits.linger
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def close_all(self) -> None:
+        """To what waits nothing is added any more."""
+        for queue in self._waiting.values():
+            queue.close()
+
+    def write_ahead(self) -> None:
+        """Makes bytes of all that waits and is closed, for those who have time now and none
+        later."""
+        for queue in self._waiting.values():
+            for batch in queue.waiting:
+                if not batch.is_open:
+                    batch.write_ahead(self.limits.codec, self.limits.level)
+
+    def drain(
+        self, partitions: Sequence[TopicPartition], max_request_bytes: int, now: float
+    ) -> list[Batch]:
+        """At most one sealed batch of each partition, for one request to their leader.
+
+        Whoever calls leaves out partitions that are not in the transaction yet. The first batch
+        goes even if it is too large alone; the turn moves on, so that none starves.
+        """
+        batches: list[Batch] = []
+        size = 0
+        start = self._turn % len(partitions) if partitions else 0
+        self._turn += 1
+        for partition in (*partitions[start:], *partitions[:start]):
+            queue = self._waiting.get(partition)
+            if queue is None:
+                continue
+            head = queue.waiting[0]
+            if head.retry_at > now or not self.sequences.may_send(queue.state, head):
+                continue
+            size += head.size if head.sealed is None else len(head.sealed.buffer)
+            if batches and size > max_request_bytes:
+                break
+            if self._take(queue, head):
+                batches.append(head)
+        return batches
+
+    def _take(self, queue: Queue, head: Batch) -> bool:
+        """Take out what may be sent; False if that needs a producer id first."""
+        state = queue.state
+        if state.must_restart and not self.sequences.restart(state):
+            return False
+        if head not in state.in_flight:
+            self._seal(queue, head)
+        queue.waiting.popleft()
+        if not queue.waiting:
+            del self._waiting[queue.partition]
+        head.attempts += 1
+        head.is_outstanding = True
+        return True
+
+    def _seal(self, queue: Queue, batch: Batch) -> None:
+        if batch is queue.open:
+            queue.close()
+        base_sequence = self.sequences.number(queue.state, batch)
+        batch.seal(
+            self.sequences.writer,
+            base_sequence,
+            transactional=self.sequences.transactional,
+            codec=self.limits.codec,
+            level=self.limits.level,
+        )
+        self.used -= batch.held - batch.size
+        batch.held = batch.size
+
+    # --- what became of it --------------------------------------------------------------------
+
+    def answered(self, batch: Batch, answer: Answer, retry_at: float) -> Verdict:
+        """Take in a broker's answer. What is sent again waits until `retry_at`.
+
+        After REFUSED, ABORTABLE and FATAL the caller makes the error and calls `fail`.
+        """
+        batch.is_outstanding = False
+        state = self._queues[batch.partition].state
+        if batch.is_done:
+            if answer.code == 0:
+                state.acknowledge(batch, answer.base_offset)
+                state.settle()
+            return Verdict.LATE
+        verdict = self.sequences.decide(state, batch, answer)
+        if verdict is Verdict.DELIVERED:
+            state.acknowledge(batch, answer.base_offset)
+            self._finish(batch, Delivered(answer.base_offset, answer.timestamp))
+        elif verdict is Verdict.SPLIT:
+            self._split(batch)
+        else:
+            batch.in_doubt = batch.in_doubt or leaves_doubt(answer)
+            if verdict is Verdict.RESTART:
+                state.must_restart = True
+            if verdict in (Verdict.RETRY, Verdict.RESTART):
+                self._put_back(batch, retry_at)
+        return verdict
+
+    def requeue(self, batch: Batch, retry_at: float, *, in_doubt: bool) -> None:
+        """No answer came: it is sent again. `in_doubt` unless the request never left."""
+        batch.is_outstanding = False
+        batch.in_doubt = batch.in_doubt or in_doubt
+        if not batch.is_done:
+            self._put_back(batch, retry_at)
+
+    def fail(self, batch: Batch, error: BaseException) -> None:
+        """The batch has failed, wherever it is; an answer that comes all the same is ignored."""
+        if batch.is_done:
+            return
+        batch.in_doubt = batch.in_doubt or batch.is_outstanding
+        queue = self._queues[batch.partition]
+        if batch in queue.waiting:
+            queue.waiting.remove(batch)
+            if not queue.waiting:
+                del self._waiting[batch.partition]
+        if batch is queue.open:
+            queue.close()
+        self._finish(batch, error)
+
+    def expired(self, now: float) -> list[Batch]:
+        """The batches whose time is up; the caller makes the errors and calls `fail` for each.
+
+        One that `is_outstanding` or `in_doubt` may be in the log; of the others none is.
+        """
+        if now < self._first_expiry:
+            return []
+        timeout = self.limits.delivery_timeout
+        found = [batch for batch in self._incomplete if batch.created + timeout <= now]
+        self._first_expiry = min(
+            (each.created + timeout for each in self._incomplete if each.created + timeout > now),
+            default=_NEVER,
+        )
+        return found
+
+    def _put_back(self, batch: Batch, retry_at: float) -> None:
+        batch.retry_at = retry_at
+        queue = self._queues[batch.partition]
+        queue.put_back(batch)
+        self._waiting[batch.partition] = queue
+
+    def _split(self, batch: Batch) -> None:
+        """Two parts in the place of one, under its numbers."""
+        queue = self._queues[batch.partition]
+        flight = queue.state.in_flight
+        place = flight.index(batch)
+        flight[place : place + 1] = split(batch)
+        self._forget(batch)
+        for part in batch.parts:
+            part.attempts = batch.attempts
+            part.in_doubt = batch.in_doubt
+            part.ordinal = batch.ordinal
+            self._track(part)
+            queue.put_back(part)
+        self._waiting[batch.partition] = queue
+
+    def _finish(self, batch: Batch, outcome: Delivered | BaseException) -> None:
+        batch.outcome = outcome
+        state = self._queues[batch.partition].state
+        self.sequences.leave(state, batch, delivered=isinstance(outcome, Delivered))
+        self._forget(batch)
+
+    def _forget(self, batch: Batch) -> None:
+        del self._incomplete[batch]
+        self.used -= batch.held

@@ -1,0 +1,437 @@
+"""Sends what the accumulator has gathered, and takes in what brokers say.
+
+What is ready is grouped by the leader of each partition and sent, whenever something has changed
+or the time has come; answers are taken in as they come. None of this has a task of its own, only
+what waits for brokers does. Decisions are the core's (`accumulator`, `sequences`, `txn_machine`):
+this module only has the sockets and the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final
+
+from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce
+from onceflow.client.errors.requests import (
+    BrokerError,
+    ClientError,
+    DeliveryFailed,
+    FatalProducerError,
+)
+from onceflow.client.errors.table import Action, action
+from onceflow.client.events import PRODUCING
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.connection import Connection
+from onceflow.client.net.pool import Lane
+from onceflow.client.net.versions import NEWEST_WITHOUT_TRANSACTION_V2
+from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.batch import Batch
+from onceflow.client.producer.commit_pacing import Settling
+from onceflow.client.producer.idempotence import Answer, Verdict
+from onceflow.client.producer.leader_connections import Links
+from onceflow.client.producer.metrics import ProducerMetrics
+from onceflow.client.producer.producer_id import new_producer_id
+from onceflow.client.producer.receipts import tell
+from onceflow.client.producer.send_errors import Troubles, outcome_of
+from onceflow.client.producer.unheard import UnheardFailures
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.asking import Operation
+from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.errors import MessageMalformed
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+_FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
+_DONE: Final = Answer(0)
+_OPEN: Final = (State.IN_TRANSACTION, State.FLUSHING)
+_NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class Sender:
+    """Belongs to one producer and one event loop; does nothing more after `stop`."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Clock,
+        rand: Rand,
+        machine: TransactionMachine | None,
+        driver: TransactionDriver,
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._clock = clock
+        self._rand = rand
+        self._machine = machine
+        self._driver = driver
+        self._policy = settings.retry if machine is None else settings.transactional_retry
+        self._loop = asyncio.get_running_loop()
+        self._is_stopped = False
+        self._will_look = False
+        self._alarm: tuple[float, asyncio.Handle] | None = None
+        self.settling: Final = Settling()
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._setbacks: dict[object, int] = {}
+        self._links = Links(may_have_two=machine is None)
+        self._troubles = Troubles(clock)
+        self.failure: ClientError | None = None
+        """Why nothing can be sent any more."""
+        self.unheard = UnheardFailures()
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called when batches have come to an outcome: there may be room again."""
+
+    def wake(self) -> None:
+        """Something has changed, for what waits: look again, in the loop's next turn."""
+        if not self._will_look and self._accumulator.partitions_waiting:
+            self._will_look = True
+            self._loop.call_soon(self._look)
+
+    def send_now(self) -> None:
+        """As `wake`, for those who wait for it: without a turn of the loop in between."""
+        if self._accumulator.partitions_waiting:
+            self._send_by(self._clock.monotonic())
+
+    def _send_by(self, now: float) -> None:
+        """By one look at the clock: what is not due now has to be due later, never in between."""
+        self._send_ready(now)
+        self._set_alarm(now)
+
+    def transaction_ended(self, began: float) -> None:
+        """The producer is between transactions; asking for the end of one began at `began`."""
+        self.settling.ended(began, self._clock.monotonic())
+        self.wake()
+
+    def stop(self) -> None:
+        """Ends what is under way."""
+        self._is_stopped = True
+        if self._alarm is not None:
+            self._alarm[1].cancel()
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def stopped(self) -> None:
+        """Until it is."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _look(self) -> None:
+        self._will_look = False
+        if self._is_stopped:
+            return
+        try:
+            now = self._clock.monotonic()
+            self._give_up_expired(now)
+            self._send_by(now)
+        except Exception as problem:
+            self._broken(problem)
+
+    def _set_alarm(self, now: float) -> None:
+        """Looks again at the next time at which something is due; too early does no harm."""
+        until = self._accumulator.next_deadline(now)
+        held_until = self.settling.held_until(now)
+        if held_until > now and self._accumulator.partitions_waiting:
+            until = held_until
+        if until is None:
+            return
+        when = self._loop.time() + (until - now)
+        if self._alarm is not None:
+            if self._alarm[0] <= when:
+                return
+            self._alarm[1].cancel()
+        self._alarm = when, self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._look()
+
+    # --- in the background --------------------------------------------------------------------
+
+    def _spawn(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Starts something unless it is under way; when it has ended, all is looked at again."""
+        if name not in self._tasks and not self._is_stopped:
+            task = self._loop.create_task(self._trying(name, work))
+            self._tasks[name] = task
+            task.add_done_callback(partial(self._ended, name))
+
+    async def _trying(self, name: object, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """What fails is tried again as long as there is something to send, after pauses that grow
+        while it goes on failing."""
+        try:
+            await work()
+        except ClientError as error:
+            self._troubles.met(error)
+            self._setbacks[name] = self._setbacks.get(name, 0) + 1
+            await asyncio.sleep(self._pause(self._setbacks[name]))
+        else:
+            self._setbacks.pop(name, None)
+
+    def _ended(self, name: object, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(name, None)
+        if not task.cancelled() and (problem := task.exception()) is not None:
+            self._broken(problem)
+        self.wake()
+
+    def _broken(self, problem: BaseException) -> None:
+        """No error of a broker or a connection: a defect, which must not become silence."""
+        self.failure = FatalProducerError(f"the producer has failed: {problem!r}")
+        self.failure.__cause__ = problem
+        PRODUCING.error("broken", "%(reason)s", reason=str(self.failure))
+        self.fail_waiting(self.failure)
+
+    def _pause(self, attempts: int) -> float:
+        policy, doublings = self._policy, min(attempts - 1, 20)
+        longest = min(policy.first_pause_s * 2.0**doublings, policy.longest_pause_s)
+        return longest * self._rand.uniform(0.8, 1.2)
+
+    async def _learn(self) -> None:
+        partitions = {batch.partition for batch in self._accumulator.incomplete()}
+        await self._cluster.metadata({each.topic for each in partitions})
+        for each in partitions:
+            if self._cluster.known_leader(each) is None:
+                # Else it would be asked for again at once, and again, until there is one.
+                code = ErrorCode.LEADER_NOT_AVAILABLE
+                raise BrokerError(code, ApiKey.METADATA.name, f"partition {each}")
+
+    async def _connect(self, leader: int, lane: Lane) -> None:
+        try:
+            self._links.opened(leader, lane, await self._cluster.broker(leader, lane=lane))
+        except ClientError:
+            self._spawn("metadata", self._learn)  # it may not be the leader any more
+            raise
+
+    async def _identify(self) -> None:
+        self._accumulator.sequences.adopt(await new_producer_id(self._cluster))
+
+    async def _join(self, operation: Operation[None]) -> None:
+        try:
+            await self._driver.run(operation)
+        except WrongState:
+            pass  # its transaction has ended meanwhile, and all that waited with it
+        except ClientError as error:
+            self.fail_waiting(error)
+
+    # --- sending ------------------------------------------------------------------------------
+
+    def _send_ready(self, now: float) -> None:
+        accumulator = self._accumulator
+        if accumulator.sequences.needs_producer_id:
+            if self._machine is None and accumulator.incomplete():
+                self._spawn("producer id", self._identify)
+            return
+        if self.settling.held_until(now) > now:
+            return
+        by_link: dict[tuple[int, Connection], list[TopicPartition]] = {}
+        for partition in accumulator.ready(now):
+            leader = self._cluster.known_leader(partition)
+            if leader is None:
+                self._spawn("metadata", self._learn)
+            elif (link := self._links.of(partition, leader, accumulator.is_under_way)) is None:
+                self._open(leader, Lane.SHARED)
+            else:
+                by_link.setdefault((leader, link), []).append(partition)
+        for (leader, link), partitions in by_link.items():
+            is_full = self._send_to(link, self._joined(partitions))
+            if is_full and self._links.lacks_second(leader):
+                self._open(leader, Lane.BESIDE)
+
+    def _open(self, leader: int, lane: Lane) -> None:
+        self._spawn(("connection", leader, lane), partial(self._connect, leader, lane))
+
+    def _joined(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Those to which a batch may go now; the others join the transaction first."""
+        machine = self._machine
+        if machine is None:
+            return partitions
+        may = [each for each in partitions if machine.may_send(each)]
+        if len(may) < len(partitions) and machine.state in _OPEN:
+            missing = [each for each in partitions if each not in machine.partitions]
+            self._spawn("join", partial(self._join, machine.join(missing)))
+        return may
+
+    def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> bool:
+        """Whether there may be more than the connection takes now."""
+        settings = self._settings
+        while link.in_flight < settings.max_in_flight_requests_per_connection:
+            now = self._clock.monotonic()
+            batches = self._accumulator.drain(partitions, settings.max_request_size, now)
+            if not batches:
+                return False
+            try:
+                self._send(link, batches)
+            except ClientError as error:  # before anything left
+                self._lost(batches, error, in_doubt=False)
+                return False
+        return True
+
+    def _send(self, link: Connection, batches: list[Batch]) -> None:
+        machine, settings = self._machine, self._settings
+        is_old = machine is not None and not machine.has_own_epochs
+        newest = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE] if is_old else None
+        version = link.version_of(ApiKey.PRODUCE, newest=newest)
+        topics: dict[str, list[tuple[int, memoryview]]] = {}
+        now = self._clock.monotonic()
+        for batch in batches:
+            self._metrics.batch_sent(batch, now)
+            topic, number = batch.partition
+            topics.setdefault(topic, []).append((number, batch.buffer))
+        body = write_produce(
+            version,
+            topics,
+            transactional_id=settings.transactional_id,
+            acks=settings.acks,
+            timeout_ms=settings.request_timeout_ms,
+        )
+        if settings.acks == 0:
+            link.tell(ApiKey.PRODUCE, version, body)
+            for batch in batches:
+                self._accumulator.answered(batch, _DONE, 0.0)
+                self._metrics.delivered(batch.count)
+            self._told(batches)
+            return
+        self.settling.sent(now)
+        on_answer = partial(self._came, link, version, batches, now)
+        link.submit_then(on_answer, ApiKey.PRODUCE, version, body)
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _came(
+        self,
+        link: Connection,
+        version: int,
+        batches: list[Batch],
+        sent_at: float,
+        answer: memoryview | ClientError,
+    ) -> None:
+        try:
+            self._metrics.answered(sent_at)
+            if isinstance(answer, ClientError):
+                self._lost(batches, answer, in_doubt=answer.outcome == "unknown")
+            else:
+                self._answered(link, version, batches, answer)
+        except Exception as problem:
+            self._broken(problem)
+
+    def _answered(
+        self, link: Connection, version: int, batches: list[Batch], answer: memoryview
+    ) -> None:
+        throttled = partial(link.throttled, ApiKey.PRODUCE)
+        try:
+            answers = {each.partition: each for each in read_produce(version, answer, throttled)}
+        except MessageMalformed as problem:
+            malformed = link.malformed(ApiKey.PRODUCE, version, problem)
+            self._lost(batches, malformed, in_doubt=True)
+            return
+        refused = any(each.error == _NOT_SETTLED for each in answers.values())
+        self.settling.answered(self._clock.monotonic(), refused=refused)
+        for batch in batches:
+            found = answers.get(batch.partition)
+            if found is None:
+                if self._machine is not None:
+                    self._machine.taken()
+                self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=True)
+            else:
+                self._take_in(batch, found)
+        self._told(batches)
+
+    def _take_in(self, batch: Batch, answer: ProduceAnswer) -> None:
+        _, code, base_offset, append_time, log_start, _ = answer
+        retry_at = self._retry_at(batch) if code else 0.0
+        verdict = self._accumulator.answered(
+            batch, Answer(code, base_offset, append_time, log_start), retry_at
+        )
+        if not code:
+            if self._machine is not None:
+                self._machine.taken()
+            self._troubles.over()
+            self._metrics.delivered(batch.count)
+            return
+        error = BrokerError(
+            code, ApiKey.PRODUCE.name, f"partition {batch.partition}", answer.message
+        )
+        if verdict in _FAILED:
+            self._fail(batch, error)
+        else:
+            self._troubles.met(error, batch.count)
+            if action(code, ApiKey.PRODUCE) is Action.REFRESH:
+                self._spawn("metadata", self._learn)
+
+    def _lost(self, batches: Sequence[Batch], error: ClientError, *, in_doubt: bool) -> None:
+        """No answer came: all is sent again, perhaps to another broker."""
+        self._troubles.met(error, sum(batch.count for batch in batches))
+        if in_doubt and self._machine is not None:
+            self._machine.taken()
+        for batch in batches:
+            self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=in_doubt)
+        self._spawn("metadata", self._learn)
+        self._told(batches)
+
+    def _retry_at(self, batch: Batch) -> float:
+        return self._clock.monotonic() + self._pause(batch.attempts)
+
+    def _told(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            if batch.is_done or batch.parts:
+                tell(batch)
+        self.wake()
+        self.on_progress()
+
+    # --- giving up ----------------------------------------------------------------------------
+
+    def _give_up_expired(self, now: float) -> None:
+        for batch in self._accumulator.expired(now):
+            self._fail(batch, self._troubles.expired(batch, self._settings.delivery_timeout_ms))
+
+    def _fail(self, batch: Batch, error: ClientError) -> None:
+        """One batch has failed; in a transaction, so has the transaction."""
+        found: ClientError = error
+        if self._machine is not None:
+            found = self._machine.failed(error)
+        elif not isinstance(error, DeliveryFailed):
+            found = DeliveryFailed(str(error), outcome=outcome_of(batch), advice=error.advice)
+        if found is not error:
+            found.__cause__ = error
+        self._give_up(batch, found)
+        if self._machine is not None:
+            self.fail_waiting(found)
+
+    def fail_waiting(self, error: ClientError) -> None:
+        """Nothing more of what is gathered can be sent; what is under way may still be answered. So
+        a transaction that it was gathered for cannot be committed any more."""
+        if self._machine is not None and self._accumulator.partitions_waiting:
+            self._machine.failed(error)
+        for batch in self._accumulator.incomplete():
+            if not batch.is_outstanding:
+                self._give_up(batch, error)
+        self.on_progress()
+
+    def give_up_all(self) -> None:
+        """After the end: whoever waits for a receipt has to be told that nobody will send it, or
+        hear the answer. Nor can a transaction be committed or prepared that it is a part of."""
+        left = self._accumulator.incomplete()
+        if left and self._machine is not None:
+            self._machine.failed(
+                DeliveryFailed("the producer was closed before all was acknowledged")
+            )
+        for batch in left:
+            message = f"the producer was closed before {batch.partition} had acknowledged this"
+            self._give_up(batch, DeliveryFailed(message, outcome=outcome_of(batch)))
+        self.on_progress()
+
+    def _give_up(self, batch: Batch, error: ClientError) -> None:
+        self._troubles.gave_up(batch, error)
+        self._accumulator.fail(batch, error)
+        self._metrics.failed(batch.count)
+        if self._machine is None:
+            self.unheard.add(batch, error)
+        tell(batch)

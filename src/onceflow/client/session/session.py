@@ -1,0 +1,166 @@
+"""Consume, transform, produce, exactly once: what a batch becomes is committed with its offsets.
+
+    async with Session("localhost:9092", group_id="billing", topics=["orders"]) as session:
+        async for batch, txn in session:
+            for record in batch:
+                await txn.send("bookings", b"booked " + record.value)
+
+Whoever asks for the next batch is done with the one before: all that was sent, and how far the
+group has come, is committed before the next one is there. So it is when the session is left in
+peace, also by `break`. An exception aborts: nothing of it is seen, and the batch is read again. So
+it is, without anybody noticing, after a rebalance or an error that an abort settles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from onceflow.client.consumer.lag import PartitionLag
+from onceflow.client.consumer.metrics import ConsumerMetrics
+from onceflow.client.net.address import comma_separated
+from onceflow.client.producer.metrics import ProducerMetrics
+from onceflow.client.session.batch import Batch
+from onceflow.client.session.clients import SessionConsumer, SessionProducer
+from onceflow.client.session.session_work import Given, SessionWork
+from onceflow.client.session.settings import SessionSettings
+from onceflow.client.session.states import Stage, WrongStep
+from onceflow.client.types import TopicPartition
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.net import Net
+from onceflow.runtime.rand import Rand, RealRand
+
+
+class SessionMetrics(NamedTuple):
+    """Of the two clients that a session is made of."""
+
+    consumer: ConsumerMetrics
+    producer: ProducerMetrics
+
+
+class Session:
+    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores: those
+    of a consumer, of a producer, and a few of its own. Made for one event loop, and for one task
+    that goes through its batches.
+
+    >>> from onceflow.client.producer.producer import Producer
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         await producer.send("payments", b"42")
+    ...     settings = {"group.id": "billing", "auto.offset.reset": "earliest"}
+    ...     async with Session(bootstrap, settings, topics=["payments"]) as session:
+    ...         async for batch, txn in session:
+    ...             for record in batch:
+    ...                 receipt = await txn.send("orders", b"paid " + record.value)
+    ...             break
+    ...     print((await receipt).offset, session.transactional_id)
+    >>> asyncio.run(main())
+    0 billing/0
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        net: Net | None = None,
+        clock: Clock | None = None,
+        rand: Rand | None = None,
+        **named: object,
+    ) -> None:
+        if bootstrap is not None:
+            named["bootstrap_servers"] = bootstrap
+        self.settings = SessionSettings.of(settings, **named)
+        self._clock = clock = clock or RealClock()
+        self._rand = rand = rand or RealRand()
+        self._consumer = SessionConsumer(None, self.settings.consumer, net=net, rand=rand)
+        self._producer = SessionProducer(
+            None, self.settings.producer, net=net, clock=clock, rand=rand
+        )
+        self._work = self._new_work()
+        self._is_spent = False
+        """Whether that was closed: what is started then is another one."""
+
+    def __repr__(self) -> str:
+        where = comma_separated(self._producer.settings.bootstrap_servers)
+        state = "closed" if self._is_spent else "not started"
+        if self._work.stage is not Stage.CLOSED:
+            state = self._work.stage.value
+        return f"<Session of {where}, transactional.id {self.transactional_id!r}, {state}>"
+
+    def _new_work(self) -> SessionWork:
+        """All that belongs to one life of a session, from its start to its close."""
+        return SessionWork(self.settings, self._consumer, self._producer, self._clock, self._rand)
+
+    async def start(self) -> None:
+        """Takes over the transactional id, which ends what an earlier session of this group and
+        instance has left open; then reads for the group. After a close it begins anew; before
+        that it raises `WrongStep`."""
+        if self._producer.is_started:
+            raise WrongStep("start: the session was started already, and not closed since")
+        if self._is_spent:
+            self._work, self._is_spent = self._new_work(), False
+        await self._work.start()
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Commits the batch that is out, unless told otherwise: then it is aborted. Raises
+        `BatchUndone` when it could not be committed."""
+        self._is_spent = self._is_spent or self._work.stage is not Stage.CLOSED
+        await self._work.close(commit=commit)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(commit=error is None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Given:
+        found = await self._work.next()
+        if found is None:
+            raise StopAsyncIteration
+        return found
+
+    def _take_back(self, batch: Batch) -> None:
+        """A batch that was handed out did not reach whoever asked for it (`onceflow.blocking`): it
+        is not done, and comes again."""
+        self._work.take_back(batch)
+
+    def stop(self) -> None:
+        """The loop ends when the batch that is out is done, and committed: for a handler of
+        SIGTERM."""
+        self._work.is_stopping = True
+
+    @property
+    def transactional_id(self) -> str:
+        """Of all transactions of this session: `group.id`, a slash, and its instance."""
+        return self.settings.transactional_id
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """What is read now."""
+        return self._consumer.assignment
+
+    @property
+    def measured(self) -> SessionMetrics:
+        """What its consumer and its producer have counted, one by one."""
+        return SessionMetrics(self._consumer.measured, self._producer.measured)
+
+    def metrics(self) -> Mapping[str, Mapping[str, float]]:
+        """The same by Kafka's names, those of its `consumer` and of its `producer`."""
+        return {name: each.snapshot() for name, each in self.measured._asdict().items()}
+
+    async def lag(
+        self, partitions: Iterable[TopicPartition] = (), *, exact: bool = False
+    ) -> dict[TopicPartition, PartitionLag]:
+        """As `Consumer.lag`."""
+        return await self._consumer.lag(partitions, exact=exact)

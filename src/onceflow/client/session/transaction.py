@@ -1,0 +1,168 @@
+"""The transaction of a session's batch, for whoever works on the batch.
+
+When something of it fails that the session deals with, by aborting and doing the batch again, the
+work is not disturbed: what it still sends is part of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
+from onceflow.client.errors.consumer import WrongUse
+from onceflow.client.errors.requests import AbortableError, FatalProducerError, Fenced
+from onceflow.client.producer.receipts import Receipt, TableReceipt
+from onceflow.client.session.clients import SessionProducer
+from onceflow.client.session.errors import SessionFailed, SessionFenced, SessionForgotten
+from onceflow.client.session.states import refusal_in
+from onceflow.client.transactions.states import WrongState
+from onceflow.client.types import TopicPartition
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceflow.client.consumer.fetched import Record
+    from onceflow.client.producer.record_producer import Headers
+
+
+class SessionTransaction:
+    """Handed out with a batch, and good until the next one is asked for. The session begins and
+    ends it, and adds the offsets of the batch: so it is no block for `async with`."""
+
+    def __init__(self, producer: SessionProducer, dead_letter_topic: str | None) -> None:
+        self._sends = producer
+        self._dead_letter_topic = dead_letter_topic
+        self._gather: Callable[..., Receipt | None] = producer.gather
+        self._failure: AbortableError | None = None
+        self._is_over = False
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Receipt:
+        """As `Producer.send`; the commit waits for it, there is no need to await the receipt."""
+        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
+        if found is not None:
+            return found
+        if self._is_over or self._failure is not None:
+            return self._too_late(topic)
+        try:
+            return await self._sends.send(
+                topic,
+                value,
+                key=key,
+                partition=partition,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+            )
+        except AbortableError as error:
+            self._failed(error)
+            return self._too_late(topic)
+        except FatalProducerError as error:
+            raise fatal(error, self._sends) from error
+
+    async def send_table(
+        self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
+    ) -> TableReceipt:
+        """As `Producer.send_table`."""
+        if not self._is_over and self._failure is None:
+            try:
+                return await self._sends.send_table(topic, table, partition=partition)
+            except AbortableError as error:
+                self._failed(error)
+            except FatalProducerError as error:
+                raise fatal(error, self._sends) from error
+        return TableReceipt([self._too_late(topic).batch])
+
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`, for another group: the session itself sends
+        those of its own."""
+        if not self._is_over and self._failure is None:
+            try:
+                return await self._sends.send_offsets_to_transaction(offsets, group)
+            except AbortableError as error:
+                self._failed(error)
+            except FatalProducerError as error:
+                raise fatal(error, self._sends) from error
+        self._too_late("")
+        return None
+
+    async def dead_letter(self, record: Record, error: BaseException | str) -> Receipt:
+        """Sends a record that cannot be worked on to `dead.letter.topic`, as it was read, with
+        headers that say why (`error`, `error.class`) and where it was (`source.topic`,
+        `source.partition`, `source.offset`)."""
+        topic = self._dead_letter_topic
+        if topic is None:
+            raise WrongUse("there is no topic for dead letters: set dead.letter.topic")
+        headers = (*record.headers, *dead_letter_headers(record, error))
+        return await self.send(topic, record.value, key=record.key, headers=headers)
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "open" if self._failure is None else "failed"
+        return f"<SessionTransaction of {self._sends.settings.transactional_id!r}, {state}>"
+
+    def _failed(self, error: AbortableError) -> None:
+        self._failure = error
+        self._gather = _not_gathered
+
+    def _too_late(self, topic: str) -> Receipt:
+        if self._is_over:
+            raise WrongState(
+                "send: the batch of this transaction is done; send before the next one is asked for"
+            )
+        error = self._failure or AbortableError("the transaction has failed")
+        return self._sends.failed_receipt(topic, error)
+
+
+def end(transaction: SessionTransaction) -> None:
+    """Its batch is done, or was given up: nothing is sent in it any more."""
+    transaction._is_over = True
+    transaction._gather = _not_gathered
+
+
+def _not_gathered(*_record: object) -> None:
+    """In the place of `SessionProducer.gather`, so that nobody asks first for every record."""
+
+
+def dead_letter_headers(
+    record: Record, error: BaseException | str
+) -> tuple[tuple[str, bytes], ...]:
+    """What was wrong, and with which record: the names are those of the Spark sink."""
+    told = {
+        "error": str(error) or type(error).__name__,
+        **({} if isinstance(error, str) else {"error.class": class_name(type(error))}),
+        "source.topic": record.topic,
+        "source.partition": str(record.partition),
+        "source.offset": str(record.offset),
+    }
+    return tuple((name, text.encode()) for name, text in told.items())
+
+
+def class_name(kind: type[BaseException]) -> str:
+    """With its module, unless everybody knows it."""
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
+
+
+def fatal(error: FatalProducerError, producer: SessionProducer) -> SessionFailed | SessionFenced:
+    """What a session says when its producer can do nothing more."""
+    name = producer.settings.transactional_id
+    if isinstance(error, Fenced):
+        return SessionFenced(
+            f"another session uses the transactional id {name!r} by now: {error}",
+            outcome=error.outcome,
+        )
+    refusal = refusal_in(error)
+    is_forgotten = refusal is not None and refusal.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    kind = SessionForgotten if is_forgotten else SessionFailed
+    return kind(f"transactional id {name!r}: {error}", outcome=error.outcome)

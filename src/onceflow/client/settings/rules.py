@@ -1,0 +1,290 @@
+"""Settings that contradict each other, as one table of rules.
+
+A contradiction names both keys, their values (and whether one is only the default), and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from onceflow.client.settings.values import ALL_REPLICAS, LARGEST_INT
+from onceflow.errors import InvalidSetting
+
+Given: TypeAlias = Mapping[str, Any]
+"""What was said, by key; all else is a default."""
+
+_TWO_PHASE: Final = "transaction.two.phase.commit.enable"
+_LIMIT: Final = "transaction.timeout.ms"
+MOST_IN_FLIGHT: Final = 5
+"""Brokers remember so many batches of a producer and partition."""
+
+IMPLIED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "at-most-once": {"acks": 0, "enable.idempotence": False, "retries": 0},
+    "at-least-once": {
+        "acks": ALL_REPLICAS,
+        "enable.idempotence": False,
+        "retries": LARGEST_INT,
+    },
+    "idempotent": {"acks": ALL_REPLICAS, "enable.idempotence": True},
+    "exactly-once": {"acks": ALL_REPLICAS, "enable.idempotence": True},
+}
+DELIVERIES: Final = tuple(IMPLIED)
+
+
+def name_of_delivery(complete: Given) -> str | None:
+    """The word for what these settings promise; None when there is none."""
+    if "delivery" in complete:
+        return str(complete["delivery"])
+    if "transactional.id" in complete:
+        return "exactly-once"
+    if complete.get("enable.idempotence", True):
+        return "idempotent"
+    by_acks = {0: "at-most-once", ALL_REPLICAS: "at-least-once"}
+    return by_acks.get(complete.get("acks", ALL_REPLICAS))
+
+
+class Rule(NamedTuple):
+    """Two keys, when they contradict each other, and what to do then."""
+
+    one: str
+    other: str
+    broken: Callable[[Any, Any], bool]
+    advice: str
+
+
+_SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
+_TLS: Final = ("SSL", "SASL_SSL")
+
+
+def _more(one: int, other: int) -> bool:
+    return one > other
+
+
+_RULES: Final = (
+    Rule(
+        "delivery",
+        "transactional.id",
+        lambda word, name: word == "exactly-once" and name is None,
+        "exactly-once needs a name that stays the same when the program is started again: set "
+        "transactional.id",
+    ),
+    Rule(
+        "delivery",
+        "transactional.id",
+        lambda word, name: word != "exactly-once" and name is not None,
+        "set delivery to exactly-once, or leave transactional.id out",
+    ),
+    Rule(
+        "transactional.id",
+        "enable.idempotence",
+        lambda name, on: name is not None and not on,
+        "transactions need idempotence: leave enable.idempotence out, or transactional.id",
+    ),
+    Rule(
+        _TWO_PHASE,
+        "transactional.id",
+        lambda on, name: on and name is None,
+        "there are no transactions to commit: set transactional.id",
+    ),
+    Rule(
+        "acks",
+        "enable.idempotence",
+        lambda acks, on: on and acks != ALL_REPLICAS,
+        "idempotence needs acks = all: leave acks out, or set enable.idempotence to false",
+    ),
+    Rule(
+        "max.in.flight.requests.per.connection",
+        "enable.idempotence",
+        lambda number, on: on and number > MOST_IN_FLIGHT,
+        f"with idempotence at most {MOST_IN_FLIGHT} requests can be in flight: set it to "
+        f"{MOST_IN_FLIGHT} or less, or set enable.idempotence to false",
+    ),
+    Rule(
+        "retries",
+        "enable.idempotence",
+        lambda number, on: on and number == 0,
+        "idempotence is of use only where is tried again: leave retries out, or set "
+        "enable.idempotence to false",
+    ),
+    Rule(
+        "batch.size",
+        "max.request.size",
+        _more,
+        "a full batch could not be sent: make batch.size smaller or max.request.size larger",
+    ),
+    Rule(
+        "max.request.size",
+        "buffer.memory",
+        _more,
+        "a request would not fit into memory: make buffer.memory larger",
+    ),
+    Rule(
+        "fetch.min.bytes",
+        "fetch.max.bytes",
+        _more,
+        "the broker could never answer at once: make fetch.min.bytes smaller",
+    ),
+    Rule(
+        "fetch.max.wait.ms",
+        "request.timeout.ms",
+        lambda wait, limit: wait >= limit,
+        "the broker would still wait when we give up: make request.timeout.ms larger",
+    ),
+    Rule(
+        "group.instance.id",
+        "group.id",
+        lambda instance, group: instance is not None and group is None,
+        "a static member needs a group: set group.id, or leave group.instance.id out",
+    ),
+    Rule(
+        "enable.auto.commit",
+        "group.id",
+        lambda on, group: on and group is None,
+        "offsets are committed for a group: set group.id, or leave enable.auto.commit out",
+    ),
+    Rule(
+        "delivery",
+        "group.id",
+        lambda word, group: word is not None and group is None,
+        "it says when offsets are committed, and that is done for a group: set group.id, or leave "
+        "delivery out",
+    ),
+    Rule(
+        "delivery",
+        "enable.auto.commit",
+        lambda word, on: word is not None and on != (word == "at-least-once"),
+        "at-least-once commits by itself, at-most-once does so earlier: leave enable.auto.commit "
+        "out",
+    ),
+    Rule(
+        "heartbeat.interval.ms",
+        "session.timeout.ms",
+        lambda interval, session: interval >= session,
+        "a member would be taken for dead between two heartbeats: make heartbeat.interval.ms a "
+        "third of session.timeout.ms",
+    ),
+    Rule(
+        "retry.backoff.ms",
+        "retry.backoff.max.ms",
+        _more,
+        "make retry.backoff.max.ms larger",
+    ),
+    Rule(
+        "transaction.retry.backoff.ms",
+        "transaction.retry.backoff.max.ms",
+        _more,
+        "make transaction.retry.backoff.max.ms larger",
+    ),
+    *(
+        Rule(
+            key,
+            "security.protocol",
+            lambda value, protocol: value is not None and protocol not in _SASL,
+            "set security.protocol to SASL_SSL or SASL_PLAINTEXT, or leave the login out",
+        )
+        for key in ("sasl.mechanism", "sasl.username", "sasl.password")
+    ),
+    *(
+        Rule(
+            "security.protocol",
+            key,
+            lambda protocol, value: protocol in _SASL and value is None,
+            f"set {key}, or a security.protocol without a login",
+        )
+        for key in ("sasl.mechanism", "sasl.username", "sasl.password")
+    ),
+    *(
+        Rule(
+            key,
+            "security.protocol",
+            lambda value, protocol: value is not None and protocol not in _TLS,
+            f"set security.protocol to SSL or SASL_SSL, or leave {key} out",
+        )
+        for key in ("ssl.cafile", "ssl.certfile", "ssl.keyfile")
+    ),
+    Rule(
+        "ssl.keyfile",
+        "ssl.certfile",
+        lambda key, certificate: key is not None and certificate is None,
+        "set ssl.certfile: a key is of no use without its certificate",
+    ),
+)
+
+
+def check(settings: object, given: Given) -> None:
+    """Raise `InvalidSetting` for the first contradiction."""
+    _check_delivery(given)
+    for rule in _RULES:
+        one, other = (rule.one.replace(".", "_"), rule.other.replace(".", "_"))
+        if not (hasattr(settings, one) and hasattr(settings, other)):
+            continue
+        values = getattr(settings, one), getattr(settings, other)
+        if rule.broken(*values):
+            raise _contradiction(
+                _shown(rule.one, values[0], given),
+                _shown(rule.other, values[1], given),
+                rule.advice,
+            )
+    _check_time(settings, given)
+
+
+def _check_delivery(given: Given) -> None:
+    """What `delivery` sets must not be set to anything else."""
+    word = given.get("delivery")
+    for key, value in IMPLIED.get(word or "", {}).items():
+        if key not in given or given[key] == value:
+            continue
+        if key == "retries" and value and given[key]:  # fewer, and still some
+            continue
+        raise _contradiction(
+            f"delivery = {word!r}",
+            _shown(key, given[key], given),
+            f"leave {key} out, or choose another delivery",
+        )
+
+
+def _check_time(settings: object, given: Given) -> None:
+    if not hasattr(settings, "delivery_timeout_ms"):
+        return
+    if given.get(_TWO_PHASE) and _LIMIT in given:
+        raise _contradiction(
+            _shown(_TWO_PHASE, True, given),
+            _shown(_LIMIT, given[_LIMIT], given),
+            f"a prepared transaction waits for its decision, however long: leave {_LIMIT} out",
+        )
+    names = ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
+    total, linger, request = (getattr(settings, each.replace(".", "_")) for each in names)
+    if linger + request > total:
+        raise _contradiction(
+            _shown(names[0], total, given),
+            f"{_shown(names[1], linger, given)} plus {_shown(names[2], request, given)}",
+            f"a request could not be waited for: set delivery.timeout.ms to {linger + request} "
+            "or more",
+        )
+
+
+def _contradiction(one: str, other: str, advice: str) -> InvalidSetting:
+    return InvalidSetting(f"{one} contradicts {other}: {advice}")
+
+
+_NAMES: Final[Mapping[str, Mapping[Any, str]]] = {
+    "acks": {ALL_REPLICAS: "all"},
+    "enable.idempotence": {True: "true", False: "false"},
+    "enable.auto.commit": {True: "true", False: "false"},
+    _TWO_PHASE: {True: "true", False: "false"},
+}
+
+
+def _shown(key: str, value: Any, given: Given) -> str:
+    if value is None:
+        return f"{key}, which is not set"
+    written = _NAMES.get(key, {}).get(value, repr(value) if isinstance(value, str) else value)
+    return f"{key} = {written}{_why(key, given)}"
+
+
+def _why(key: str, given: Given) -> str:
+    if key in given:
+        return ""
+    word = given.get("delivery", "")
+    return f" (by delivery = {word!r})" if key in IMPLIED.get(word, {}) else " (by default)"

@@ -1,0 +1,247 @@
+"""The one who ends the transactions of a producer: whoever wants a commit or an abort asks here.
+
+An end is asked for once, and goes on to its outcome whether or not the one who asked for it waits.
+While somebody does, it runs in their task and costs nothing more; who is cancelled leaves it to a
+task of its own. From the first moment on nothing is sent in the transaction (`txn_states.SENDS`).
+Who comes later, by this table of what is wanted and what is under way:
+
+| | a commit | a prepare | an abort |
+|---|---|---|---|
+| commit | shares its outcome | waits, then commits | `TransactionAborted` |
+| prepare | is refused | shares its outcome | `TransactionAborted` |
+| abort | takes its place, as long as no broker was asked; then waits | takes its place | shares |
+| complete | waits, then asks if it is unclear | waits, then commits or aborts | waits |
+| begin, close | wait | wait | wait |
+
+A close that is cut short ends them all: what no broker was asked for never is, also if the producer
+is started again, and whoever waits is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from copy import copy
+from functools import partial
+from typing import Final, NamedTuple
+
+from onceflow.client.errors.requests import ClientError, ConnectionClosed, TransactionAborted
+from onceflow.client.transactions.asking import Operation
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import Event, State, WrongState
+from onceflow.runtime.clock import Clock
+
+MAY_ABORT: Final = (
+    State.IN_TRANSACTION,
+    State.FLUSHING,
+    State.DROPPING,
+    State.ABORTABLE_ERROR,
+)
+"""There is a transaction, and no broker was asked to commit it."""
+_OVER: Final = (State.READY, State.USED_UP)
+
+
+class Ways(NamedTuple):
+    """How a producer does what an end needs."""
+
+    flush: Callable[[], Awaitable[None]]
+    """Until all that was sent has an outcome."""
+    drop: Callable[[TransactionAborted], Awaitable[None]]
+    """What was not sent yet is not; until brokers have answered the rest."""
+    ask: Callable[[Operation[None]], Awaitable[None]]
+    counted: Callable[[Event, float], None]
+    """So long an end took that went well."""
+
+
+class TransactionEnd:
+    """One that was asked for."""
+
+    __slots__ = ("began", "error", "event", "is_replaced", "waiters")
+
+    def __init__(self, event: Event, began: float) -> None:
+        self.event = event
+        self.began = began
+        self.error: BaseException | None = None
+        self.is_replaced = False
+        """By an abort."""
+        self.waiters: list[asyncio.Future[None]] = []
+
+
+class TransactionEnds:
+    """Belongs to one producer, from its start to its close."""
+
+    def __init__(self, machine: TransactionMachine, clock: Clock, ways: Ways) -> None:
+        self._machine = machine
+        self._clock = clock
+        self._ways = ways
+        self._end: TransactionEnd | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """In which ends go on that nobody waits for: the one under way, and those that it has
+        replaced."""
+        self._is_closed = False
+        self._unheard: Event | None = None
+        """How the last transaction ended, if that was told to nobody."""
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._end is not None
+
+    async def run(self, event: Event) -> None:
+        """Ends the open transaction so, or says how it has ended by another's wish."""
+        number = self._machine.number
+        while (under_way := self._end) is not None:
+            is_shared = under_way.event is event
+            if not is_shared and event is Event.ABORT and self._machine.state in MAY_ABORT:
+                under_way.is_replaced = True
+                break
+            await self._until_over(under_way)
+            if is_shared:
+                self._unheard = None
+                return _tell(under_way)
+            if under_way.error is None:
+                _refuse(event, under_way.event)
+            if self._machine.number != number:
+                raise WrongState(f"{event.value}: the transaction that this was for is over")
+        self._check_open()
+        unheard, self._unheard = self._unheard, None
+        if unheard is event:
+            return None
+        if unheard is not None:
+            _refuse(event, unheard)
+        return await self._run(event)
+
+    async def _run(self, event: Event) -> None:
+        self._machine.refuse_sends(event)
+        end = self._end = TransactionEnd(event, self._clock.monotonic())
+        try:
+            await self._work(end)
+        except asyncio.CancelledError:
+            self._go_on(end)
+            raise
+        except BaseException as error:
+            self._finish(end, error)
+            raise
+        self._finish(end, None)
+
+    def _go_on(self, end: TransactionEnd) -> None:
+        """Without the one who asked for it."""
+        if self._is_closed:
+            self._finish(end, self._closed())
+            return
+        task = asyncio.get_running_loop().create_task(self._work(end))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._went_on, end))
+
+    def _went_on(self, end: TransactionEnd, task: asyncio.Task[None]) -> None:
+        """Also when it was cancelled before its first step: others wait for it."""
+        self._tasks.discard(task)
+        if task.cancelled():
+            self._finish(end, self._closed())
+            return
+        error = task.exception()  # of a defect the next call would tell, too
+        if error is None:
+            self._unheard = end.event
+        self._finish(end, error)
+
+    async def _work(self, end: TransactionEnd) -> None:
+        """From wherever it was left: the machine knows."""
+        try:
+            if end.event is Event.ABORT:
+                await self._abort()
+            else:
+                await self._commit(end)
+        except ClientError:
+            if not end.is_replaced:
+                raise
+        if end.is_replaced:
+            raise TransactionAborted("the transaction was aborted instead")
+
+    async def _abort(self) -> None:
+        machine = self._machine
+        if machine.state is State.DROPPING:
+            await self._ways.drop(
+                TransactionAborted("the transaction was aborted before this was acknowledged")
+            )
+            self._check_open()
+        if machine.state not in _OVER:
+            await self._ways.ask(machine.abort())
+
+    async def _commit(self, end: TransactionEnd) -> None:
+        machine = self._machine
+        if machine.state in (State.FLUSHING, State.DROPPING):
+            await self._ways.flush()
+        if end.is_replaced:
+            return
+        # What was sent last may have got its outcome by a close: not by a broker.
+        self._check_open()
+        if end.event is Event.PREPARE:
+            machine.prepare()
+        elif machine.state is State.UNCLEAR_COMMIT:
+            await self._ways.ask(machine.resolve())
+        elif machine.state not in _OVER:
+            await self._ways.ask(machine.commit())
+
+    def _finish(self, end: TransactionEnd, error: BaseException | None) -> None:
+        end.error = error
+        if self._end is end:
+            self._end = None
+        if error is None:
+            self._ways.counted(end.event, self._clock.monotonic() - end.began)
+        waiters, end.waiters = end.waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # --- those who come later -------------------------------------------------------------------
+
+    async def settled(self) -> None:
+        """Returns when no end is under way."""
+        while self._end is not None:
+            await self._until_over(self._end)
+
+    async def _until_over(self, end: TransactionEnd) -> None:
+        # One for each who waits: who stops waiting must not stop the others.
+        waiter = asyncio.get_running_loop().create_future()
+        end.waiters.append(waiter)
+        await waiter
+
+    def not_heard(self, event: Event, *, number: int) -> None:
+        """The transaction of that number has ended so, and nobody was told; whoever asks for the
+        same now is."""
+        if self._end is None and self._machine.number == number:
+            self._unheard = event
+
+    def begun(self) -> None:
+        """Nobody asked how the one before ended."""
+        self._unheard = None
+
+    def close(self) -> None:
+        """What goes on without anybody waiting ends here, and what somebody waits for goes no step
+        further; brokers end the transaction by its timeout."""
+        self._is_closed = True
+        for task in self._tasks:
+            task.cancel()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise self._closed()
+
+    def _closed(self) -> ClientError:
+        """Why an end has not come to its own."""
+        if self._machine.state is State.UNCLEAR_COMMIT and self._machine.error is not None:
+            return copy(self._machine.error)
+        message = "the producer was closed before the transaction had ended"
+        return ConnectionClosed(message, outcome="not applied")
+
+
+def _tell(end: TransactionEnd) -> None:
+    if end.error is not None:
+        raise copy(end.error)  # its traceback is of another call
+
+
+def _refuse(wanted: Event, was: Event) -> None:
+    """The open transaction has ended otherwise than it was to."""
+    if was is Event.ABORT:
+        raise TransactionAborted(f"{wanted.value}: the transaction was aborted")
+    if was is Event.COMMIT:
+        raise WrongState(f"{wanted.value}: the transaction was committed")

@@ -1,0 +1,174 @@
+"""The states of a transactional producer, and every step between them that there is: one table.
+
+What the table does not have cannot happen: a call that it lacks is refused with `WrongState`, and
+the one rule that matters most can be seen in it. From `COMMITTING` no way leads to `ABORTING` but
+over a refusal by the broker: a commit that nobody answered is asked about again, never undone.
+A second table says what a `send` meets: a transaction that is about to end takes nothing more, or
+what came too late for it would go into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from onceflow.client.errors.requests import ProducerError
+
+
+class WrongState(ProducerError):
+    """A call that makes no sense now, such as a commit without a transaction."""
+
+    advice = "call the producer's methods in the order that the message names"
+
+
+class State(Enum):
+    """Where a transactional producer is, in words for its user."""
+
+    UNINITIALIZED = "has no epoch yet: call init_transactions"
+    INITIALIZING = "waits for its epoch"
+    READY = "has no transaction open: call begin_transaction"
+    USED_UP = "has an epoch that must not be used again: begin_transaction takes the next one"
+    IN_TRANSACTION = "has a transaction open: commit or abort it"
+    FLUSHING = "waits for what was sent, to commit or prepare it"
+    DROPPING = "gives up what was sent, to abort it"
+    PREPARED = "has a prepared transaction: complete it"
+    COMMITTING = "waits for the answer to a commit"
+    ABORTING = "waits for the answer to an abort"
+    ABORTABLE_ERROR = "has a transaction that can only be aborted: call abort_transaction"
+    UNCLEAR_COMMIT = "does not know whether its commit was done: resolve it, or close the producer"
+    FATAL_ERROR = "can do nothing more: close it"
+
+
+class Event(Enum):
+    """What happens to it: calls of the user, answers of brokers, time that is up."""
+
+    INIT = "init_transactions"
+    BEGIN = "begin_transaction"
+    SEND = "send"
+    JOIN = "a partition joins the transaction"
+    FLUSH = "all is sent that is to be committed or prepared"
+    DROP = "nothing of the transaction is wanted any more"
+    PREPARE = "prepare_transaction"
+    COMMIT = "commit_transaction"
+    ABORT = "abort_transaction"
+    RESOLVE = "resolve"
+    IDENTIFIED = "an epoch was given"
+    KEPT = "an epoch was given, and a prepared transaction with it"
+    INIT_FAILED = "no epoch was given"
+    NOT_RENEWED = "no further epoch was given, the one before may still do"
+    STILL_USED_UP = "no further epoch was given, the one before must not be used again"
+    COMMITTED = "the commit was answered"
+    GAVE_UP = "the commit was not answered in time"
+    ABORTED = "the abort was answered"
+    ABORT_FAILED = "the abort was not answered in time"
+    RENEW = "the transaction has ended, its epoch must not be used again"
+    TROUBLE = "something of the transaction failed"
+    FENCED = "the broker refuses this producer"
+
+
+_S, _E = State, Event
+
+EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
+    _S.UNINITIALIZED: {_E.INIT: _S.INITIALIZING},
+    _S.INITIALIZING: {
+        _E.IDENTIFIED: _S.READY,
+        _E.KEPT: _S.PREPARED,
+        _E.INIT_FAILED: _S.UNINITIALIZED,
+        _E.NOT_RENEWED: _S.READY,
+        _E.STILL_USED_UP: _S.USED_UP,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.READY: {
+        _E.BEGIN: _S.IN_TRANSACTION,
+        _E.INIT: _S.INITIALIZING,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    # It keeps its identity: who takes the id over as anyone would could fence a newer owner.
+    _S.USED_UP: {_E.INIT: _S.INITIALIZING},
+    _S.IN_TRANSACTION: {
+        _E.SEND: _S.IN_TRANSACTION,
+        _E.JOIN: _S.IN_TRANSACTION,
+        _E.FLUSH: _S.FLUSHING,
+        _E.DROP: _S.DROPPING,
+        _E.PREPARE: _S.PREPARED,
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    # What is gathered still goes, and may still be dropped: no broker was told of an end.
+    _S.FLUSHING: {
+        _E.JOIN: _S.FLUSHING,
+        _E.DROP: _S.DROPPING,
+        _E.PREPARE: _S.PREPARED,
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.DROPPING: {_E.DROP: _S.DROPPING, _E.ABORT: _S.ABORTING, _E.FENCED: _S.FATAL_ERROR},
+    # Nothing joins it any more, and only who prepared it knows how it ends.
+    _S.PREPARED: {
+        _E.COMMIT: _S.COMMITTING,
+        _E.ABORT: _S.ABORTING,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.COMMITTING: {
+        _E.COMMITTED: _S.READY,
+        _E.RENEW: _S.INITIALIZING,
+        _E.GAVE_UP: _S.UNCLEAR_COMMIT,
+        # Only when no copy of the commit is in doubt.
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.UNCLEAR_COMMIT: {_E.RESOLVE: _S.COMMITTING},
+    _S.ABORTABLE_ERROR: {
+        _E.DROP: _S.DROPPING,
+        _E.ABORT: _S.ABORTING,
+        _E.TROUBLE: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.ABORTING: {
+        _E.ABORTED: _S.READY,
+        _E.RENEW: _S.INITIALIZING,
+        _E.ABORT_FAILED: _S.ABORTABLE_ERROR,
+        _E.FENCED: _S.FATAL_ERROR,
+    },
+    _S.FATAL_ERROR: {},
+}
+
+
+class Meets(Enum):
+    """What a record meets that somebody wants to send in a transaction."""
+
+    OPEN = "it is part of the transaction"
+    COMMIT = "it comes too late for a transaction that is being committed"
+    ABORT = "it comes too late for a transaction that is being aborted"
+    NONE = "there is no transaction that could take it"
+
+
+SENDS: Final[Mapping[State, Meets]] = {
+    _S.UNINITIALIZED: Meets.NONE,
+    _S.INITIALIZING: Meets.NONE,
+    _S.READY: Meets.NONE,
+    _S.USED_UP: Meets.NONE,
+    _S.IN_TRANSACTION: Meets.OPEN,
+    _S.FLUSHING: Meets.COMMIT,
+    _S.PREPARED: Meets.NONE,
+    _S.COMMITTING: Meets.COMMIT,
+    _S.UNCLEAR_COMMIT: Meets.COMMIT,
+    _S.DROPPING: Meets.ABORT,
+    _S.ABORTING: Meets.ABORT,
+    _S.ABORTABLE_ERROR: Meets.ABORT,
+    _S.FATAL_ERROR: Meets.NONE,
+}
+"""Nobody waits for the end: who came too late for one transaction is not part of the next."""
+
+
+def after(state: State, event: Event) -> State:
+    """The state that follows; raises `WrongState` when the table has none."""
+    found = EDGES[state].get(event)
+    if found is None:
+        raise WrongState(f"{event.value}: the producer {state.value}")
+    return found

@@ -1,0 +1,296 @@
+"""A cluster as blocking clients see it: who leads, who coordinates, and a connection to each.
+
+Asked once, and again when an answer shows that it is out of date. What was opened before a fork is
+let go in the child, which opens its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from onceflow.client.codec.cluster import (
+    VERSIONS,
+    Leaders,
+    read_find_coordinator,
+    read_metadata,
+    write_find_coordinator,
+    write_metadata,
+)
+from onceflow.client.codec.transactions import TRANSACTION_V2
+from onceflow.client.errors.requests import (
+    Action,
+    AnswerMalformed,
+    BrokerError,
+    BrokerUnreachable,
+    ClientError,
+    ConnectionClosed,
+    ConnectionLost,
+    NotKafka,
+    action_for,
+)
+from onceflow.client.net.address import Address
+from onceflow.client.net.retry import Backoff, RetryPolicy
+from onceflow.client.net.versions import Versions
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.transactions.asking import is_worth_it
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.connection import BlockingConnection, Buffer
+from onceflow.errors import MessageMalformed
+from onceflow.runtime.clock import Clock
+from onceflow.runtime.rand import Rand
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode, error_code
+
+T = TypeVar("T")
+
+_NO_LEADER: Final = -1
+_OLDER_PROTOCOL: Final = 1
+
+
+class BlockingCluster:
+    """Opens what it needs when it is needed. All deadlines are of the monotonic clock."""
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        settings: ClientSettings,
+        clock: Clock,
+        rand: Rand,
+        *,
+        are_brokers: bool = False,
+    ) -> None:
+        """`are_brokers`: somebody has talked to brokers at these addresses, they are no guess."""
+        self._bootstrap = tuple(bootstrap)
+        self._settings = settings
+        self._clock = clock
+        self._rand = rand
+        self._tls = settings.security.tls_context()
+        self._known = Leaders({}, {}, {}, {})
+        self._connections: dict[Address, BlockingConnection] = {}
+        self._spare: dict[Address, BlockingConnection] = {}
+        """For questions to a broker while batches to it are under way."""
+        self._coordinators: dict[tuple[int, str], Address] = {}
+        self._brokers = set(bootstrap if are_brokers else ())
+        """Where brokers were met: one that hangs up there is going down, or coming up."""
+        self._pid = os.getpid()
+        self._is_closed = False
+
+    def close(self) -> None:
+        """For good: who still works with it on another thread gets `ConnectionClosed`, and leaves
+        no connection behind that nobody would end."""
+        self._is_closed = True
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Ends all connections; what is needed is opened again."""
+        for connection in (*self._connections.values(), *self._spare.values()):
+            connection.close()
+        self._connections.clear()
+        self._spare.clear()
+
+    def soon(self, deadline: float) -> float:
+        """The deadline of one request: its own time, and no more than is left."""
+        limit_s = self._settings.request_timeout_ms / 1000
+        return min(deadline, self._clock.monotonic() + limit_s)
+
+    def any_broker(self, deadline: float) -> BlockingConnection:
+        """One that waits for nothing, else the first of the known ones that can be reached."""
+        self._leave_fork_behind()
+        for connection in (*self._connections.values(), *self._spare.values()):
+            if connection.is_open and not connection.in_flight:
+                return connection
+        errors = []
+        for address in dict.fromkeys((*self._bootstrap, *self._known.brokers.values())):
+            busy = self._connections.get(address)
+            try:
+                if busy is None or not busy.is_open:
+                    return self._connect(address, deadline)
+                return self._opened(self._spare, address, deadline)
+            except (BrokerUnreachable, ConnectionLost, NotKafka) as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        raise BrokerUnreachable("no broker can be reached: " + "; ".join(map(str, errors)))
+
+    def leader(self, partition: TopicPartition, deadline: float) -> BlockingConnection:
+        """The connection to who leads a partition; a partition without a leader is an error that
+        is worth trying again."""
+        if partition not in self._known.leaders:
+            self.refresh({partition.topic}, deadline)
+        node_id = self._known.leaders.get(partition)
+        address = self._known.brokers.get(_NO_LEADER if node_id is None else node_id)
+        if address is None:
+            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code = missing if node_id is None else ErrorCode.LEADER_NOT_AVAILABLE
+            code = error_code(self._known.topics.get(partition.topic, 0)) or code
+            self._known.leaders.pop(partition, None)
+            raise BrokerError(code, ApiKey.METADATA.name, f"partition {partition}")
+        return self._connect(address, deadline)
+
+    def refresh(self, topics: Iterable[str], deadline: float) -> None:
+        """Asks anew who leads the partitions of some topics."""
+        self._learn(self.any_broker(deadline), topics, deadline)
+
+    def _learn(
+        self, connection: BlockingConnection, topics: Iterable[str], deadline: float
+    ) -> None:
+        found = self._metadata(connection, topics, deadline)
+        kept = {
+            partition: leader
+            for partition, leader in self._known.leaders.items()
+            if partition.topic not in found.topics
+        }
+        self._brokers |= set(found.brokers.values())
+        ids = {name: each for name, each in self._known.ids.items() if name not in found.topics}
+        self._known = Leaders(
+            found.brokers, self._known.topics | found.topics, kept | found.leaders, ids | found.ids
+        )
+
+    def _metadata(
+        self, connection: BlockingConnection, topics: Iterable[str], deadline: float
+    ) -> Leaders:
+        body = write_metadata(topics)
+        return self.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+
+    def known_topic_id(self, topic: str) -> str | None:
+        """As it was when the topic was last asked about."""
+        return self._known.ids.get(topic)
+
+    def topic_id(self, partition: TopicPartition, deadline: float) -> str | None:
+        """What the leader of a partition says now; None where it knows no topic, or no id."""
+        self._learn(self.leader(partition, deadline), [partition.topic], deadline)
+        return self.known_topic_id(partition.topic)
+
+    def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
+        """What each broker that can be reached says. One that is cut off from the controller says
+        for a while what was so before."""
+        said = set()
+        for address in set(self._known.brokers.values()):
+            with suppress(ClientError):
+                found = self._metadata(self._connect(address, deadline), [topic], deadline)
+                said |= {*found.ids.values()}
+        return said
+
+    def partition_count(self, topic: str) -> int:
+        """As it was when the topic was last asked about; 0 when it was not there."""
+        return sum(place.topic == topic for place in self._known.leaders)
+
+    def coordinator(
+        self, kind: int, name: str, deadline: float, *, refind: bool
+    ) -> BlockingConnection:
+        """The connection to who looks after a group or a transactional id."""
+        if refind:
+            self._coordinators.pop((kind, name), None)
+        address = self._coordinators.get((kind, name))
+        if address is None:
+            connection = self.any_broker(deadline)
+            body = write_find_coordinator(kind, name)
+            key = ApiKey.FIND_COORDINATOR
+            found = self.ask(connection, key, body, read_find_coordinator, deadline)
+            if found.error:
+                raise BrokerError(found.error, key.name, f"coordinator of {name!r}", found.message)
+            self._coordinators[kind, name] = address = found.address
+            self._brokers.add(address)
+        return self._connect(address, deadline)
+
+    def transaction_version(self, deadline: float) -> int:
+        """2 where the cluster has finalized it, else 1: the older protocol."""
+        level = self.any_broker(deadline).features.get("transaction.version", 0)
+        return TRANSACTION_V2 if level >= TRANSACTION_V2 else _OLDER_PROTOCOL
+
+    def ask(
+        self,
+        connection: BlockingConnection,
+        key: ApiKey,
+        body: Buffer,
+        read: Callable[[memoryview], T],
+        deadline: float,
+    ) -> T:
+        """One of the messages of `worker_wire`, and its answer."""
+        version = VERSIONS[key]
+        connection.version_of(key, Versions(version, version))
+        answer = connection.ask(key, version, (body,), self.soon(deadline))
+        return understood(connection, key, lambda: read(answer))
+
+    def trying(self, attempt: Callable[[float, bool], T], policy: RetryPolicy) -> T:
+        """For what may be asked twice: tries until it works or time is up. `attempt` is given the
+        deadline, and whether it has to find out anew who is responsible."""
+        deadline = self._clock.monotonic() + policy.total_s
+        backoff = Backoff(policy, self._rand)
+        refind = False
+        while True:
+            try:
+                return attempt(deadline, refind)
+            except ClientError as error:
+                pause_s = backoff.next_s()
+                if not is_worth_it(error) or self._clock.monotonic() + pause_s >= deadline:
+                    raise
+                refind = action_for(error) is Action.REFRESH
+            time.sleep(pause_s)
+
+    def _connect(self, address: Address, deadline: float) -> BlockingConnection:
+        self._leave_fork_behind()
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = self._opened(self._connections, address, deadline)
+            self._brokers.add(address)
+        return connection
+
+    def _opened(
+        self, kept: dict[Address, BlockingConnection], address: Address, deadline: float
+    ) -> BlockingConnection:
+        """A new connection, in the place of another one."""
+        if (before := kept.pop(address, None)) is not None:
+            before.close()
+        self._check_not_closed()
+        connection = kept[address] = self._open(address, deadline)
+        self._check_not_closed()  # once it is kept: somebody may have closed all before that
+        return connection
+
+    def _check_not_closed(self) -> None:
+        if self._is_closed:
+            self.disconnect()
+            raise ConnectionClosed("the client was closed meanwhile", outcome="not applied")
+
+    def _open(self, address: Address, deadline: float) -> BlockingConnection:
+        limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
+        try:
+            return BlockingConnection.open(
+                address,
+                min(deadline, self._clock.monotonic() + limit_s),
+                clock=self._clock,
+                rand=self._rand,
+                client_id=self._settings.client_id,
+                security=self._settings.security,
+                tls=self._tls,
+            )
+        except NotKafka as error:
+            if address not in self._brokers:
+                raise
+            raise ConnectionLost(str(error), outcome="not applied") from error
+
+    def _leave_fork_behind(self) -> None:
+        if self._pid != os.getpid():
+            self.disconnect()
+            self._pid = os.getpid()
+
+
+def understood(connection: BlockingConnection, key: ApiKey, read: Callable[[], T]) -> T:
+    """What `read` makes of an answer; raises `AnswerMalformed`."""
+    try:
+        return read()
+    except MessageMalformed as error:
+        connection.close()
+        raise AnswerMalformed(
+            f"{connection.address} answers {key.name} wrongly: {error}"
+        ) from error
+
+
+def not_sent(error: ClientError) -> ClientError:
+    """An error before the request itself was sent: whatever was lost, it was not that."""
+    error.outcome = "not applied"
+    return error

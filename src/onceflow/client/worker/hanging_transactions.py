@@ -1,0 +1,157 @@
+"""What a transactional producer has left open in partitions, as their leaders see it.
+
+Whoever begins a transaction where an older one of the same producer is still open ends both with
+one marker: rows of an aborted attempt would be committed with the next, or committed ones aborted.
+Coordinators write a marker everywhere before they allow the next transaction; Apache Kafka's takes
+a partition that has no leader it knows of for deleted (KAFKA-20734), so it is worth asking.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from onceflow.client.codec.transactions import Identity
+from onceflow.client.errors.requests import BrokerError
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.types import TopicPartition, by_topic
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.connection import BlockingConnection
+from onceflow.errors import MessageMalformed
+from onceflow.records.java_hash import partition_by_hash
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.primitives import (
+    INT16,
+    INT32,
+    count,
+    read_count,
+    read_int,
+    read_text,
+    skip_tags,
+    text,
+)
+
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_FLEXIBLE: Final = True
+_NO_TAGS: Final = b"\x00"
+_NONE_OPEN: Final = -1
+_PRODUCER: Final = struct.Struct(">qiiqiq")
+
+
+class LeftOpen(NamedTuple):
+    """A transaction that a leader holds open."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+class Seen(NamedTuple):
+    """What leaders have said."""
+
+    left: tuple[LeftOpen, ...]
+    hidden: frozenset[str]
+    """Topics whose producers this user may not see."""
+
+
+def find_left_open(
+    cluster: BlockingCluster,
+    policy: RetryPolicy,
+    mine: Identity,
+    places: Iterable[TopicPartition],
+) -> Seen:
+    """Transactions of this producer's older epochs that are open in these partitions."""
+    asked = tuple(dict.fromkeys(places))
+
+    def attempt(deadline: float, refind: bool) -> Seen:
+        if refind:
+            cluster.refresh({place.topic for place in asked}, deadline)
+        led: dict[BlockingConnection, list[TopicPartition]] = {}
+        for place in asked:
+            led.setdefault(cluster.leader(place, deadline), []).append(place)
+        left: list[LeftOpen] = []
+        hidden: set[str] = set()
+        for connection, portion in led.items():
+            body, key = write_describe_producers(portion), ApiKey.DESCRIBE_PRODUCERS
+            answer = cluster.ask(connection, key, body, read_describe_producers, deadline)
+            for place, code in answer.errors.items():
+                if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    raise BrokerError(code, key.name, f"partition {place}")
+                hidden.add(place.topic)
+            left += answer.open
+        return Seen(tuple(each for each in left if _is_older(each, mine)), frozenset(hidden))
+
+    return cluster.trying(attempt, policy)
+
+
+def _is_older(found: LeftOpen, mine: Identity) -> bool:
+    return found.producer_id == mine.producer_id and found.producer_epoch < mine.producer_epoch
+
+
+def places_of_groups(
+    cluster: BlockingCluster, policy: RetryPolicy, groups: Iterable[str]
+) -> dict[str, TopicPartition]:
+    """Where the offsets of groups are kept; nothing where that is hidden, or not made yet."""
+
+    def attempt(deadline: float, refind: bool) -> int:
+        cluster.refresh({_OFFSETS_TOPIC}, deadline)
+        return cluster.partition_count(_OFFSETS_TOPIC)
+
+    if not (partitions := cluster.trying(attempt, policy)):
+        return {}
+    return {
+        group: TopicPartition(_OFFSETS_TOPIC, partition_by_hash(group, partitions))
+        for group in groups
+    }
+
+
+# --- the message --------------------------------------------------------------------------------
+
+
+class Producers(NamedTuple):
+    """The open transactions that a leader tells of, and the partitions it does not tell of."""
+
+    open: list[LeftOpen]
+    errors: dict[TopicPartition, int]
+
+
+def write_describe_producers(places: Iterable[TopicPartition]) -> bytes:
+    topics = by_topic(places)
+    parts = [count(_FLEXIBLE, len(topics))]
+    for topic, numbers in topics.items():
+        packed = [INT32.pack(each) for each in numbers]
+        parts += (text(_FLEXIBLE, topic), count(_FLEXIBLE, len(packed)), *packed, _NO_TAGS)
+    return b"".join((*parts, _NO_TAGS))
+
+
+def read_describe_producers(buffer: memoryview) -> Producers:
+    found = Producers([], {})
+    topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
+    for _ in range(topics):
+        topic, at = read_text(_FLEXIBLE, buffer, at)
+        partitions, at = read_count(_FLEXIBLE, buffer, at)
+        for _ in range(partitions):
+            at = _read_partition(found, topic or "", buffer, at)
+        at = skip_tags(buffer, at)
+    return found
+
+
+def _read_partition(found: Producers, topic: str, buffer: memoryview, at: int) -> int:
+    number, at = read_int(INT32, buffer, at)
+    error, at = read_int(INT16, buffer, at)
+    _, at = read_text(_FLEXIBLE, buffer, at)
+    place = TopicPartition(topic, number)
+    if error:
+        found.errors[place] = error
+    producers, at = read_count(_FLEXIBLE, buffer, at)
+    for _ in range(producers):
+        if at + _PRODUCER.size > len(buffer):
+            raise MessageMalformed(f"the answer is cut off at byte {at}")
+        producer_id, epoch, _, _, _, start = _PRODUCER.unpack_from(buffer, at)
+        at = skip_tags(buffer, at + _PRODUCER.size)
+        if start != _NONE_OPEN:
+            found.open.append(LeftOpen(place, producer_id, epoch, start))
+    return skip_tags(buffer, at)

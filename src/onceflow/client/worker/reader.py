@@ -1,0 +1,295 @@
+"""A blocking reader for worker processes: an exact range of a partition's offsets as Arrow columns.
+
+By default only what was committed: what is behind the first open transaction is waited for, what
+was aborted is passed over. While one answer is being looked at the next is under way, never more:
+memory holds two of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from onceflow.client.codec.cluster import read_list_offsets, write_list_offsets
+from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, nothing_of, read_fetch, write_fetch
+from onceflow.client.consumer.range_reading import RangeReading
+from onceflow.client.errors.reading import OffsetOutOfRange, RangeUnavailable
+from onceflow.client.errors.requests import Action, BrokerError, ClientError, action_for
+from onceflow.client.net.retry import Backoff
+from onceflow.client.net.versions import SPOKEN
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.transactions.asking import is_worth_it
+from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster, understood
+from onceflow.client.worker.connection import BlockingConnection
+from onceflow.errors import MessageMalformed
+from onceflow.records.batch import StoredBatch
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.rand import Rand, RealRand
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ReaderBusy(ClientError):
+    """Another range was begun before the one before it was read to its end, or closed."""
+
+    advice = "read one range after the other, or make a reader for each"
+
+
+class Reader:
+    """For one thread; a process that is forked off opens connections of its own.
+
+    >>> from onceflow.blocking import Producer
+    >>> with Producer(bootstrap) as producer:
+    ...     _ = producer.send("orders", b"paid")
+    >>> with Reader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
+    ...     for batch in reader.read("orders", 0, 0, 1):
+    ...         print(batch.column("value").to_pylist())
+    [b'paid']
+    """
+
+    def __init__(
+        self, settings: ReaderSettings, *, clock: Clock | None = None, rand: Rand | None = None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or RealClock()
+        self._rand = rand or RealRand()
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, self._clock, self._rand
+        )
+        self._is_reading = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._cluster.close()
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The records from `start` up to, not including, `end` (columns of `FETCHED_SCHEMA`), in
+        order; then it ends, also where the last offsets hold no record.
+
+        Raises `OffsetOutOfRange` when the log does not hold `start`, `RangeUnavailable` when
+        nothing more could be read for `default.api.timeout.ms`, and `RecordsUnreadable`.
+        """
+        from onceflow.client.consumer.fetched import portions_of
+
+        place = TopicPartition(topic, partition)
+        if self._is_reading:
+            raise ReaderBusy(f"partition {place}: this reader is reading another range")
+        self._is_reading = True
+        fetching = _Fetching(self, place, start, end)
+        limit = self._settings.max_decompressed_batch_bytes
+        try:
+            while (found := fetching.next()) is not None:
+                batches, first = found
+                yield from portions_of(place, batches, first, end, limit=limit)
+        finally:
+            fetching.close()
+            self._is_reading = False
+
+    def known_topic_id(self, topic: str) -> str | None:
+        """As it was when leaders were last looked up; None where brokers give topics no ids, and
+        where nobody has looked yet."""
+        return self._cluster.known_topic_id(topic)
+
+    def topic_id(self, topic: str, partition: int) -> str | None:
+        """What the leader of a partition says now; None where it gives the topic no id, or knows
+        no such topic."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> str | None:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            return self._cluster.topic_id(place, deadline)
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
+    def is_topic(self, topic: str, partition: int, topic_id: str) -> bool:
+        """Whether the topic still has this id, or has none. As long as only some brokers say so
+        they are asked again, for `default.api.timeout.ms`."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> bool:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            if self._cluster.topic_id(place, deadline) in (None, topic_id):
+                return True
+            if topic_id in self._cluster.topic_ids_of_brokers(topic, deadline):
+                code = ErrorCode.INCONSISTENT_TOPIC_ID
+                raise BrokerError(code, ApiKey.METADATA.name, f"topic {topic!r}")
+            return False
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset of a partition, and the one behind the last that may be read."""
+        place = TopicPartition(topic, partition)
+
+        def attempt(deadline: float, refind: bool) -> tuple[int, int]:
+            if refind:
+                self._cluster.refresh({topic}, deadline)
+            return self._ends(place, deadline)
+
+        return self._cluster.trying(attempt, self._settings.retry)
+
+    def _ends(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
+        found = []
+        key = ApiKey.LIST_OFFSETS
+        for which in (EARLIEST, LATEST):
+            connection = self._cluster.leader(place, deadline)
+            committed = self._settings.read_committed
+            body = write_list_offsets(place, which, read_committed=committed)
+            code, offset = self._cluster.ask(connection, key, body, read_list_offsets, deadline)
+            if code:
+                raise BrokerError(code, key.name, f"partition {place}")
+            found.append(offset)
+        return found[0], found[1]
+
+    def _refresh(self, error: ClientError, place: TopicPartition, deadline: float) -> None:
+        if action_for(error) is not Action.REFRESH:
+            return
+        try:
+            self._cluster.refresh({place.topic}, deadline)
+        except ClientError as problem:
+            if not is_worth_it(problem):
+                raise
+
+
+class _Fetching:
+    """One range that is being read."""
+
+    def __init__(self, reader: Reader, place: TopicPartition, start: int, end: int) -> None:
+        self._reader = reader
+        self._settings = reader._settings
+        self._cluster = reader._cluster
+        self._clock = reader._clock
+        self._place = place
+        committed = self._settings.read_committed
+        self._range = RangeReading(place, start, end, read_committed=committed)
+        self._backoff = Backoff(self._settings.retry, reader._rand)
+        self._deadline = 0.0
+        self._asked: tuple[BlockingConnection, int] | None = None
+        """Where a Fetch is under way, and in which version."""
+        self._ends: tuple[int, int] | None = None
+        """Where committed data ends, and the log."""
+        self._went_on()
+
+    def next(self) -> tuple[list[StoredBatch], int] | None:
+        """Batches, and the offset from which on their records are wanted; None at the end."""
+        while not self._range.is_done:
+            try:
+                answer = self._fetch()
+                self._check(answer)
+            except ClientError as error:
+                self._pause(error)
+                continue
+            if answer.high_watermark >= 0:
+                self._ends = answer.last_stable_offset, answer.high_watermark
+            first = self._range.position
+            batches = self._range.take(answer)
+            if self._range.position > first:
+                self._went_on()
+            elif self._clock.monotonic() >= self._deadline:
+                raise self._unavailable("nothing came")
+            if not self._range.is_done:
+                self._ask_ahead()
+            if batches:
+                return batches, first
+        return None
+
+    def close(self) -> None:
+        """An answer that nobody wants any more takes its connection with it."""
+        if self._asked is not None:
+            self._asked[0].close()
+            self._asked = None
+
+    def _went_on(self) -> None:
+        self._deadline = self._clock.monotonic() + self._settings.retry.total_s
+        self._backoff.reset()
+
+    def _fetch(self) -> FetchAnswer:
+        connection, version = self._asked or self._ask()
+        self._asked = None
+        try:
+            buffer = connection.receive(self._cluster.soon(self._deadline))
+        except BaseException:
+            connection.close()
+            raise
+        return understood(connection, ApiKey.FETCH, lambda: self._read(version, buffer))
+
+    def _read(self, version: int, buffer: memoryview) -> FetchAnswer:
+        error, partitions, _ = read_fetch(version, buffer)
+        if error:
+            raise BrokerError(error, ApiKey.FETCH.name, f"partition {self._place}")
+        if any(each.partition != self._place for each in partitions):
+            raise MessageMalformed("not the partition that was asked for")
+        return partitions[0] if partitions else nothing_of(self._place)
+
+    def _ask(self) -> tuple[BlockingConnection, int]:
+        settings = self._settings
+        connection = self._cluster.leader(self._place, self._deadline)
+        version = connection.version_of(ApiKey.FETCH, SPOKEN[ApiKey.FETCH])
+        wanted = FetchFrom(
+            self._place.partition, self._range.position, settings.max_partition_fetch_bytes
+        )
+        body = write_fetch(
+            version,
+            {self._place.topic: (wanted,)},
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            read_committed=settings.read_committed,
+        )
+        connection.send(ApiKey.FETCH, version, (body,), self._cluster.soon(self._deadline))
+        return connection, version
+
+    def _ask_ahead(self) -> None:
+        """What fails here fails again when the answer is needed, and is dealt with there."""
+        with suppress(ClientError):
+            self._asked = self._ask()
+
+    def _check(self, answer: FetchAnswer) -> None:
+        if not answer.error:
+            return
+        if answer.error != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise BrokerError(answer.error, ApiKey.FETCH.name, f"partition {self._place}")
+        earliest, latest = self._reader.ends(*self._place)
+        raise OffsetOutOfRange(
+            self._place,
+            f"there is no offset {self._range.position}; it holds the offsets from {earliest} up "
+            f"to {latest}",
+        )
+
+    def _pause(self, error: ClientError) -> None:
+        pause_s = self._backoff.next_s()
+        if not is_worth_it(error):
+            raise error
+        if self._clock.monotonic() + pause_s >= self._deadline:
+            raise self._unavailable(str(error)) from error
+        time.sleep(pause_s)
+        self._reader._refresh(error, self._place, self._deadline)
+
+    def _unavailable(self, why: str) -> RangeUnavailable:
+        limit_s = self._settings.retry.total_s
+        if self._ends is not None:
+            why = f"committed data ends at {self._ends[0]}, the log at {self._ends[1]}; {why}"
+        return RangeUnavailable(
+            f"partition {self._place}: nothing of the offsets from {self._range.position} up to "
+            f"{self._range.end} could be read for {limit_s:g} s ({why})"
+        )

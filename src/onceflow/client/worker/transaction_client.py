@@ -1,0 +1,228 @@
+"""Transactions from a blocking program: begin one, hand it to workers, commit or abort it; or
+finish one that was begun elsewhere.
+
+The same machine as in the async producer decides what is asked and what an answer means; here are
+only blocking sockets under it. For one thread of one process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from onceflow.client.codec.cluster import GROUP, TRANSACTION, read_offset_fetch, write_offset_fetch
+from onceflow.client.codec.transactions import GroupMember, Identity, OffsetToCommit, read_answer
+from onceflow.client.errors.requests import BrokerError, ClientError, CrossedFork
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.asking import Ask, Operation, Reply, T
+from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster, not_sent, understood
+from onceflow.errors import InvalidSetting
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.runtime.rand import Rand, RealRand
+from onceflow.wire.api import ApiKey
+
+_NOTHING: Final = -1
+
+
+class Finisher:
+    """Needs `transactional.id` in its settings. After any doubt: `init`, then `committed_offsets`,
+    then decide; never the other way round."""
+
+    def __init__(
+        self, settings: ProducerSettings, *, clock: Clock | None = None, rand: Rand | None = None
+    ) -> None:
+        if settings.transactional_id is None:
+            raise InvalidSetting("transactional.id is not set; transactions need one")
+        self._settings = settings
+        self._clock = clock or RealClock()
+        self._rand = rand or RealRand()
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, self._clock, self._rand
+        )
+        self._machine = TransactionMachine(
+            settings.transactional_id,
+            timeout_ms=settings.transaction_timeout_ms,
+            clock=self._clock,
+            rand=self._rand,
+            policy=settings.transactional_retry,
+        )
+        self._pid = os.getpid()
+        self._handed_out: Identity | None = None
+
+    @classmethod
+    def of(
+        cls,
+        transaction: OpenTransaction,
+        settings: ProducerSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        rand: Rand | None = None,
+    ) -> Self:
+        """For a transaction that was begun elsewhere; `settings` say how patient to be, and how to
+        log in."""
+        mine = replace(
+            settings or ProducerSettings.of(),
+            bootstrap_servers=transaction.bootstrap,
+            transactional_id=transaction.transactional_id,
+            transaction_timeout_ms=transaction.timeout_ms,
+        )
+        made = cls(mine, clock=clock, rand=rand)
+        made._machine.adopt(
+            transaction.identity, transaction.transaction_version, transaction.partitions
+        )
+        made._handed_out = transaction.identity
+        return made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections; an open transaction stays open for whoever was given it."""
+        self._cluster.close()
+
+    @property
+    def state(self) -> State:
+        return self._machine.state
+
+    @property
+    def identity(self) -> Identity:
+        return self._machine.identity
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def init(self) -> Identity:
+        """A new epoch: aborts what was open and fences whoever else uses the transactional id."""
+        self._check_process()
+        version = self._cluster.trying(
+            lambda deadline, _: self._cluster.transaction_version(deadline),
+            self._settings.transactional_retry,
+        )
+        self._drive(self._machine.init(version))
+        return self.identity
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether `renew` comes before `begin`: brokers may not know the transactional id any more,
+        or a copy of the last end may still be under way."""
+        return self._machine.needs_renewal
+
+    def renew(self) -> None:
+        """The next epoch of the same driver; raises `Fenced` when another has the id."""
+        self._drive(self._machine.renew())
+
+    def begin(self, partitions: Iterable[TopicPartition] = ()) -> OpenTransaction:
+        """Opens a transaction for writers of these partitions, each from sequence 0.
+
+        They need an epoch of their own for that, which the end of the transaction before has
+        brought; in the older protocol it is asked for here.
+        """
+        if self._handed_out == self.identity:
+            self.init()
+        self._machine.begin()
+        self._handed_out = self.identity
+        claimed = tuple(dict.fromkeys(partitions))
+        self._drive(self._machine.join(claimed))
+        claims = map(Claim, claimed)
+        return OpenTransaction.of(self._machine, self._settings.bootstrap_servers, claims)
+
+    def commit_offsets(
+        self, member: GroupMember | str, offsets: Mapping[TopicPartition, OffsetToCommit]
+    ) -> None:
+        """Offsets of a group that hold if the transaction is committed."""
+        whose = GroupMember(member) if isinstance(member, str) else member
+        self._drive(self._machine.commit_offsets(whose, offsets))
+
+    def commit(self) -> None:
+        """Raises `AbortableError`, `Fenced`, or `UnknownOutcome` when no answer came in time."""
+        self._drive(self._machine.commit())
+
+    def resolve(self) -> None:
+        """After `UnknownOutcome`: asks again; returns if the commit was done."""
+        self._drive(self._machine.resolve())
+
+    def abort(self) -> None:
+        """Raises `Fenced` when another producer owns the transactional id by now."""
+        self._drive(self._machine.abort())
+
+    def committed_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool = True
+    ) -> dict[TopicPartition, OffsetToCommit | None]:
+        """What a group has committed, None where nothing. `require_stable` waits until no open
+        transaction has offsets there."""
+        wanted = tuple(partitions)
+        topics: dict[str, list[int]] = {}
+        for topic, number in wanted:
+            topics.setdefault(topic, []).append(number)
+        body = write_offset_fetch(group_id, topics, require_stable=require_stable)
+        key = ApiKey.OFFSET_FETCH
+
+        def attempt(deadline: float, refind: bool) -> dict[TopicPartition, OffsetToCommit | None]:
+            connection = self._cluster.coordinator(GROUP, group_id, deadline, refind=refind)
+            found = self._cluster.ask(connection, key, body, read_offset_fetch, deadline)
+            codes = (found.error, *(code for code, _ in found.offsets.values()))
+            if worst := next(filter(None, codes), 0):
+                raise BrokerError(worst, key.name, f"offsets of group {group_id!r}")
+            kept = {each: offset for each, (_, offset) in found.offsets.items()}
+            return {
+                each: kept[each] if each in kept and kept[each].offset != _NOTHING else None
+                for each in wanted
+            }
+
+        return self._cluster.trying(attempt, self._settings.transactional_retry)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _drive(self, operation: Operation[T]) -> T:
+        self._check_process()
+        try:
+            step = next(operation)
+            while True:
+                step = operation.send(self._perform(step))
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        finally:
+            operation.close()
+
+    def _perform(self, step: Ask) -> Reply:
+        time.sleep(step.pause_s)
+        request, cluster = step.request, self._cluster
+        group_id = step.group_id
+        kind = TRANSACTION if group_id is None else GROUP
+        name = request.identity.transactional_id if group_id is None else group_id
+        try:
+            connection = cluster.coordinator(kind, name, step.deadline, refind=step.refind)
+            version = connection.version_of(request.api, request.versions)
+        except ClientError as error:
+            return not_sent(error)
+        try:
+            body = (request.body(version),)
+            answer = connection.ask(request.api, version, body, cluster.soon(step.deadline))
+            return understood(
+                connection, request.api, lambda: read_answer(request, version, answer)
+            )
+        except ClientError as error:
+            return error
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise CrossedFork(
+                f"transactions of {self.identity.transactional_id!r} are driven by process "
+                f"{self._pid}; hand an OpenTransaction to other processes"
+            )

@@ -1,0 +1,78 @@
+"""How far a query has come, out of what Spark tells of it; pure functions.
+
+Rows that were read are counted by offsets: Spark counts a source twice that is read twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onceflow.client.types import TopicPartition
+from onceflow.spark.errors.source import OffsetsUnreadable
+from onceflow.spark.source.offsets import BatchOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The last batch, in Spark's words."""
+
+    batch_id: int
+    batch_ms: int
+    lag: int
+    """Offsets that were there when the batch was planned, and are behind it."""
+    state_rows: int
+    watermark: str
+    ends: Mapping[TopicPartition, int]
+    starts: Mapping[TopicPartition, int]
+
+
+def told_by(progress: Mapping[str, Any]) -> Told:
+    """Of a query's `lastProgress`, as JSON."""
+    starts: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
+    lag = 0
+    for number, source in enumerate(progress.get("sources", ())):
+        offsets = _offsets(source.get("endOffset"))
+        # Two sources may read one topic.
+        starts.update({_of(number, place): offset for place, offset in offsets.start.items()})
+        ends.update({_of(number, place): offset for place, offset in offsets.end.items()})
+        seen = _offsets(source.get("latestOffset"))
+        lag += sum(max(0, seen.end[place] - seen.start.get(place, 0)) for place in seen.end)
+    return Told(
+        batch_id=progress.get("batchId", -1),
+        batch_ms=progress.get("durationMs", {}).get("triggerExecution", 0),
+        lag=lag,
+        state_rows=sum(each.get("numRowsTotal", 0) for each in progress.get("stateOperators", ())),
+        watermark=progress.get("eventTime", {}).get("watermark", ""),
+        ends=ends,
+        starts=starts,
+    )
+
+
+def _of(number: int, place: TopicPartition) -> TopicPartition:
+    return place._replace(topic=f"{number} {place.topic}")
+
+
+def _offsets(value: Any) -> BatchOffsets:
+    """Spark tells them as a table, or as JSON in a text."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+        return BatchOffsets.from_log(found or {})
+    except (ValueError, OffsetsUnreadable):
+        return BatchOffsets({}, {})
+
+
+class ReadCount:
+    """Offsets that were read since the count began."""
+
+    def __init__(self) -> None:
+        self._begins: dict[TopicPartition, int] = {}
+
+    def add(self, told: Told) -> int:
+        """All so far."""
+        for place in told.ends:
+            self._begins.setdefault(place, told.starts.get(place, told.ends[place]))
+        return sum(end - self._begins[place] for place, end in told.ends.items())

@@ -1,0 +1,159 @@
+"""The settings of a pipeline, each to whom it belongs: Spark, the source's reader, the sink's
+producer, the broker beside it. Every one is judged by its owner, so that wrong ones are told before
+anything is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from onceflow.client.settings.clients import ClientSettings, ProducerSettings, ReaderSettings
+from onceflow.client.settings.values import NotAllowed, secret
+from onceflow.errors import InvalidSetting
+from onceflow.spark.errors.pipeline import KeyPath, Problem
+from onceflow.spark.errors.source import InvalidOptions
+from onceflow.spark.pipeline.plan import SourcePlan
+from onceflow.spark.source.options import SourceOptions
+
+_SPARK: Final = "spark."
+_SOMEWHERE: Final = "127.0.0.1:9092"
+"""An address for judging settings, which is not connected to."""
+_OURS: Final[Mapping[str, str]] = {
+    "bootstrap.servers": "give source.bootstrap",
+    "transactional.id": "pipeline.name is it",
+    "delivery": "a pipeline is exactly-once",
+    "enable.idempotence": "a pipeline is exactly-once",
+    "acks": "a pipeline is exactly-once",
+}
+"""Settings that a pipeline has by itself."""
+_OWN_OPTIONS: Final[Mapping[str, str]] = {
+    "subscribe": "topics",
+    "subscribepattern": "pattern",
+    "assign": "topics",
+    "startingoffsets": "starting",
+    "startingtimestamp": "starting",
+    "startingoffsetsbytimestamp": "starting",
+    "kafka.bootstrap.servers": "bootstrap",
+    "bootstrap.servers": "bootstrap",
+}
+"""Options of the source that have a key of their own."""
+_NOT_HERE: Final = ("endingoffsets", "endingtimestamp", "endingoffsetsbytimestamp", "columns")
+
+
+class Divided(NamedTuple):
+    """Settings by who they belong to; some belong to two."""
+
+    spark: dict[str, str]
+    reader: dict[str, str]
+    producer: dict[str, str]
+    problems: list[Problem]
+
+
+def divide_settings(given: Mapping[str, str]) -> Divided:
+    """`[settings]`, by dotted names."""
+    divided = Divided({}, {}, {}, [])
+    readers, producers = _readers(ReaderSettings), _readers(ProducerSettings)
+    for key, value in given.items():
+        path = ("settings", *key.split("."))
+        if key.startswith(_SPARK):
+            divided.spark[key] = value
+            continue
+        if key in _OURS:
+            divided.problems.append(Problem(path, f"it cannot be set here: {_OURS[key]}"))
+        elif key not in readers and key not in producers:
+            divided.problems.append(Problem(path, _unknown(key, {**readers, **producers})))
+        else:
+            for known, mine in ((readers, divided.reader), (producers, divided.producer)):
+                if key in known:
+                    mine[key] = value
+            divided.problems.extend(_judged(path, (readers | producers)[key], value))
+    if not divided.problems:
+        divided.problems.extend(_together(divided))
+    return divided
+
+
+def _readers(kind: type[ClientSettings]) -> dict[str, Any]:
+    return {each.name.replace("_", "."): each.metadata["read"] for each in fields(kind)}
+
+
+def _unknown(key: str, known: Mapping[str, Any]) -> str:
+    close = get_close_matches(key, [*known], n=1)
+    guess = f"did you mean {close[0]}?" if close else "those of Spark begin with spark."
+    return f"there is no such setting of a Kafka client; {guess}"
+
+
+def _judged(path: KeyPath, read: Any, value: str) -> Iterator[Problem]:
+    try:
+        read(value)
+    except NotAllowed as error:
+        shown = "the value" if read is secret else f'"{value}"'
+        yield Problem(path, f"{shown} is not allowed; it may be {error}")
+
+
+def _together(divided: Divided) -> Iterator[Problem]:
+    """Contradictions, each once."""
+    said = set()
+    for kind, mine in ((ReaderSettings, divided.reader), (ProducerSettings, divided.producer)):
+        try:
+            kind.of(mine)
+        except InvalidSetting as error:
+            said.add(str(error))
+    return (Problem(("settings",), text) for text in sorted(said))
+
+
+# --- the source ---------------------------------------------------------------------------------
+
+
+def check_source_options(
+    path: KeyPath, table: Mapping[str, Any], plan: SourcePlan, reader: Mapping[str, str]
+) -> list[Problem]:
+    """What the source would say of its options."""
+    problems = []
+    options = table.get("options")
+    for name in options if isinstance(options, Mapping) else ():
+        if name.lower() in _OWN_OPTIONS:
+            instead = _OWN_OPTIONS[name.lower()]
+            problems.append(Problem((*path, "options", name), f"give it as {instead}"))
+        elif name.lower() in _NOT_HERE:
+            problems.append(Problem((*path, "options", name), "a pipeline has no use for it"))
+    if problems:
+        return problems
+    try:
+        SourceOptions.of({**reader, **plan.options, "bootstrap.servers": _SOMEWHERE}).check_stream()
+    except InvalidOptions as error:
+        return [Problem(_blamed(path, table, text), text) for text in error.problems]
+    return []
+
+
+def _blamed(path: KeyPath, table: Mapping[str, Any], text: str) -> KeyPath:
+    """The key that a problem of the source is about."""
+    about = set(text.replace(":", " ").split())
+    for name in table.get("options", {}):
+        if name in about:
+            return (*path, "options", name)
+    own = next((_OWN_OPTIONS[word.lower()] for word in about if word.lower() in _OWN_OPTIONS), "")
+    return (*path, own) if own in table else path
+
+
+# --- the broker ---------------------------------------------------------------------------------
+
+
+def broker_settings(given: Mapping[str, str]) -> Iterator[Problem]:
+    """What the broker would say of its settings."""
+    from onceflow.broker.config.config import load_config
+
+    try:
+        load_config(given, {}, None)
+    except InvalidSetting as error:
+        for text in _each(str(error)):
+            starts = {name: (f"{name} ", f"unknown setting {name!r}") for name in given}
+            key = next((name for name, start in starts.items() if text.startswith(start)), "")
+            yield Problem(("broker", *key.split(".")) if key else ("broker",), text)
+
+
+def _each(message: str) -> list[str]:
+    """One or several problems, as the broker lists them."""
+    first, *rest = message.split("\n  - ")
+    return rest or [first]

@@ -1,0 +1,179 @@
+"""Spark frames into topics, exactly once: a micro-batch is one transaction.
+
+    query = (
+        write_stream(frame, topic="totals", bootstrap="localhost:9092", name="totals")
+        .option("checkpointLocation", "/data/checkpoints/totals")
+        .outputMode("update")
+        .start()
+    )
+
+Whatever dies, and whenever: when the query is started again on its checkpoint, every row of the
+output is there once for readers of committed records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from onceflow.client.admin.groups import committed_offsets
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.runtime.clock import RealClock
+from onceflow.spark.errors.sink import CommitUnclear, SinkRefused
+from onceflow.spark.formats.dead_letters import dead_letters as dead_letters
+from onceflow.spark.sink.batch import BatchJob, BatchWriter
+from onceflow.spark.sink.claims import ClaimBook
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.job import claim_service, run_job, writing_in_plan
+from onceflow.spark.sink.ledger import Planned
+from onceflow.spark.sink.options import (
+    LEDGER_TOPIC,
+    TRANSACTION_TIMEOUT_MS,
+    SinkOptions,
+    checked_options,
+)
+from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_cluster, make_topic
+from onceflow.spark.sink.run import StreamSink
+from onceflow.spark.sink.task_report import Report
+from onceflow.spark.sink.topics import Topics
+from onceflow.spark.source.offsets import by_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+def write_stream(
+    df: DataFrame,
+    *,
+    bootstrap: str,
+    name: str,
+    topic: str | None = None,
+    group: str | None = None,
+    ledger_topic: str = LEDGER_TOPIC,
+    dead_letter_topic: str | None = None,
+    narrow: bool = False,
+    continue_from_group: bool = False,
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    settings: Mapping[str, object] | None = None,
+    **more: object,
+) -> DataStreamWriter:
+    """A writer to be started as usual; it needs a `checkpointLocation`, and its query is called
+    `name`.
+
+    `name` stays the same as long as the query lives, and belongs to no other. `group` is where
+    source offsets are committed, `name` by default. Other settings of the client go by Kafka's
+    names, in `settings` or as keywords. Raises `SinkRefused` with all that is wrong.
+    """
+    options = checked_options(
+        df,
+        SinkIdentity.of_query(name, group, ledger_topic),
+        is_stream=True,
+        topic=topic,
+        dead_letter_topic=dead_letter_topic,
+        narrow=narrow,
+        continue_from_group=continue_from_group,
+        bootstrap=bootstrap,
+        timeout_ms=transaction_timeout_ms,
+        settings={**(settings or {}), **more},
+    )
+    says = _checked_cluster(options, reads=True)
+    sink = StreamSink(df.sparkSession, options, forgets_after_ms=says.forgets_after_ms)
+    from onceflow.spark.sink.query import SinkWriter  # Spark is loaded by now
+
+    return SinkWriter(writing_in_plan(df, options), sink, options.identity)
+
+
+def write(
+    df: DataFrame,
+    *,
+    bootstrap: str,
+    topic: str | None = None,
+    name: str | None = None,
+    ledger_topic: str = LEDGER_TOPIC,
+    dead_letter_topic: str | None = None,
+    narrow: bool = False,
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS,
+    settings: Mapping[str, object] | None = None,
+    **more: object,
+) -> int:
+    """Writes a frame as one transaction; the number of rows.
+
+    With a `name`, what an earlier write of that name has left open is ended first, and of two at
+    the same time one is stopped. Raises `SinkRefused` with all that is wrong.
+    """
+    run_id = str(uuid4())
+    options = checked_options(
+        df,
+        SinkIdentity.of_write(name or f"onceflow-{run_id}", ledger_topic),
+        is_stream=False,
+        topic=topic,
+        dead_letter_topic=dead_letter_topic,
+        narrow=narrow,
+        continue_from_group=False,
+        bootstrap=bootstrap,
+        timeout_ms=transaction_timeout_ms,
+        settings={**(settings or {}), **more},
+    )
+    says = _checked_cluster(options, reads=False)
+    return _write_once(df, options, says, run_id)
+
+
+def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
+    """Where a group has come to, in the form of a source's option `startingOffsets`: for a query
+    whose checkpoint is lost, to be started with `continue_from_group=True`."""
+    from onceflow.client.net.cluster import Cluster
+
+    made = ClientSettings.of({"bootstrap.servers": bootstrap}, **settings)
+
+    async def ask() -> Any:
+        async with Cluster(made.bootstrap_servers, made.cluster()) as cluster:
+            return await committed_offsets(cluster, group)
+
+    return json.dumps(by_topic(blocking(ask())))
+
+
+def _checked_cluster(options: SinkOptions, *, reads: bool) -> BrokerSays:
+    found = look_at_cluster(options.settings, options.identity, options.topics, reads=reads)
+    if found.problems:
+        raise SinkRefused(found.problems)
+    return found.says
+
+
+def _write_once(df: DataFrame, options: SinkOptions, says: BrokerSays, run_id: str) -> int:
+    settings, book = options.settings, ClaimBook()
+    planned = Planned(run_id, 0, "", RealClock().wall_ms())
+    with (
+        closing(
+            Topics(settings, options.topics, make=lambda name: make_topic(settings, name))
+        ) as topics,
+        claim_service(df.sparkSession, book, topics) as service,
+    ):
+
+        def run(transaction: OpenTransaction) -> list[Report]:
+            # Anew for each try: a plan that has failed may keep its failed parts.
+            frame = writing_in_plan(df, options)
+            return run_job(frame, options, topics.layout, transaction, service)
+
+        job = BatchJob(planned=planned, source_offsets={}, run=run, is_wanted=lambda: True)
+
+        def attempt() -> int | None:
+            writer = BatchWriter(
+                options.identity, settings, topics, book, forgets_after_ms=says.forgets_after_ms
+            )
+            with closing(writer):
+                writer.adopt(run_id)
+                writer.settle()
+                rows = writer.write(job)
+                return writer.committed_rows if rows is None else rows
+
+        try:
+            rows = attempt()
+        except CommitUnclear:
+            # The ledger tells whether it was committed; if it was not, it is written now.
+            rows = attempt()
+        return rows or 0

@@ -1,0 +1,434 @@
+"""One batch, one transaction: begin, let the tasks write, check, commit with ledger and offsets.
+
+Any failure leads to a new epoch, in which all tasks run again: in place while the query is wanted,
+else at the next start. A commit that is refused or not answered is never taken for the one or the
+other: it is asked about again, and the ledger is. Whoever is fenced stops and does not fight.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.errors.requests import (
+    AbortableError,
+    BrokerError,
+    ClientError,
+    FatalProducerError,
+    Fenced,
+    UnknownOutcome,
+)
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client.transactions.states import State
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.transaction_client import Finisher
+from onceflow.runtime.clock import Clock, RealClock
+from onceflow.spark.errors.sink import (
+    BatchFailed,
+    BatchTimedOut,
+    CommitUnclear,
+    ReportsWrong,
+    SinkError,
+    SinkFenced,
+)
+from onceflow.spark.sink import batch_points as points
+from onceflow.spark.sink.batch_reports import check_reports
+from onceflow.spark.sink.claims import ClaimBook
+from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.ledger import (
+    Entry,
+    Planned,
+    Verdict,
+    Writer,
+    decide,
+    last_batch,
+    seen_by,
+)
+from onceflow.spark.sink.ledger_start import LedgerStart, Step
+from onceflow.spark.sink.task_report import Report
+from onceflow.spark.sink.topics import Topics
+from onceflow.wire.error_code import ErrorCode
+
+TRIES: Final = 3
+"""So often a batch is tried within one start of the query."""
+TIMEOUTS: Final = 2
+"""So often it may take longer than its transaction."""
+_PARTING_MS: Final = 2000
+_LONGEST_LINE: Final = 500
+_LONGEST_TEXT: Final = 3000
+_NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+_log = logging.getLogger("onceflow.spark")
+
+
+class JobFailed(SinkError):
+    """The tasks of a batch did not all succeed; its cause is what Spark raised."""
+
+
+def brief(error: BaseException) -> str:
+    """Without the stack of the JVM, which fills pages."""
+    text = str(error).split("\n\tat ")[0].strip()
+    return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """What is to be written, and how."""
+
+    planned: Planned
+    source_offsets: Mapping[TopicPartition, int]
+    run: Callable[[OpenTransaction], list[Report]]
+    """Lets the tasks write under the transaction."""
+    is_wanted: Callable[[], bool]
+    """False once the query is stopped."""
+    start: LedgerStart | None = None
+    """What the checkpoint says of the ledger; None for a frame that has no checkpoint."""
+
+
+class BatchWriter:
+    """Writes the batches of one run of a query, one after the other."""
+
+    def __init__(
+        self,
+        identity: SinkIdentity,
+        settings: ProducerSettings,
+        topics: Topics,
+        book: ClaimBook,
+        *,
+        forgets_after_ms: int,
+        clock: Clock | None = None,
+    ) -> None:
+        self._identity = identity
+        self._settings = settings
+        self._topics = topics
+        self._book = book
+        self._forgets_after_ms = forgets_after_ms
+        self._clock = clock or RealClock()
+        self._finisher = Finisher(settings)
+        self._guard = LeftOpenGuard(settings, identity)
+        self._found: Entry | None = None
+        """What the ledger has, whichever query's it is."""
+        self._is_settled = False
+        self._own_entries: tuple[Entry | None, ...] = ()
+        """The last one, and the one before, which is seen until the commit has its markers."""
+        self._own_last: Writer | None = None
+        """The epoch of this driver's last commit, else the one before its first."""
+        self._opened: OpenTransaction | None = None
+        self._adopted_by: str | None = None
+
+    def close(self) -> None:
+        self._finisher.close()
+        self._guard.close()
+
+    # --- the ledger -----------------------------------------------------------------------------
+
+    def glance(self) -> Entry | None:
+        """What the ledger says before anybody is fenced; more may be on its way."""
+        return self._read(require_stable=False)
+
+    def settle(self) -> None:
+        """Ends whatever was open under this name, fences whoever else writes under it, and only
+        then looks what is committed."""
+        self._guard.remember()
+        mine = self._finisher.init()
+        places = self._topics.refresh().places()
+        found = self._read(require_stable=False)
+        self._guard.check(mine, places, found, own=None)
+        self._look()
+        self._own_last = Writer(mine.producer_id, mine.producer_epoch - 1)
+
+    def adopt(self, query_id: str) -> None:
+        """Takes over a ledger that other queries have left: what they committed does not count."""
+        self._adopted_by = query_id
+        if self._is_settled:
+            self._look()
+
+    def _look(self) -> None:
+        self._found = self._read(require_stable=True)
+        self._own_entries = (self._found,)
+        self._is_settled = True
+
+    def _read(self, *, require_stable: bool) -> Entry | None:
+        place = self._identity.ledger
+        found = self._finisher.committed_offsets(
+            self._identity.ledger_group, [place], require_stable=require_stable
+        )[place]
+        return None if found is None else Entry.from_metadata(found.metadata)
+
+    def _counted(self, query_id: str) -> Entry | None:
+        entry = seen_by(query_id, self._found)
+        return None if self._is_taken_over(entry) else entry
+
+    def _is_taken_over(self, entry: Entry | None) -> bool:
+        return entry is not None and self._adopted_by not in (None, entry.query_id)
+
+    def _begin_ledger(self, job: BatchJob) -> int:
+        """Whatever `LedgerStart` wants before the batch."""
+        start, planned = job.start, job.planned
+        if start is None:
+            return 0
+        if self._next_step(start, planned) is Step.BEGIN:
+            self._commit_beginning(planned)
+        entry = self._counted(planned.query_id)
+        if entry is not None and self._next_step(start, planned) is Step.NOTE:
+            start.note(entry, planned.batch_id)
+        return 0
+
+    def _next_step(self, start: LedgerStart, planned: Planned) -> Step:
+        entry = self._counted(planned.query_id)
+        return start.next_step(entry, planned.batch_id, is_age_told=self._forgets_after_ms > 0)
+
+    def _commit_beginning(self, planned: Planned) -> None:
+        opened = self._opened = self._finisher.begin()  # offsets need no right to write
+        self._book.open((opened.producer_id, opened.producer_epoch))
+        self._book.close()  # it has no tasks
+        writer = Writer(opened.producer_id, opened.producer_epoch)
+        entry = Entry.begun(planned, writer, self._found)
+        self._commit_ledger(entry)
+        self._commit()
+        self._remember_commit(entry)
+
+    def _remember_commit(self, entry: Entry) -> None:
+        self._own_entries = self._found, entry
+        self._found, self._is_settled, self._own_last = entry, True, entry.writer
+
+    @property
+    def committed_rows(self) -> int:
+        """Of the batch that was committed last."""
+        batch = last_batch(self._found)
+        return 0 if batch is None else batch.rows
+
+    def group_offsets(
+        self, places: Iterable[TopicPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, int]:
+        """How far the source offsets of this name have come, where there are any."""
+        found = self._finisher.committed_offsets(
+            self._identity.group, places, require_stable=require_stable
+        )
+        return {place: each.offset for place, each in found.items() if each is not None}
+
+    # --- a batch --------------------------------------------------------------------------------
+
+    def write(self, job: BatchJob) -> int | None:
+        """The number of rows; None when the batch is committed already, and was not run.
+
+        Raises `LedgerConflict`, `SinkFenced`, `BatchFailed`, `BatchTimedOut`, `CommitUnclear`, and
+        `JobFailed` when it failed and the query is not wanted any more.
+        """
+        if self._try(job, self._begin_ledger) is None:
+            return None
+        # Anew: in the older protocol each transaction begins with a look at who has the id.
+        return self._try(job, self._attempt)
+
+    def _try(self, job: BatchJob, work: Callable[[BatchJob], int]) -> int | None:
+        """One transaction, tried as often as it makes sense; None when the batch is committed."""
+        timeouts, left, known = 0, TRIES, self._topics.names
+        while True:
+            if self._verdict(job.planned, job.start) is Verdict.SKIP:
+                self._log_skipped(job.planned)
+                return None
+            began = self._clock.monotonic()
+            try:
+                return work(job)
+            except (JobFailed, ReportsWrong, AbortableError) as error:
+                self._give_up(job, error)
+                is_late = (self._clock.monotonic() - began) * 1000 >= self._timeout_ms
+                timeouts += is_late
+                # In the older protocol each try may end at a topic that rows name and that is not
+                # in its transaction. It is in the next one; rows name so many and no more.
+                has_grown = not self._topics.may_grow and not self._topics.names <= known
+                known |= self._topics.names
+                left -= not has_grown
+                self._raise_if_hopeless(job, error, left, timeouts)
+                self._log_retry(job.planned, error, left)
+            except FatalProducerError as error:
+                raise self._fenced(error) from error
+
+    def _verdict(self, planned: Planned, start: LedgerStart | None) -> Verdict:
+        """Raises `LedgerConflict`, or `SinkFenced`."""
+        try:
+            self._be_sure()
+        except FatalProducerError as error:
+            raise self._fenced(error) from error
+        # After the ledger was read: a driver that slept meanwhile must not take it for young.
+        now_ms = self._clock.wall_ms()
+        entry = self._counted(planned.query_id)
+        # A ledger that was taken over is not empty: another query's batch is over what this one
+        # had begun, and the group's offsets have told that nothing of this one was committed.
+        if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._found)):
+            planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
+        return decide(entry, planned, now_ms, self._forgets_after_ms)
+
+    def _be_sure(self) -> None:
+        """After a commit that was refused the ledger knows whether it was done all the same. In the
+        older protocol a batch begins with a new epoch, and so with a look at who has the id. After
+        a long rest the id and the ledger may both be forgotten, and so may be whoever came
+        meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
+        if self._is_settled and self._finisher.needs_renewal:
+            self._finisher.renew()
+            self._look()
+        if self._opened is not None and not self._opened.has_own_epoch:
+            is_used = self._opened.identity == self._finisher.identity
+            if is_used and self._is_settled and self.glance() not in self._own_entries:
+                raise self._fenced(
+                    Fenced("batches were committed that this driver has not written")
+                )
+            if is_used:
+                self._finisher.renew()  # never `init`: that would fence a successor
+                self._look()
+        if not self._is_settled:
+            self._look()
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._settings.transaction_timeout_ms
+
+    def _attempt(self, job: BatchJob) -> int:
+        layout = self._topics.refresh()
+        # Never empty: an abort has to be told to the broker, who says whether we are fenced.
+        opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
+        self._opened = opened
+        self._topics.may_grow = opened.has_own_epoch
+        self._topics.before_use = self._nothing_is_open
+        self._nothing_is_open(layout.places())
+        self._book.open((opened.producer_id, opened.producer_epoch))
+        try:
+            reports = job.run(replace(opened, claims=()))
+        except Exception as error:
+            raise JobFailed(brief(error)) from error
+        finally:
+            self._book.close()
+        rows = check_reports(reports, self._book.owners)
+        points.reached("before offsets")
+        writer = Writer(opened.producer_id, opened.producer_epoch)
+        planned = job.planned
+        entry = Entry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
+        self._commit_offsets(job, entry)
+        points.reached("before EndTxn")
+        self._commit()
+        points.reached("after EndTxn")
+        self._remember_commit(entry)
+        return rows
+
+    def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:
+        """Before anybody writes to these places under the epoch that is open."""
+        self._guard.check(self._finisher.identity, places, self._found, own=self._own_last)
+
+    def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
+        ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
+        self._finisher.commit_offsets(self._identity.group, ends)
+        self._commit_ledger(entry)
+
+    def _commit_ledger(self, entry: Entry) -> None:
+        # Its metadata counts; an offset below 0 would be read as none.
+        ledger = OffsetToCommit(max(0, entry.batch_id), entry.to_metadata())
+        self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
+
+    def _commit(self) -> None:
+        self._is_settled = False
+        try:
+            self._finisher.commit()
+        except UnknownOutcome:
+            try:
+                self._finisher.resolve()
+            except UnknownOutcome as error:
+                raise CommitUnclear(
+                    f"{error}. The broker could not be reached for too long; when the query is "
+                    "started again, the ledger tells whether the batch was committed"
+                ) from error
+
+    # --- failures -------------------------------------------------------------------------------
+
+    def _give_up(self, job: BatchJob, error: SinkError | ClientError) -> None:
+        """Aborts; for a query that is not wanted any more only as far as it goes quickly."""
+        if not job.is_wanted():
+            self._part()
+            raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
+        if self._finisher.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+            return
+        try:
+            self._finisher.abort()
+        except FatalProducerError as fatal:
+            raise self._fenced(fatal) from fatal
+        except AbortableError as unanswered:
+            raise BatchFailed(
+                f"the batch failed ({brief(error)}) and could not be aborted: {unanswered}. Start "
+                "the query again when the broker can be reached"
+            ) from error
+
+    def _part(self) -> None:
+        """Readers of the output wait for an open transaction: it is better ended than left to
+        time out, but stopping must not take long."""
+        is_open = self._finisher.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        if self._opened is None or not is_open:
+            return
+        hasty = replace(
+            self._settings, delivery_timeout_ms=_PARTING_MS, request_timeout_ms=_PARTING_MS
+        )
+        with Finisher.of(self._opened, hasty) as finisher:
+            try:
+                finisher.abort()
+            except ClientError:
+                return  # the next start, or time, ends it
+
+    def _raise_if_hopeless(
+        self, job: BatchJob, error: SinkError | ClientError, left: int, timeouts: int
+    ) -> None:
+        batch = f"batch {job.planned.batch_id}"
+        final = [each.message for each in self._book.failures if each.is_final]
+        if final:
+            raise BatchFailed(f"{batch} cannot be written: {final[0]}") from error
+        if timeouts >= TIMEOUTS:
+            raise BatchTimedOut(
+                f"{batch} took longer than its transaction may last ({self._timeout_ms} ms), "
+                f"{timeouts} times. Give transaction_timeout_ms more (the broker's "
+                "transaction.max.timeout.ms is the limit), or make batches smaller "
+                f"(maxOffsetsPerTrigger). The last error was {brief(error)}"
+            ) from error
+        cause = error.__cause__
+        is_forbidden = isinstance(cause, BrokerError) and cause.code in _NOT_ALLOWED
+        if left == 0 or is_forbidden:
+            told = [each.message for each in self._book.failures] or [brief(error)]
+            tries = "" if is_forbidden else f" after {TRIES} tries"
+            raise BatchFailed(f"{batch} could not be written{tries}: {told[0]}") from error
+
+    def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
+        told = next((each.message for each in self._book.failures), brief(error))
+        opened = self._opened
+        which = opened and _told(opened.producer_id, opened.producer_epoch)
+        _log.warning(
+            "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; "
+            "tries left: %s. What failed: %s",
+            planned.batch_id,
+            self._identity.name,
+            which or "none was begun",
+            left,
+            " ".join(told.split())[:_LONGEST_LINE],
+        )
+
+    def _log_skipped(self, planned: Planned) -> None:
+        entry = last_batch(self._found)
+        _log.warning(
+            "batch %s of %r is skipped: it was committed before, in the transaction of %s",
+            planned.batch_id,
+            self._identity.name,
+            "an earlier run" if entry is None else _told(*entry.writer),
+        )
+
+    def _fenced(self, error: FatalProducerError) -> SinkError:
+        if isinstance(error, Fenced):
+            return SinkFenced(
+                f"{error}. Another driver writes as {self._identity.name!r}, or, with a broker of "
+                "the older protocol, a transaction timed out. This query stops; what it had not "
+                "committed is written by the other one, or at the next start"
+            )
+        return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
+
+
+def _told(producer_id: int, epoch: int) -> str:
+    return f"producer id {producer_id}, epoch {epoch}"

@@ -1,0 +1,242 @@
+"""Before a batch is written: nothing of an earlier one may be open where it goes.
+
+One marker ends all that a producer has open in a partition. If the marker of an earlier batch is
+missing there, the next one would commit what was aborted, or abort what was committed. So leaders
+are asked before tasks write; what is missing is written here when it is known how that batch has
+ended, and the query stops when it is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from onceflow.client.admin.transactions import (
+    TransactionNotFound,
+    describe_transaction,
+    end_open_transaction,
+)
+from onceflow.client.codec.transactions import Identity
+from onceflow.client.errors.requests import BrokerError, ClientError
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.retry import Backoff
+from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client.types import TopicPartition, TransactionDescription
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.hanging_transactions import LeftOpen, find_left_open, places_of_groups
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
+from onceflow.spark.errors.sink import BatchFailed, EndUnknown
+from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.ledger import Entry, Writer, begun_entries, last_batch
+from onceflow.spark.sink.preflight_cluster import blocking
+from onceflow.wire.error_code import ErrorCode
+
+_log = logging.getLogger("onceflow.spark")
+
+_COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
+_ABORTED: Final = ("PrepareAbort", "CompleteAbort")
+_ENDING: Final = ("PrepareCommit", "PrepareAbort")
+
+
+class Known(NamedTuple):
+    """What tells how earlier batches have ended."""
+
+    last: Writer | None
+    """Who wrote the batch that the ledger has as the last one."""
+    is_ledger_whole: bool
+    """False while the ledger itself waits for a marker: then a later batch may be committed."""
+    before: TransactionDescription | None
+    """The transactional id before this driver took it over."""
+    begun: tuple[Writer, ...] = ()
+    """Who have begun the ledger since, and have written nothing else."""
+    own: Writer | None = None
+    """The epoch with which this driver has committed last, else the one before its first: of those
+    behind it none was committed. None before the ledger is settled."""
+
+
+def known_by(
+    entry: Entry | None,
+    is_ledger_whole: bool,
+    before: TransactionDescription | None,
+    own: Writer | None = None,
+) -> Known:
+    """`entry`: what the ledger has, whichever query's it is."""
+    batch = last_batch(entry)
+    begun = tuple(each.writer for each in begun_entries(entry))
+    last = None if batch is None else batch.writer
+    return Known(last, is_ledger_whole, before, begun, own)
+
+
+def was_committed(left: LeftOpen, known: Known) -> bool | None:
+    """How the batch ended that has left this open; None: nobody can tell."""
+    writer, last = Writer(left.producer_id, left.producer_epoch), known.last
+    if writer in (last, *known.begun):
+        return True
+    if last is not None and last.producer_id == writer.producer_id and last > writer:
+        return None  # batches were written over it, by somebody who has not asked
+    if known.is_ledger_whole and (last is not None or _would_be_known(writer, known)):
+        return False
+    # A ledger without a batch proves nothing: it may have been deleted, or forgotten by age.
+    return _said_before(writer, known.before)
+
+
+def _would_be_known(writer: Writer, known: Known) -> bool:
+    """Whether the ledger had an entry before this epoch, whose place a batch would have taken; or
+    this driver would have committed it itself."""
+    witnesses = (*known.begun, *([] if known.own is None else [known.own]))
+    return any(each.producer_id == writer.producer_id and each < writer for each in witnesses)
+
+
+def _said_before(writer: Writer, before: TransactionDescription | None) -> bool | None:
+    """The coordinator knows how the last transaction ended. In the newer protocol it has the epoch
+    of the next one by then."""
+    if before is None or before.producer_id != writer.producer_id:
+        return None
+    if before.producer_epoch not in (writer.producer_epoch, writer.producer_epoch + 1):
+        return None
+    if before.state in _COMMITTED:
+        return True
+    return False if before.state in _ABORTED else None
+
+
+class LeftOpenGuard:
+    """Asks once for each epoch and partition; threads that answer tasks may use it, too."""
+
+    def __init__(self, settings: ProducerSettings, identity: SinkIdentity) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._policy = settings.transactional_retry
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, RealClock(), RealRand()
+        )
+        self._lock = threading.Lock()
+        self._before: TransactionDescription | None = None
+        self._kept_at: dict[str, TopicPartition] = {}
+        self._hidden: set[str] = set()
+
+    def close(self) -> None:
+        with self._lock:
+            self._cluster.close()
+
+    def remember(self) -> None:
+        """Before Init, which makes the coordinator forget how the last transaction has ended."""
+        self._before = blocking(self._describe())
+
+    def check(
+        self,
+        mine: Identity,
+        places: Sequence[TopicPartition],
+        entry: Entry | None,
+        *,
+        own: Writer | None,
+    ) -> None:
+        """Returns when nothing of older epochs is open in these partitions, nor where offsets are
+        kept. `own`: see `Known`; where there is one, the entry that the ledger has is settled.
+
+        Raises `EndUnknown` when it is not known how a batch has ended that is open there.
+        """
+        with self._lock:
+            asked = [*places, *self._group_places()]
+            if not self._find(mine, asked):
+                return
+            self._wait_for_coordinator()
+            left = self._find(mine, asked)
+            ledger = self._kept_at.get(self._identity.ledger_group)
+            is_whole = all(each.partition != ledger for each in left)
+            known = known_by(entry, own is not None or is_whole, self._before, own)
+            ends = {each: was_committed(each, known) for each in left}
+            unknown = [each for each, commit in ends.items() if commit is None]
+            if unknown:
+                raise EndUnknown(_advice(unknown))
+            for each, commit in ends.items():
+                self._end(each, commit=bool(commit))
+
+    def _group_places(self) -> Collection[TopicPartition]:
+        if not self._kept_at:
+            groups = (self._identity.group, self._identity.ledger_group)
+            self._kept_at = places_of_groups(self._cluster, self._policy, groups)
+        return self._kept_at.values()
+
+    def _find(self, mine: Identity, places: Collection[TopicPartition]) -> tuple[LeftOpen, ...]:
+        found = find_left_open(self._cluster, self._policy, mine, places)
+        for topic in sorted(found.hidden - self._hidden):
+            _log.warning(
+                "this user may not READ topic %s, so it is not seen whether a transaction was left "
+                "open there by a broker that failed",
+                topic,
+            )
+        self._hidden |= found.hidden
+        return found.left
+
+    def _wait_for_coordinator(self) -> None:
+        """It answers a commit before the markers are written."""
+        deadline = time.monotonic() + self._policy.total_s
+        backoff = Backoff(self._policy, RealRand())
+        while (found := blocking(self._describe())) is not None and found.state in _ENDING:
+            if time.monotonic() > deadline:
+                raise BatchFailed(
+                    f"the last transaction of {self._identity.transactional_id!r} is still being "
+                    f"ended after {self._policy.total_s:.0f} s ({found.state}): some partition has "
+                    "no leader. Start the query again when all partitions have one"
+                )
+            time.sleep(backoff.next_s())
+
+    async def _describe(self) -> TransactionDescription | None:
+        settings = self._settings
+        async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
+            try:
+                return await describe_transaction(cluster, self._identity.transactional_id)
+            except TransactionNotFound:
+                return None
+
+    def _end(self, left: LeftOpen, *, commit: bool) -> None:
+        word = "commit" if commit else "abort"
+        _log.warning(
+            "partition %s has no marker of a transaction that has ended (epoch %d, from offset "
+            "%d): its %s is written now",
+            left.partition,
+            left.producer_epoch,
+            left.start_offset,
+            word,
+        )
+        settings = self._settings
+
+        async def write() -> None:
+            async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
+                await end_open_transaction(
+                    cluster, left.partition, left.start_offset, commit=commit
+                )
+
+        try:
+            blocking(write())
+        except TransactionNotFound:
+            return  # somebody was faster
+        except ClientError as error:
+            raise BatchFailed(_not_ended(left, word, error)) from error
+
+
+def _not_ended(left: LeftOpen, word: str, error: ClientError) -> str:
+    place = f"offset {left.start_offset} of partition {left.partition}"
+    if isinstance(error, BrokerError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+        return (
+            f"a broker has ended a transaction without a marker at {place}, and this user may not "
+            f"write its {word}: allow ALTER on the cluster, and start the query again"
+        )
+    return f"the {word} of the transaction at {place} could not be written: {error}"
+
+
+def _advice(unknown: Sequence[LeftOpen]) -> str:
+    places = ", ".join(
+        f"{each.partition} from offset {each.start_offset} (epoch {each.producer_epoch})"
+        for each in unknown
+    )
+    return (
+        "a broker has ended a transaction without its markers, and it is not known whether it was "
+        f"committed: {places}. Its coordinator's log (__transaction_state) tells. If it was "
+        "aborted, or its rows are in the output already, run `onceflow transactions abort` for "
+        "each place and start the query again"
+    )

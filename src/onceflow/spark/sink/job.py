@@ -1,0 +1,192 @@
+"""A batch as a job of Spark: the frame of all rows that are written, routed, and its tasks."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.spark.formats.dead_letters import DEAD_LETTER, with_dead_letters
+from onceflow.spark.sink import batch_points as points
+from onceflow.spark.sink.claims import ClaimBook, ClaimService, Epoch, Failure
+from onceflow.spark.sink.job_context import Note, noted
+from onceflow.spark.sink.job_crossing import prepare_next
+from onceflow.spark.sink.job_failures import first_cause
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.routing import Layout, with_short_offsets
+from onceflow.spark.sink.shuffle import (
+    Columns,
+    arrow_function,
+    collected,
+    in_one_task,
+    literal,
+    map_in_arrow,
+    selected,
+)
+from onceflow.spark.sink.shuffle_packets import PACKED, PACKED_NAMES, PART, WAY, unpack
+from onceflow.spark.sink.task import Work
+from onceflow.spark.sink.task_report import REPORT_SCHEMA, Report, reports_from_bytes
+from onceflow.spark.sink.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+
+TOKEN: Final = secrets.token_hex(16)
+"""Of the claims of this program: it is inside the function of tasks, and that is made before there
+is a service that they could ask."""
+_REPORT_AT: Final = 0
+_PART_AT: Final = PACKED_NAMES.index(PART)
+
+
+def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> ClaimService:
+    """On this machine only where all tasks are, else where executors find the driver."""
+    conf = session.sparkContext.getConf()
+    if str(session.sparkContext.master).startswith("local"):
+        host = bind = "127.0.0.1"
+    else:
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        bind = conf.get("spark.driver.bindAddress") or host
+    return ClaimService(book, host, bind, topics.meet, TOKEN)
+
+
+def run_job(
+    frame: DataFrame,
+    options: SinkOptions,
+    layout: Layout,
+    transaction: OpenTransaction,
+    service: ClaimService,
+) -> list[Report]:
+    """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or,
+    in narrow mode, any whose tasks write."""
+    known = None if options.asks_rows else layout
+    note = Note(
+        transaction=transaction,
+        layout=known,
+        host=service.door.host,
+        port=service.door.port,
+        tasks=None,
+        is_shuffled=False,
+        reached=points.reached,
+    )
+    try:
+        return _reports(frame, options, note, service.book)
+    finally:
+        prepare_next(frame.sparkSession)
+
+
+def _reports(frame: DataFrame, options: SinkOptions, note: Note, book: ClaimBook) -> list[Report]:
+    if options.narrow:
+        return _collected(frame, _REPORT_AT, note, book)
+    if note.layout is not None and in_one_task(frame):
+        # It has all rows, so it may write them wherever they belong.
+        return _collected(frame, _PART_AT, replace(note, tasks=1), book)
+    tasks = _tasks(frame, note.layout)
+    written = _behind_shuffle(frame, options, tasks)
+    note = replace(note, tasks=tasks, is_shuffled=True)
+    return _collected(written, _REPORT_AT, note, book)
+
+
+def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
+    """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
+    rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
+    try of a batch, so that no shuffle is that of an earlier one."""
+    work = Work(settings=options.settings, token=TOKEN)
+    rows, columns = written_frame(frame, options)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.write(batches)
+
+    def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.pack(batches)
+
+    function, schema = (write, REPORT_SCHEMA) if options.narrow else (pack, PACKED)
+    return map_in_arrow(selected(rows, columns), arrow_function(list(columns), function, schema))
+
+
+def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
+    work = Work(settings=options.settings, token=TOKEN)
+    function = _writing_packets(frame.sparkSession.sparkContext, work)
+    return map_in_arrow(frame.repartitionById(tasks, WAY), function)
+
+
+@lru_cache(maxsize=8)
+def _writing_packets(_context: SparkContext, work: Work) -> Any:
+    """Making the function takes milliseconds, and it is the same for all batches of a query."""
+
+    def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return work.write(unpack(with_short_offsets(packets)))
+
+    return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
+
+
+def _collected(frame: DataFrame, at: int, note: Note, book: ClaimBook) -> list[Report]:
+    """What the tasks of a frame report in one of its columns; they are told the note. Their job is
+    cancelled as soon as one of them has failed: Spark would try it again, and each time it would be
+    refused."""
+    context = frame.sparkSession.sparkContext
+    epoch = note.epoch
+    tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
+
+    def cancel() -> None:
+        with suppress(Exception):  # it only saves time
+            context.cancelJobsWithTag(tag)
+
+    book.give_up = cancel
+    context.addJobTag(tag)
+    try:
+        with noted(context, note):
+            told = collected(frame, at)
+            return [each for task in told for each in reports_from_bytes(task)]
+    except Exception:
+        _note_first_cause(context, tag, book, epoch)
+        raise
+    finally:
+        context.removeJobTag(tag)
+
+
+def _note_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:
+    """When all that is known is that attempts came too late: what the first one ended with."""
+    failures = book.failures
+    if failures and all(each.is_late for each in failures):
+        cause = first_cause(context, tag)
+        if cause:
+            book.note(epoch, Failure(cause, is_final=False))
+
+
+def written_frame(frame: DataFrame, options: SinkOptions) -> tuple[DataFrame, Columns]:
+    """A frame of all rows that are written, and over it the columns that count, in the types in
+    which they are written."""
+    wanted = {"key", "value", "headers", "partition"} & set(frame.columns)
+    if options.asks_rows or options.dead_letter_topic is not None:
+        wanted.add("topic")
+    columns = {name: _written(name, options) for name in sorted(wanted)}
+    if options.dead_letter_topic is None:
+        return frame, columns
+    texts = [f"{text} AS {name}" for name, text in columns.items()]
+    letters = with_dead_letters(
+        frame.selectExpr(*texts, DEAD_LETTER),
+        options.dead_letter_topic,
+        keeps_partition=options.narrow,
+    )
+    return letters, {name: name for name in letters.columns}
+
+
+def _written(name: str, options: SinkOptions) -> str:
+    if name in ("key", "value"):
+        return f"CAST({name} AS BINARY)"
+    return literal(options.topic) if name == "topic" and options.topic else name
+
+
+def _tasks(frame: DataFrame, layout: Layout | None) -> int:
+    """No more than there are cores: each costs."""
+    cores = frame.sparkSession.sparkContext.defaultParallelism
+    return max(1, cores if layout is None else min(cores, layout.total))

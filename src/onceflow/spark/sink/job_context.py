@@ -1,0 +1,91 @@
+"""What tasks are told of the job they belong to, besides what is inside their function.
+
+The function of a query's tasks is made once, with the plan of the query. What is another in each
+batch, its transaction above all, goes with the job as a local property of Spark. Spark shows and
+logs properties, so a note holds no secret: logins and the token of the claims are in the function.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.spark.sink.claims import Door, Epoch
+from onceflow.spark.sink.routing import Layout
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+PROPERTY: Final = "onceflow.writing"
+Reached = Callable[[str], None]
+"""Called at named points of a batch: see `batch_run_points`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One job."""
+
+    transaction: OpenTransaction
+    """Without claims: those are made in the task."""
+    layout: Layout | None
+    """None: ask the driver; all topics are known when the first task writes."""
+    host: str
+    port: int
+    """Where the driver answers claims."""
+    tasks: int | None
+    """How many tasks share the output partitions; None: each writes those that its rows name."""
+    is_shuffled: bool
+    """Rows are brought to the tasks that write them, else tasks write what they have."""
+    reached: Reached
+
+    @property
+    def epoch(self) -> Epoch:
+        return self.transaction.producer_id, self.transaction.producer_epoch
+
+    def door(self, token: str) -> Door:
+        return Door(self.host, self.port, token)
+
+
+@contextmanager
+def noted(context: SparkContext, note: Note) -> Iterator[None]:
+    """Jobs that this thread starts inside have the note."""
+    text = base64.b64encode(pickled(note)).decode()
+    of_thread: Any = context
+    of_thread.setLocalProperty(PROPERTY, text)
+    try:
+        yield
+    finally:
+        of_thread.setLocalProperty(PROPERTY, None)
+
+
+def note_of_task() -> Note | None:
+    """That of the job which the task of this thread belongs to; None: nothing is to be written."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(PROPERTY)
+    if text is None:
+        return None
+    note: Note = unpickled(base64.b64decode(text))
+    return note
+
+
+def pickled(value: object) -> bytes:
+    """As Spark sends functions to tasks."""
+    found: bytes = _serializer().dumps(value)
+    return found
+
+
+def unpickled(data: bytes) -> Any:
+    return _serializer().loads(data)
+
+
+def _serializer() -> Any:
+    from pyspark import serializers
+
+    internal: Any = serializers
+    return internal.CloudPickleSerializer()

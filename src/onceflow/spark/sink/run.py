@@ -1,0 +1,234 @@
+"""One run of a query: from its first batch to its end, however it ends."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.spark.errors.cause import without_stack
+from onceflow.spark.errors.sink import SinkError, SinkRefused
+from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
+from onceflow.spark.sink.checkpoint_files import CheckpointFiles
+from onceflow.spark.sink.claims import ClaimBook
+from onceflow.spark.sink.continuation import check_continues
+from onceflow.spark.sink.identity import Files, check_identity, keep_identity
+from onceflow.spark.sink.job import claim_service, run_job
+from onceflow.spark.sink.ledger import Finding, Planned, refusal, seen_by
+from onceflow.spark.sink.ledger_start import LedgerStart
+from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.preflight_cluster import make_topic
+from onceflow.spark.sink.shuffle import QUERY_ID
+from onceflow.spark.sink.task_report import Report
+from onceflow.spark.sink.topics import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_RUN_ID: Final = "spark.jobGroup.id"
+
+_running: dict[str, StreamRun] = {}
+"""The run that writes under each name in this process."""
+_running_lock = threading.Lock()
+
+
+class QueryStopped(SinkError):
+    """The query was stopped while a batch was being written; the batch is written at the next
+    start."""
+
+    def __init__(self) -> None:
+        # Spark takes an error for the end of a stopped query by these words, which it looks for
+        # with a pattern that overflows its stack when the text behind them is long.
+        super().__init__(
+            "the query was stopped (py4j.protocol.Py4JJavaError: An error occurred while calling "
+            "the batch: java.lang.InterruptedException)"
+        )
+
+
+class Sink(Protocol):
+    """A function of `foreachBatch` that remembers what ended its query."""
+
+    failure: Exception | None
+
+    def __call__(self, frame: DataFrame, batch_id: int, /) -> None: ...
+
+
+class StreamSink:
+    """The function of `foreachBatch`. `session` is the one in which the query is started: that of
+    a batch's frame is a copy that does not know its queries."""
+
+    def __init__(
+        self, session: SparkSession, options: SinkOptions, *, forgets_after_ms: int
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._forgets_after_ms = forgets_after_ms
+        self._run: StreamRun | None = None
+        self.failure: Exception | None = None
+        """What ended the query, as it was raised here."""
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        self.failure = None
+        try:
+            self._write(frame, batch_id)
+        except QueryStopped:
+            raise
+        except Exception as error:
+            self.failure = error
+            raise without_stack(error) from None
+
+    def _write(self, frame: DataFrame, batch_id: int) -> None:
+        context = self._session.sparkContext
+        query_id = context.getLocalProperty(QUERY_ID)
+        run_id = context.getLocalProperty(_RUN_ID)
+        query = None if query_id is None else self._session.streams.get(query_id)
+        if query is None:
+            raise SinkRefused(["the query that this batch belongs to is not known to its session"])
+        if self._run is None or self._run.run_id != run_id:
+            self._run = StreamRun(
+                self._session, query, self._options, forgets_after_ms=self._forgets_after_ms
+            )
+        self._run.write_batch(frame, batch_id)
+
+
+class StreamRun:
+    """Holds connections and the claim service as long as the query runs."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        query: StreamingQuery,
+        options: SinkOptions,
+        *,
+        forgets_after_ms: int,
+    ) -> None:
+        self.run_id = query.runId
+        self._query = query
+        self._query_id = query.id
+        self._options = options
+        _register(self, options.identity.name)
+        internal: Any = query
+        root = internal._jsq.streamingQuery().resolvedCheckpointRoot()
+        self._files: Files = CheckpointFiles(session, root)
+        settings = options.settings
+        self._topics = Topics(
+            settings, options.topics, make=lambda name: make_topic(settings, name)
+        )
+        book = ClaimBook()
+        self._service = claim_service(session, book, self._topics)
+        self._writer = BatchWriter(
+            options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
+        )
+        self._is_settled = False
+        self._start = LedgerStart(self._files, self._planned_ms)
+        self._at_work = threading.Lock()
+        """Held while a batch is written."""
+        threading.Thread(target=self._close_at_end, daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self._query.isActive)
+
+    def _close_at_end(self) -> None:
+        with suppress(Exception):  # how it ended is told to whoever waits for the query
+            self._query.awaitTermination()
+        self._service.close()
+        # A JVM that dies ends the query in the midst of a batch, whose transaction is still to be
+        # aborted.
+        with self._at_work:
+            self._writer.close()
+            self._topics.close()
+
+    def write_batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Raises whatever ends the query."""
+        with self._at_work:
+            logged = self._logged(batch_id)
+            planned = self._planned(batch_id, logged)
+            if not self._is_settled:
+                self._settle(planned, logged)
+            self._write(frame, planned, logged)
+
+    def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
+        """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
+        return run_job(frame, self._options, self._topics.layout, transaction, self._service)
+
+    def _write(self, frame: DataFrame, planned: Planned, logged: LoggedBatch) -> None:
+        ends = logged.ends()
+        known = self._topics.existing(ends)
+        job = BatchJob(
+            planned=planned,
+            source_offsets={place: end for place, end in ends.items() if place in known},
+            run=lambda transaction: self.run_tasks(frame, transaction),
+            is_wanted=lambda: self.is_active,
+            start=self._start,
+        )
+        try:
+            rows = self._writer.write(job)
+        except JobFailed:
+            raise QueryStopped from None
+        if rows is None:
+            _drain(frame)
+
+    # --- the start ------------------------------------------------------------------------------
+
+    def _settle(self, planned: Planned, logged: LoggedBatch) -> None:
+        """First everything for which nobody is disturbed, then Init, then the ledger."""
+        check_identity(self._files, self._options.identity)
+        entry = seen_by(self._query_id, self._writer.glance())
+        is_foreign = entry is not None and entry.query_id != self._query_id
+        if is_foreign:
+            if not self._options.continue_from_group:
+                raise refusal(Finding.OF_ANOTHER_QUERY, entry, planned)
+            check_continues(self._writer, self._files, planned, logged, require_stable=False)
+        keep_identity(self._files, self._options.identity)
+        self._writer.settle()
+        if is_foreign:
+            # What that query had under way has ended now, in whatever way.
+            check_continues(self._writer, self._files, planned, logged, require_stable=True)
+            self._writer.adopt(self._query_id)
+        self._is_settled = True
+
+    def _logged(self, batch_id: int) -> LoggedBatch:
+        text = self._files.read(f"offsets/{batch_id}")
+        if text is None:
+            raise SinkError(
+                f"the checkpoint has no offsets of batch {batch_id}: it was changed while the "
+                "query ran"
+            )
+        return read_offset_log(text)
+
+    def _planned(self, batch_id: int, logged: LoggedBatch) -> Planned:
+        self._start.take_up(batch_id, logged.planned_ms)
+        return Planned(self._query_id, batch_id, logged.digest, logged.planned_ms)
+
+    def _planned_ms(self, batch_id: int) -> int:
+        return self._logged(batch_id).planned_ms
+
+
+def _drain(frame: DataFrame) -> None:
+    """For a batch that is committed: not running its frame would leave the state that it has
+    behind."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def check_not_running(name: str) -> None:
+    """Raises `SinkRefused` while a query of this program writes under the name."""
+    with _running_lock:
+        _check_free(name)
+
+
+def _check_free(name: str) -> None:
+    other = _running.get(name)
+    if other is not None and other.is_active:
+        raise SinkRefused(
+            [f"another query of this program writes as {name!r}: give one of them another name"]
+        )
+
+
+def _register(run: StreamRun, name: str) -> None:
+    with _running_lock:
+        _check_free(name)
+        _running[name] = run

@@ -1,0 +1,133 @@
+"""The topics that a query writes to, and how many partitions each has now.
+
+Topics are given, or met in rows. Those that are met get their numbers in the order in which they
+come, and keep them as long as an epoch lasts: the driver alone hands them out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+from onceflow.client.codec.cluster import Leaders, read_metadata, write_metadata
+from onceflow.client.errors.requests import BrokerError, TopicNotFound
+from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.types import TopicPartition
+from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
+from onceflow.spark.errors.sink import AttemptRefused
+from onceflow.spark.sink.routing import Layout
+from onceflow.wire.api import ApiKey
+from onceflow.wire.error_code import ErrorCode
+
+
+class Topics:
+    """Used by the driver's thread and by those that answer tasks."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        given: Sequence[str],
+        *,
+        make: Callable[[str], None],
+    ) -> None:
+        """`make` creates a topic that is missing, or raises."""
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, RealClock(), RealRand()
+        )
+        self._policy = settings.retry
+        self._make = make
+        self._lock = threading.Lock()
+        self._given = frozenset(given)
+        self._layout = Layout(tuple((topic, 0) for topic in given))
+        self._joined: frozenset[str] = frozenset()
+        """The topics that a transaction begins with: those of the last refresh."""
+        self.may_grow = True
+        """Whether partitions may join a transaction that is open: not in the older protocol."""
+        self.before_use: Callable[[Sequence[TopicPartition]], None] = _nothing
+        """Is given the partitions of topics that are met, before tasks write to them."""
+
+    def close(self) -> None:
+        with self._lock:
+            self._cluster.close()
+
+    @property
+    def layout(self) -> Layout:
+        """As it was when it was last refreshed, and what was met since."""
+        return self._layout
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(topic for topic, _ in self._layout.topics)
+
+    def refresh(self) -> Layout:
+        """The topics as they are now; for a new epoch. One that rows have named and that is gone
+        is forgotten: perhaps no row names it any more."""
+        with self._lock:
+            names = [topic for topic, _ in self._layout.topics]
+            sizes = self._sizes(names, may_be_gone=set(names) - self._given)
+            kept = tuple((topic, sizes[topic]) for topic in names if topic in sizes)
+            self._layout = Layout(kept)
+            self._joined = frozenset(sizes)
+            return self._layout
+
+    def meet(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+        """All topics, those that a task has met included."""
+        with self._lock:
+            known = self._layout.counts()
+            new = [name for name in dict.fromkeys(names) if name not in known]
+            if new:
+                self._add(new)
+            late = () if self.may_grow else sorted(set(names) - self._joined)
+            if late:  # whoever has met it, and however often it is asked for
+                raise AttemptRefused(
+                    f"{', '.join(map(repr, late))} can join the next transaction only: the broker "
+                    "has transaction.version 1"
+                )
+            return self._layout.topics
+
+    def _add(self, new: Sequence[str]) -> None:
+        for name in new:
+            self._make(name)
+        sizes = self._sizes(new)
+        self.before_use(Layout(tuple(sizes.items())).places())
+        self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
+
+    def existing(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Those of the partitions that this cluster has."""
+        with self._lock:
+            topics = {place.topic for place in places}
+            known = self._metadata(topics).leaders if topics else {}
+            return {place for place in places if place in known}
+
+    def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
+        if not names:
+            return {}
+        found = self._metadata(names)
+        counts = dict.fromkeys(names, 0)
+        for place in found.leaders:
+            counts[place.topic] += 1
+        for name in names:
+            code = found.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                if name not in may_be_gone:
+                    raise TopicNotFound(name)
+                del counts[name]
+                continue
+            if code or not counts[name]:
+                code = code or ErrorCode.LEADER_NOT_AVAILABLE
+                raise BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}")
+        return counts
+
+    def _metadata(self, names: Collection[str]) -> Leaders:
+        def attempt(deadline: float, refind: bool) -> Leaders:
+            connection = self._cluster.any_broker(deadline)
+            body = write_metadata(sorted(names))
+            return self._cluster.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+
+        return self._cluster.trying(attempt, self._policy)
+
+
+def _nothing(places: Sequence[TopicPartition]) -> None:
+    """There is no epoch in which they could be used."""

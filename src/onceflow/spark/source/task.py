@@ -1,0 +1,182 @@
+"""What a task does: reads its spans and gives Spark Arrow batches of about one megabyte.
+
+A process keeps its connections for the next task with the same settings; one that was forked off
+opens its own. Records that were deleted since the batch was planned are data loss, too.
+
+Records are fetched by the name of their topic, which may be deleted, made again and filled in the
+meantime: so its id is compared before a span is read, and again when all of it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.client.errors.reading import OffsetOutOfRange
+from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.worker.reader import Reader
+from onceflow.spark.connection_cache import Kept
+from onceflow.spark.errors.source import TopicMadeAgain
+from onceflow.spark.source.data_loss import LossRule, deleted
+from onceflow.spark.source.offsets import OffsetSpan
+from onceflow.spark.source.option_values import HEADERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """How tasks read; sent to the workers with every batch."""
+
+    settings: ReaderSettings
+    columns: tuple[str, ...]
+    fail_on_data_loss: bool
+
+    def read(self, spans: Sequence[OffsetSpan]) -> Iterator[pa.RecordBatch]:
+        """The records of some spans, in order, by Spark's types."""
+        for span in spans:
+            for records in self.read_fetched(span):
+                yield from _pieces(records)
+
+    def read_fetched(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
+        """The records of a span in the pieces in which they come."""
+        loss = LossRule(self.fail_on_data_loss)
+        with READERS.borrowed(self.settings) as reader:
+            for records in _records(reader, span, loss):
+                yield spark_columns(records, self.columns)
+                _settle(os.getpid())
+
+
+def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
+    """What there is of a span, if it still is of the same log; what is not is told."""
+    if _was_made_again(reader, span):
+        loss.made_again([span.topic])
+        return
+    yield from _records_there(reader, span, loss)
+    if _is_read_from_another_log(reader, span):
+        loss.made_again([span.topic])
+        # What was read has been passed on. Whoever reads the span anew finds it gone.
+        raise TopicMadeAgain(
+            f"topic {span.topic!r} was deleted and made again while it was read: the batch has to "
+            "be read again, without it"
+        )
+
+
+def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
+    wanted = span.topic_id
+    if wanted is None or reader.known_topic_id(span.topic) == wanted:
+        return False  # if it has changed since, that is seen behind the last record
+    return not reader.is_topic(span.topic, span.partition, wanted)
+
+
+def _is_read_from_another_log(reader: Reader, span: OffsetSpan) -> bool:
+    """By what the leader says that has sent the records, whatever the other brokers say."""
+    if span.topic_id is None:
+        return False
+    return reader.topic_id(span.topic, span.partition) not in (None, span.topic_id)
+
+
+def _records_there(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
+    from onceflow.client.consumer.fetched import offset_at
+
+    left = span
+    while left.size > 0:
+        try:
+            for records in reader.read(*left.place, left.start, left.end):
+                yield records
+                left = left._replace(start=offset_at(records, records.num_rows - 1) + 1)
+            return
+        except OffsetOutOfRange:
+            first, last = reader.ends(*left.place)
+        if first <= left.start <= last:  # there by now
+            continue
+        if left.start > last:
+            loss.truncated({left.place: (left.start, last)})
+            return
+        loss.report([deleted(left, first)])
+        left = left._replace(start=first)
+
+
+# --- connections --------------------------------------------------------------------------------
+
+READERS: Final = Kept(Reader)
+
+
+@cache
+def _settle(pid: int) -> None:
+    """Once in a process, when all is loaded: the collector, which Spark's workers run after every
+    task, need not look at code and compiled kernels each time."""
+    gc.freeze()
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+@cache
+def spark_schema(columns: tuple[str, ...]) -> pa.Schema:
+    """What Spark wants to the letter for the columns of its Kafka source."""
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types: dict[str, pa.DataType] = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        HEADERS: pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([pa.field(name, types[name]) for name in columns])
+
+
+def spark_columns(records: pa.RecordBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+    """Columns of `FETCHED_SCHEMA` as Spark has them: some of them, times in microseconds, and no
+    headers are null."""
+    import pyarrow as pa
+
+    schema = spark_schema(columns)
+    made: list[Any] = []
+    for name in columns:
+        column = records.column(_FETCHED.get(name, name))
+        if name == HEADERS:
+            column = _headers(column, schema.field(name).type)
+        elif name == "timestamp":
+            column = column.cast(schema.field(name).type)
+        made.append(column)
+    return pa.RecordBatch.from_arrays(made, schema=schema)
+
+
+_FETCHED: Final = {"timestampType": "timestamp_type"}
+
+
+def _headers(column: Any, wanted: Any) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    offsets = column.offsets.to_numpy()
+    if offsets[0] == offsets[-1]:
+        return pa.nulls(len(column), wanted)
+    header = wanted.value_type
+    values = pa.StructArray.from_arrays(
+        [column.values.field(0), column.values.field(1)], fields=[header.field(0), header.field(1)]
+    )
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), values, type=wanted, mask=pa.array(np.diff(offsets) == 0)
+    )
+
+
+def _pieces(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Compressed records grow."""
+    rows = records.num_rows
+    each = max(1, rows * BATCH_BYTES // max(1, records.nbytes))
+    for start in range(0, rows, each):
+        yield records.slice(start, each)

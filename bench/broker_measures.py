@@ -21,8 +21,16 @@ from bench.broker_targets import (
     make_target,
     usage,
 )
-from bench.turn import Measure, Values, create_topic, python_load, quantiles, run_load, spending
-from bench.turn import Turn as AnyTurn
+from bench.turn import (
+    Measure,
+    Turn as AnyTurn,
+    Values,
+    create_topic,
+    python_load,
+    quantiles,
+    run_load,
+    spending,
+)
 from tools.kafka_jars import ensure_kafka_jars
 
 PARTITIONS: Final = 4

@@ -20,8 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from confluent_kafka.admin import AdminClient
 
 from bench.broker_targets import BenchError, Ours
-from bench.turn import LOAD_SECONDS_MAX, Measure, Values, create_topic, python_load
-from bench.turn import Turn as AnyTurn
+from bench.turn import LOAD_SECONDS_MAX, Measure, Turn as AnyTurn, Values, create_topic, python_load
 
 PARTITIONS: Final = 4
 SIZES: Final = {"1k": 1024, "100": 100}

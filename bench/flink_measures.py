@@ -23,8 +23,7 @@ from bench.broker_targets import BenchError
 from bench.flink_commits import Commit, first_seen, last_seen, read_commits, steady_rate
 from bench.spark_measures import SIZES, Input, count, filled, passing_topic
 from bench.spark_sessions import SPARK, Session, fresh_session, warm_session
-from bench.turn import Measure, Values
-from bench.turn import Turn as AnyTurn
+from bench.turn import Measure, Turn as AnyTurn, Values
 from tools.flink import ensure_flink
 
 PARTITIONS: Final = 4

@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from bench import broker_measures, client_measures, session_measures, transactions_measures
 from bench.transactions_measures import passing_topic
-from bench.turn import Measure, S, Values, python_load
-from bench.turn import Turn as AnyTurn
+from bench.turn import Measure, S, Turn as AnyTurn, Values, python_load
 
 PARTITIONS: Final = 8
 """librdkafka has one request of an idempotent producer in flight for each partition, at most: with

@@ -39,7 +39,7 @@ from onceflow.client.net.address import parse_addresses
 from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch
 from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.header import request_header
 from onceflow.wire.primitives import INT32, skip_tags
 

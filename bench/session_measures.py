@@ -12,8 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from bench.broker_targets import Ours
 from bench.client_measures import PARTITIONS, Work, compared, confluent, there_and_back
-from bench.turn import Measure, Values, create_topic, python_load
-from bench.turn import Turn as AnyTurn
+from bench.turn import Measure, Turn as AnyTurn, Values, create_topic, python_load
 
 RECORD_BYTES: Final = 100
 WARM_UP: Final = 50

@@ -26,13 +26,13 @@ from bench.turn import (
     LOAD_SECONDS_MAX,
     Measure,
     S,
+    Turn as AnyTurn,
     Values,
     create_topic,
     have_memory,
     python_load,
     spending,
 )
-from bench.turn import Turn as AnyTurn
 
 PARTITIONS: Final = {"warm": 4, "wide": 20, "fresh": 4}
 SIZES: Final = {"100": 100, "1k": 1024}

@@ -23,13 +23,13 @@ from bench.broker_targets import BenchError, Ours, Target, make_target
 from bench.turn import (
     LOAD_SECONDS_MAX,
     Measure,
+    Turn as AnyTurn,
     Values,
     create_topic,
     python_load,
     quantiles,
     spending,
 )
-from bench.turn import Turn as AnyTurn
 
 PARTITIONS: Final = 8
 """librdkafka has one request of an idempotent producer in flight for each partition, and five for a

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import (
+    DataFrame,
+    functions as F,  # noqa: N812 - as everybody calls it
+)
 
 
 def paid(orders: DataFrame, payments: DataFrame) -> DataFrame:

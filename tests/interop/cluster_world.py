@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition as Place
 
 from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import ClientError

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
-from tests.interop.cluster_fixture import NO_RETENTION
-from tests.interop.cluster_fixture import three_nodes as three_nodes
+from tests.interop.cluster_fixture import NO_RETENTION, three_nodes as three_nodes
 from tests.interop.harness import Script, differences, heard, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer

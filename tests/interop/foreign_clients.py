@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import confluent_kafka
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka import TopicPartition as AiokafkaPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition as AiokafkaPartition
 
 from tests.interop import client_kafka_python as kp
 from tests.interop.client_confluent import received

@@ -8,8 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition as Place
 
 from onceflow.client.errors.requests import AbortableError, Fenced, TransactionAborted
 from onceflow.client.producer.producer import Producer

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource as AiokafkaResource
-from aiokafka.admin.config_resource import ConfigResourceType as AiokafkaType
+from aiokafka.admin.config_resource import (
+    ConfigResource as AiokafkaResource,
+    ConfigResourceType as AiokafkaType,
+)
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by its stubs
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # exported, but not by its stubs  # type: ignore[attr-defined]  # likewise
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
-)
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # likewise
     ConfigResource as ConfluentResource,
 )
 

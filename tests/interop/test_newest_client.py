@@ -14,7 +14,7 @@ import pytest
 
 from onceflow.broker.router import SERVED
 from onceflow.wire.api import FLEXIBLE_FROM, NEVER, ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tools.java import find_java
 from tools.kafka_jars import CLIENT_VERSION, classpath_of_newest_client, newest_client
 

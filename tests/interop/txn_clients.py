@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka import TopicPartition as AiokafkaPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition as AiokafkaPartition
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 
 from tests.interop import client_kafka_python as kp
-from tests.interop.client_aiokafka import Loop
-from tests.interop.client_aiokafka import refused as aiokafka_refused
+from tests.interop.client_aiokafka import Loop, refused as aiokafka_refused
 from tests.interop.client_confluent import refused as confluent_refused
 from tests.interop.clients import Place, Refused
 from tests.interop.harness import Names, Script, Transcript

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.interop.conftest import EAGER
-from tests.interop.conftest import SETTINGS as ONE_NODE
+from tests.interop.conftest import EAGER, SETTINGS as ONE_NODE
 from tests.interop.onceflow_server import OnceflowServer
 from tests.interop.session_strikes import Strikes
 from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster

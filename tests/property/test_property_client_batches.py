@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch, checked_headers, split
 from onceflow.client.types import TopicPartition

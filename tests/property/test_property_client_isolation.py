@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.records.batch import StoredBatch, iter_stored

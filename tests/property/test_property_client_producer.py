@@ -19,7 +19,7 @@ from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import Codec, NewBatch
 from onceflow.records.plain import read_records
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
 MAX_RECORDS: Final = 4

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.client.codec.transactions import (
     AddPartitions,
@@ -21,7 +20,7 @@ from onceflow.client.errors.requests import ConnectionLost, UnknownOutcome
 from onceflow.client.transactions.asking import Ask, Operation, Reply
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client_txn_helpers import Bench
 
 PLACE = TopicPartition("orders", 0)

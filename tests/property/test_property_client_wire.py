@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, read_fetch, write_fetch
 from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onceflow.group.lookup import FoundOffset
@@ -19,7 +18,7 @@ from onceflow.group.records import OffsetKey, decode_key, decode_offset
 from onceflow.records.batch import StoredBatch
 from onceflow.records.control import MarkerType, parse_marker
 from onceflow.records.plain import read_placed
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.group_helpers import Asked, Bench
 from tests.unit.group_log import BenchLog

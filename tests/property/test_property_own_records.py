@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import InvariantViolated, RecordError
 from onceflow.group import records as group_records
@@ -17,8 +16,7 @@ from onceflow.group.events import Identity as Member
 from onceflow.group.offsets import TopicPartition as Place
 from onceflow.group.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.txn import machine
-from onceflow.txn import records as transaction_records
+from onceflow.txn import machine, records as transaction_records
 from onceflow.txn.machine import Decision, Finish, Identity, InitProducerId, Limits, Write
 from onceflow.txn.replaying import check_successor
 from onceflow.txn.state import State, TopicPartition, Transaction

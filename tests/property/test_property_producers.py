@@ -6,14 +6,13 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from onceflow.producers.replay import replay_plain
+from onceflow.producers.replaying import replay_plain
 from onceflow.producers.state import Written, judge, judge_marker
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.producers_helpers import Log, data_batch
 

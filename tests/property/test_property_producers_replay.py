@@ -6,10 +6,9 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from onceflow.producers.replay import replay_compiled, replay_plain
+from onceflow.producers.replaying import replay_compiled, replay_plain
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, NewBatch, seal
 from onceflow.records.control import marker

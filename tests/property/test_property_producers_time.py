@@ -6,15 +6,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.producers.draft import SnapshotDraft
-from onceflow.producers.replay import replay_compiled, replay_plain
+from onceflow.producers.replaying import replay_compiled, replay_plain
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.producers_helpers import Log, data_batch
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onceflow.txn.machine import (
@@ -32,7 +31,7 @@ from onceflow.txn.machine import (
 )
 from onceflow.txn.records import decode_value, encode_value
 from onceflow.txn.state import LEGAL
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 
 NAME = "orders"

@@ -13,13 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import RecordError
 from onceflow.log.compaction.rewrite import with_records
-from onceflow.log.segments import record_kernel as retain_kernel
-from onceflow.log.segments import time_kernel
+from onceflow.log.segments import record_kernel as retain_kernel, time_kernel
 from onceflow.log.segments.record_rows import SoundRecords, read_rows
 from onceflow.producers import replay_kernel
 from onceflow.records import kernels, murmur2_kernel, write_kernels

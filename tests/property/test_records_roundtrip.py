@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from aiokafka.record.memory_records import MemoryRecords as AioRecords
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import RecordError
 from onceflow.records.batch import HEADER_SIZE, Codec, NewBatch, StoredBatch, iter_stored, seal

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from itertools import chain
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
 from onceflow.wire.describe_producers import (
     DescribedPartition,
     ProducerRow,
-    write_producers,
     write_describe_producers_response,
+    write_producers,
 )
 from tests.doses import examples
 from tests.property.test_wire_hot import int_of

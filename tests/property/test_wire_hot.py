@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kio.schema.produce.v9 import request as v9
 
 from onceflow.broker.router import SERVED

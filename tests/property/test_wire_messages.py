@@ -10,8 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.broker.router import SERVED
 from onceflow.wire.api import ApiKey, is_flexible
@@ -19,7 +18,7 @@ from onceflow.wire.codec import decode, encode, message_class
 from onceflow.wire.header import read_request_header, request_header, response_header
 from onceflow.wire.primitives import uvarint
 from onceflow.wire.reader import read_message
-from onceflow.wire.recast import recast
+from onceflow.wire.recasting import recast
 from onceflow.wire.schema import is_array, is_optional, message_class_in
 from tests.doses import examples
 from tests.property.wire_messages import TEXT, Kind, kinds, messages, their_bytes

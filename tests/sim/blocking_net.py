@@ -20,20 +20,12 @@ import pytest
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.worker import (
     cluster as worker_cluster,
-)
-from onceflow.client.worker import (
     connection as worker_socket,
-)
-from onceflow.client.worker import (
     transaction_client as finisher,
 )
 from onceflow.spark.sink import (
     batch as batch_run,
-)
-from onceflow.spark.sink import (
     hanging_transactions as left_open,
-)
-from onceflow.spark.sink import (
     topics as sink_topics,
 )
 from onceflow.testing.world import World

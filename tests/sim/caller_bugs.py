@@ -44,13 +44,15 @@ from tests.sim.session_sweeps import (
     nothing_happens,
     sweep_sessions,
 )
-from tests.unit import test_client_committed_offsets as committed_offsets
-from tests.unit import test_client_consumer_stuck as stuck
-from tests.unit import test_client_ends_closed as ends_closed
-from tests.unit import test_client_positions as positions
-from tests.unit import test_client_producer_places as places
-from tests.unit import test_client_session_cut as session_cut
-from tests.unit import test_client_session_sleeps as sleeps
+from tests.unit import (
+    test_client_committed_offsets as committed_offsets,
+    test_client_consumer_stuck as stuck,
+    test_client_ends_closed as ends_closed,
+    test_client_positions as positions,
+    test_client_producer_places as places,
+    test_client_session_cut as session_cut,
+    test_client_session_sleeps as sleeps,
+)
 from tests.unit.request_taps import Late, once
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -10,8 +10,7 @@ import pytest
 from onceflow.client.codec.transactions import Answer, EndTxn, Request, TxnOffsetCommit
 from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.client.errors.requests import BrokerError, ClientError
-from onceflow.client.producer import send_errors as troubles
-from onceflow.client.producer import sender
+from onceflow.client.producer import send_errors as troubles, sender
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import UNKNOWN_OFFSET, Batch, Delivered
 from onceflow.client.producer.idempotence import PartitionSequences, Sequences
@@ -21,7 +20,7 @@ from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.states import Event
 from onceflow.records.batch import StoredBatch
 from onceflow.records.sequence import NO_SEQUENCE
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -15,8 +15,16 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.producer.producer import Producer
 from onceflow.client.types import TopicPartition
-from tests.sim.consumer_sweeps import LONGEST_S, PARTITIONS, ROWS, Begins, Broken, Scene, play
-from tests.sim.consumer_sweeps import Member as Polite
+from tests.sim.consumer_sweeps import (
+    LONGEST_S,
+    PARTITIONS,
+    ROWS,
+    Begins,
+    Broken,
+    Member as Polite,
+    Scene,
+    play,
+)
 from tests.sim.sending_sweep import Waits
 
 LATER: Final = 30

@@ -17,8 +17,7 @@ from onceflow.broker.topics import partition as partition_module
 from onceflow.broker.topics.internal_replay import Unapplied
 from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_producers
 from onceflow.broker.topics.topics import Topics
-from onceflow.broker.txn import coordinator as txn_service
-from onceflow.broker.txn import topic as transactions_topic
+from onceflow.broker.txn import coordinator as txn_service, topic as transactions_topic
 from onceflow.broker.txn.markers import Markers, OffsetsMarker
 from onceflow.broker.txn.state_store import TransactionBook
 from onceflow.log.journal.journal import Ticket

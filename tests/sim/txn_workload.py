@@ -28,8 +28,8 @@ from tests.sim.txn_client import (
     TIMEOUT_MS,
     Caller,
     Requests,
+    make_batch as batch_of,
 )
-from tests.sim.txn_client import make_batch as batch_of
 from tests.sim.txn_history import (
     NEW,
     OLD,

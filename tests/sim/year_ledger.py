@@ -32,11 +32,7 @@ from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.spark.errors.sink import LedgerConflict, SinkError
 from onceflow.spark.sink import (
     batch as batch_run,
-)
-from onceflow.spark.sink import (
     batch_points as batch_run_points,
-)
-from onceflow.spark.sink import (
     run as sink_run,
 )
 from onceflow.spark.sink.batch import BatchWriter

@@ -14,9 +14,11 @@ import pytest
 import onceflow
 from onceflow.spark.sink.task import CLUSTERS
 from onceflow.spark.source.task import READERS
-from tests.interop.conftest import apache_kafka as apache_kafka
-from tests.interop.conftest import cannot_test
-from tests.interop.conftest import kafka_jars as kafka_jars
+from tests.interop.conftest import (
+    apache_kafka as apache_kafka,
+    cannot_test,
+    kafka_jars as kafka_jars,
+)
 from tests.spark.session import SparkMissing, require_spark, spark_session
 from tools.kafka_jars import KafkaJarsError
 from tools.spark_jars import ensure_spark_jars

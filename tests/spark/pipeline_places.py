@@ -14,8 +14,7 @@ from tests.interop.cluster_world import ask
 from tests.spark.pipeline_examples import Example
 from tests.spark.pipeline_judge import judge_example
 from tests.spark.pipeline_run import Run, running
-from tests.spark.pipeline_world import example as copied
-from tests.spark.pipeline_world import read_all
+from tests.spark.pipeline_world import example as copied, read_all
 
 COUNTS = (150, 100)
 """What is sent before, and while it runs; the generator begins anew each time."""

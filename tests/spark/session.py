@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from onceflow.spark.session.home import spark_home, with_archive
 from onceflow.spark.session.session import ON_ONE_MACHINE
-from onceflow.spark.session.spark_home import spark_home, with_archive
 from tools.java import find_java
 from tools.spark_jars import ensure_spark_jars
 

@@ -28,8 +28,7 @@ from onceflow.runtime.clock import Clock, RealClock
 from onceflow.runtime.disk import Disk, RealDisk
 from onceflow.runtime.net import Net, RealNet
 from onceflow.runtime.rand import RealRand
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey, is_flexible
 from onceflow.wire.codec import encode
 from onceflow.wire.header import request_header

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceflow.producers.replay import replay_plain
+from onceflow.producers.replaying import replay_plain
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import (
     CONTROL_BIT,

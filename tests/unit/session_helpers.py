@@ -10,8 +10,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.fetched import Record
 from onceflow.client.group.requests import leave
 from onceflow.client.session.session import Session
-from tests.unit.consumer_helpers import GROUP, Stage
-from tests.unit.consumer_helpers import stage as consumer_stage
+from tests.unit.consumer_helpers import GROUP, Stage, stage as consumer_stage
 
 OUT = "bookings"
 DEAD = "dead"

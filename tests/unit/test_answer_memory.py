@@ -10,8 +10,7 @@ import pytest
 
 from onceflow.broker.net.answer_memory import AnswerMemory
 from onceflow.broker.net.connection import LARGE_ANSWER_BYTES, MOST_HELD_BYTES, Connection
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     LOOPS,

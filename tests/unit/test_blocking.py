@@ -20,8 +20,7 @@ from onceflow.client.consumer import consumer
 from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork, FatalProducerError
 from onceflow.client.producer import producer, transaction
 from onceflow.client.producer.receipts import Receipt
-from onceflow.client.session import session
-from onceflow.client.session import transaction as session_transaction
+from onceflow.client.session import session, transaction as session_transaction
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.client.types import TopicPartition

@@ -16,8 +16,7 @@ from onceflow.errors import LogCorrupt
 from onceflow.log.config import DAY_MS
 from onceflow.log.partition_log import PartitionLog
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.types import LogId
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (

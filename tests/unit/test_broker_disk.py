@@ -12,8 +12,7 @@ from onceflow.broker.config.settings import Address
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import DiskFailed, ListenFailed, PathInUse
 from onceflow.testing.disk import Op, SimDisk, SyncWrite, Write
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     RawClient,

@@ -12,8 +12,7 @@ import pytest
 from onceflow.broker.topics.topics import Topic
 from onceflow.log.partition_log import PartitionLog, Span
 from onceflow.runtime.background import Background, Done, Job, Lane
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     RawClient,

@@ -21,8 +21,7 @@ from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.records.compression import compress
 from onceflow.runtime.background import Lane
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     NOW_MS,

@@ -17,8 +17,7 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn import machine
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker, values_in

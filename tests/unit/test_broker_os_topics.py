@@ -7,8 +7,7 @@ from typing import Any
 
 from onceflow.testing.crash import crash_images
 from onceflow.testing.disk import Op, Rename, SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     RawClient,

@@ -27,8 +27,7 @@ from onceflow.group.records import (
 )
 from onceflow.records.batch import seal
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn import records as transactions
 from onceflow.txn.partitioner import partition_for
 from onceflow.txn.state import State, TopicPartition, Transaction

@@ -9,8 +9,7 @@ import pytest
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.topics.metadata_log import METADATA_TOPIC
 from onceflow.group.records import OffsetKey, OffsetValue, encode_key, encode_offset
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import (
@@ -22,12 +21,12 @@ from tests.unit.broker_txn_helpers import (
     ended,
     markers,
     partition_of,
+    produce as produce_as,
     ready,
     sent,
     states,
     wrote,
 )
-from tests.unit.broker_txn_helpers import produce as produce_as
 
 own = pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
 SETTINGS: dict[str, Any] = {

@@ -15,8 +15,7 @@ from onceflow.broker.requests.promise import Promise
 from onceflow.broker.requests.slices import Slices
 from onceflow.producers.draft import SLICE, SnapshotDraft
 from onceflow.producers.state import Producer
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import (

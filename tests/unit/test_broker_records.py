@@ -16,8 +16,7 @@ from onceflow.records.batch import (
     iter_stored,
     seal,
 )
-from onceflow.records.columns import decode as to_columns
-from onceflow.records.columns import encode
+from onceflow.records.columns import decode as to_columns, encode
 from onceflow.records.compression import compress
 from onceflow.testing.clock import WALL_START_MS
 from onceflow.testing.world import World

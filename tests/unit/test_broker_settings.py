@@ -16,8 +16,7 @@ from onceflow.broker.config.describe import describe_broker
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
 from onceflow.broker.config.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
 from onceflow.broker.requests.refusal import Refusal
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import LEFT_BY, again

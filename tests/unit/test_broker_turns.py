@@ -16,8 +16,7 @@ from onceflow.broker.requests.slices import Slices
 from onceflow.broker.topics.turns import A_TURN, Steps, Turns
 from onceflow.errors import DiskFull
 from onceflow.testing.disk import Link, Op, SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     ALL_TOPICS,

@@ -8,8 +8,7 @@ import logging
 import pytest
 
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     RawClient,

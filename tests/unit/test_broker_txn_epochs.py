@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn.state import State, Transaction
 from tests.unit.broker_helpers import (
     NOW_MS,

@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     NOW_MS,

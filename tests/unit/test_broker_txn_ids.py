@@ -12,8 +12,7 @@ from onceflow.log.urgency import Purpose
 from onceflow.producers.ids import BLOCK_SIZE, LAST_PRODUCER_ID, Block
 from onceflow.records.plain import write_records
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import LEFT_BY, Who, again, init, ready

@@ -7,8 +7,7 @@ import logging
 
 import pytest
 
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import (
     GENERATIONS,

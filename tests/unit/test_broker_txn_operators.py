@@ -6,8 +6,7 @@ import asyncio
 from typing import Any
 
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, batch, play, simulated_broker
 from tests.unit.broker_txn_helpers import (

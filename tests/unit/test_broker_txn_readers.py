@@ -10,8 +10,7 @@ import pytest
 
 from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, iter_stored
 from onceflow.records.control import MarkerType
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import (
     NOW_MS,

@@ -9,8 +9,7 @@ import pytest
 
 from onceflow.errors import DiskFull
 from onceflow.testing.disk import SyncWrite
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn.records import encode_key, encode_value
 from onceflow.txn.state import State, TopicPartition, Transaction
 from onceflow.wire.api import ApiKey

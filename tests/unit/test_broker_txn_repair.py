@@ -14,8 +14,7 @@ from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
 from onceflow.records.batch import iter_stored
 from onceflow.runtime.disk import Access
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from tests.unit.broker_helpers import RawClient, Running, batch, simulated_broker
 from tests.unit.broker_txn_helpers import (
     GENERATIONS,

@@ -11,8 +11,7 @@ import pytest
 
 from onceflow.runtime.disk import Access
 from onceflow.testing.disk import SimDisk
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, broker, run, simulated_broker
 from tests.unit.broker_txn_helpers import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from onceflow.errors import DiskFull
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn.state import State, Transaction
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running, play, simulated_broker

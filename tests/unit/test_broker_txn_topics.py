@@ -9,8 +9,7 @@ import pytest
 
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.broker.topics.metadata_log import log_records
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.txn.records import decode_key
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker

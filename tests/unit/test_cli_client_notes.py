@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from onceflow.cli.common.client_notes import client_notes, no_connection_notes
+from onceflow.cli.common.notes import client_notes, no_connection_notes
 
 CONNECTIONS = logging.getLogger("onceflow.client.connections")
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 import typer
 
+from onceflow.cli.common.errors import as_document, hint_for
 from onceflow.cli.common.output import counted
-from onceflow.cli.common.report import as_document, hint_for
 from onceflow.cli.common.values import (
     Place,
     Position,
@@ -48,7 +48,7 @@ from onceflow.client.errors.requests import (
 from onceflow.client.types import TopicPartition
 from onceflow.records.batch import StoredBatch
 from onceflow.records.columns import encode
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 
 @pytest.mark.parametrize(

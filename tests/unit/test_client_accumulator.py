@@ -6,13 +6,18 @@ import pyarrow as pa
 import pytest
 
 from onceflow.client.producer.accumulator import Accumulator
-from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch, Delivered, ProducerIdAndEpoch
-from onceflow.client.producer.batch import RecordInvalid as Invalid
+from onceflow.client.producer.batch import (
+    RECORD_OVERHEAD,
+    Batch,
+    Delivered,
+    ProducerIdAndEpoch,
+    RecordInvalid as Invalid,
+)
 from onceflow.client.producer.idempotence import Answer, Sequences, Verdict
 from onceflow.client.producer.limits import Limits
 from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 PAIR = ProducerIdAndEpoch(7, 0)

@@ -29,7 +29,7 @@ from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
-from onceflow.wire.recast import recast
+from onceflow.wire.recasting import recast
 from tests.unit.client_helpers import (
     ADDRESS,
     CLOSE,

@@ -28,7 +28,7 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.errors.table import action, outcome_of
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 TRANSACTIONAL = (
     ApiKey.PRODUCE,

@@ -296,7 +296,7 @@ def test_a_commit_in_doubt_is_a_warning_and_its_end_is_told(
 
 
 def test_a_fenced_producer_tells_so(caplog: pytest.LogCaptureFixture) -> None:
-    from onceflow.wire.error_code import ErrorCode
+    from onceflow.wire.error_codes import ErrorCode
 
     caplog.set_level(logging.ERROR, "onceflow.client")
     bench = Bench(1)

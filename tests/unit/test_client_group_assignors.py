@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.client.assignors.assignors import ASSIGNORS, assign_range, assign_roundrobin
 from onceflow.client.assignors.member_subscription import Assignments, Want

@@ -18,7 +18,7 @@ from onceflow.client.group.member import (
     MemberState,
 )
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 MEMBER = Membership("m-1", 4)
 

@@ -23,7 +23,7 @@ from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
-from onceflow.wire.recast import recast
+from onceflow.wire.recasting import recast
 from tests.unit.broker_helpers import RawClient, batch
 from tests.unit.broker_txn_helpers import ended, ready, wrote
 from tests.unit.client_helpers import ADDRESS, NO_TIME, listen, metadata, new

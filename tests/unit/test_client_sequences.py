@@ -16,7 +16,7 @@ from onceflow.client.producer.idempotence import (
 from onceflow.client.producer.limits import Limits
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 PAIR = ProducerIdAndEpoch(7, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.client.producer.idempotence import Answer, Verdict
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.test_client_sequences import GAP, NEWER, Producer, numbers
 
 

@@ -21,7 +21,7 @@ from onceflow.client.session.states import (
 )
 from onceflow.client.session.transaction import dead_letter_headers
 from onceflow.client.types import TopicPartition
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 
 def test_a_batch_at_work_is_committed_only_by_who_asks_for_the_next() -> None:

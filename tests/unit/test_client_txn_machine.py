@@ -16,7 +16,7 @@ from onceflow.client.errors.requests import AbortableError, BrokerError, Fenced
 from onceflow.client.net.versions import Versions
 from onceflow.client.transactions.asking import Reply
 from onceflow.client.transactions.states import EDGES, Event, State, WrongState, after
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,
     DONE,

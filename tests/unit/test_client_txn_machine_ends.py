@@ -13,7 +13,7 @@ from onceflow.client.errors.requests import (
     UnknownOutcome,
 )
 from onceflow.client.transactions.states import Event, State, WrongState
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     BILLS,
     DONE,

@@ -19,7 +19,7 @@ from onceflow.client.errors.requests import (
 from onceflow.client.transactions.asking import Reply
 from onceflow.client.transactions.machine import RENEWED_AFTER_S
 from onceflow.client.transactions.states import State
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client_txn_helpers import (
     DONE,
     ORDERS,

@@ -23,7 +23,7 @@ from onceflow.client.worker.writer import AttemptEnded, Writer
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client_worker_helpers import (
     BILLS,
     ORDERS,

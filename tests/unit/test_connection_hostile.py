@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.broker.server import Server
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from onceflow.wire.header import request_header
 from tests.unit.broker_helpers import (

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from onceflow.broker.net.connection import MOST_IN_A_TURN
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode
 from onceflow.wire.header import request_header

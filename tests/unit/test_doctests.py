@@ -22,8 +22,7 @@ from onceflow.client.net import cluster
 from onceflow.client.producer import producer, receipts, transaction
 from onceflow.client.session import session
 from onceflow.client.transactions import handoff as transfer
-from onceflow.client.worker import reader as worker_reader
-from onceflow.client.worker import writer as worker
+from onceflow.client.worker import reader as worker_reader, writer as worker
 
 PUBLIC: list[type] = [
     *(getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()),

@@ -73,7 +73,7 @@ def forks_while(module: str, attribute: str, cause: str = "", import_first: str 
 @pytest.mark.parametrize(
     ("module", "attribute"),
     [
-        ("onceflow.broker.run", "serve"),
+        ("onceflow.broker.main", "serve"),
         ("onceflow.broker.handlers.metadata", "handle"),
         ("onceflow.records.kernels", "walk"),
     ],

@@ -11,10 +11,9 @@ import pytest
 from onceflow.errors import StoreBusy
 from onceflow.group import offsets_log
 from onceflow.group.records import GroupRecordMalformed, GroupValue, MemberValue, encode_group
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
+from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.broker_helpers import RawClient, Running, play, simulated_broker
 from tests.unit.broker_txn_helpers import again, committed_offset, ready
 from tests.unit.group_helpers import Asked, Bench, subscription

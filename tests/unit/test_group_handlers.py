@@ -16,7 +16,7 @@ from onceflow.broker.router import SERVED, route
 from onceflow.group.state import State
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.schema import default_value
 from tests.unit.group_helpers import Asked, Bench, subscription
 

@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.errors import InvariantViolated
 from onceflow.group.state import TRANSITIONS, Group, Protocol, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import RANGE, Bench, subscription
 
 

@@ -8,7 +8,7 @@ from onceflow.errors import StoreBusy
 from onceflow.group.events import CommitRequest, Identity, OffsetEntry, OffsetQuery
 from onceflow.group.offsets import TopicPartition, is_metadata_too_long
 from onceflow.group.state import Protocol, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Asked, Bench, subscription
 
 NONE = (ErrorCode.NONE,)

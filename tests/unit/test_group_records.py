@@ -26,7 +26,7 @@ from onceflow.group.records import (
 from onceflow.group.state import Group, State
 from onceflow.group.subscription import subscribed_topics
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import RANGE, Bench, subscription
 
 GROUP = GroupValue(

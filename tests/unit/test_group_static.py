@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceflow.errors import StoreBusy
 from onceflow.group.state import Protocol, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Bench
 
 

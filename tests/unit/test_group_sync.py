@@ -7,7 +7,7 @@ import pytest
 from onceflow.errors import DiskFull, StoreBusy, StoreFailed
 from onceflow.group.events import SyncResult
 from onceflow.group.state import State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Asked, Bench
 
 

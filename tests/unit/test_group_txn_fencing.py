@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.group.events import Identity, OffsetEntry, Producer, TxnCommitRequest
 from onceflow.group.state import State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Asked, Bench
 
 NONE = (ErrorCode.NONE,)

@@ -10,7 +10,7 @@ import pytest
 from onceflow.broker.group.coordinator import GroupService
 from onceflow.txn.state import Identity
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Bench
 from tests.unit.test_group_handlers import nested, send, versions
 

@@ -7,7 +7,7 @@ from onceflow.group.events import OffsetQuery
 from onceflow.group.lookup import FoundOffset
 from onceflow.group.offsets import TopicPartition
 from onceflow.group.state import State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_helpers import Asked, Bench
 
 NONE = (ErrorCode.NONE,)

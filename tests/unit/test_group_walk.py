@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onceflow.errors import StoreBusy
 from onceflow.group.events import JoinResult, SyncResult
 from onceflow.group.records import GroupKey, decode_group, decode_key
 from onceflow.group.state import Protocol, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.group_helpers import Asked, Bench, check_invariants, subscription
 

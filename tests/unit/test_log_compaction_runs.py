@@ -10,9 +10,11 @@ import pytest
 
 from onceflow.checksum import crc32c
 from onceflow.errors import DiskFull, InvalidSetting
-from onceflow.log.checkpoint import decode as decode_checkpoint
-from onceflow.log.checkpoint import encode as encode_checkpoint
-from onceflow.log.checkpoint import read_checkpoint
+from onceflow.log.checkpoint import (
+    decode as decode_checkpoint,
+    encode as encode_checkpoint,
+    read_checkpoint,
+)
 from onceflow.log.compaction.plan import DirtySegment, cleanable
 from onceflow.log.config import LogConfig
 from onceflow.log.store import LogStore

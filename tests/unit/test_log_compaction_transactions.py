@@ -19,8 +19,8 @@ from tests.unit.log_compaction_helpers import (
     compact,
     config,
     keyed,
+    opened as opened_without_companion,
 )
-from tests.unit.log_compaction_helpers import opened as opened_without_companion
 from tests.unit.log_helpers import NOW_MS, log_id, open_store
 from tests.unit.log_producer_model import (
     ProducerModel,

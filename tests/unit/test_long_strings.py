@@ -23,7 +23,7 @@ from onceflow.txn import partitioner as txn_partitioner
 from onceflow.wire import produce as produce_wire
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.header import read_request_header
 from onceflow.wire.primitives import LONGEST_STRING
 from tests.interop.raw_client import make_request

@@ -31,9 +31,8 @@ from onceflow.group.lookup import FoundOffset
 from onceflow.log.store import LogStore
 from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker
-from onceflow.testing.world import World
-from onceflow.testing.world import run as simulate
-from onceflow.wire.error_code import ErrorCode
+from onceflow.testing.world import World, run as simulate
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.broker_helpers import T, config
 
 NOBODY = Identity("", None)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from onceflow.errors import RecordError
-from onceflow.producers.replay import replay, replay_compiled, replay_plain
+from onceflow.producers.replaying import replay, replay_compiled, replay_plain
 from onceflow.producers.table import ProducerTable
 from tests.unit.producers_helpers import OTHER, PRODUCER, Log, data_batch
 
@@ -146,7 +146,7 @@ def test_the_compiled_way_goes_on_where_its_room_ends(data: bytes) -> None:
 def test_only_a_long_log_has_numba_loaded() -> None:
     script = """
 import sys
-from onceflow.producers.replay import replay
+from onceflow.producers.replaying import replay
 from onceflow.producers.table import ProducerTable
 from tests.unit.producers_helpers import Log
 

@@ -8,7 +8,7 @@ import pytest
 
 from onceflow.checksum import crc32c
 from onceflow.producers.aborted import Aborted
-from onceflow.producers.replay import replay_plain
+from onceflow.producers.replaying import replay_plain
 from onceflow.producers.snapshot import SnapshotInvalid
 from onceflow.producers.state import Producer, Written, judge
 from onceflow.producers.table import ProducerTable

@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.producers.state import Producer, Written, judge, judge_marker, judge_offsets
 from onceflow.records.batch import BatchHeader
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.producers_helpers import PRODUCER, Log, header
 
 LAST_SEQUENCE = 2**31 - 1

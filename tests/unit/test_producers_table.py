@@ -9,7 +9,7 @@ from onceflow.producers.aborted import Aborted
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import OpenTransaction, ProducerTable
 from onceflow.records.batch import BatchHeader
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.producers_helpers import OTHER, PRODUCER, Log, data_batch, header
 
 

@@ -7,8 +7,7 @@ import warnings
 import pyarrow as pa
 import pytest
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import BatchMalformed, ColumnsMalformed, RecordMalformed
 from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal

@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values
 from onceflow.spark.formats.arrow_parse import Parser

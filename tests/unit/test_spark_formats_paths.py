@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from onceflow.spark.formats.arrow_parse import Parser
 from onceflow.spark.formats.format import Format

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.sink import IdentityChanged, LedgerConflict, LedgerMalformed, SinkError

@@ -6,8 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.source import NoOffsetAtTime, OffsetsUnreadable, PartitionsDiffer

@@ -8,8 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.source import InvalidOptions

@@ -6,8 +6,7 @@ import json
 import tomllib
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.spark.errors.pipeline import KeyPath
 from onceflow.spark.pipeline.file_lines import key_lines

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
-from onceflow.cli.common.report import as_document
+from onceflow.cli.common.errors import as_document
 from onceflow.errors import OnceflowError
 from onceflow.spark.errors.pipeline import PipelineFailed
 from onceflow.spark.errors.sink import SinkFenced

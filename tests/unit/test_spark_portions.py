@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.spark.sink.routing import PORTION_BYTES, TARGET, portions, split
 from onceflow.spark.source.offsets import (

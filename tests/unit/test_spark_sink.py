@@ -42,7 +42,7 @@ from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_
 from onceflow.spark.sink.task_report import ALL_ROWS, Report
 from onceflow.spark.sink.topics import Topics
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually
 
 IDENTITY = SinkIdentity.of_query("totals", None, "ledger")

@@ -9,8 +9,7 @@ from dataclasses import fields
 from typing import get_type_hints
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from onceflow.broker.config.topic_config import ConfigEntry, ConfigSource, TopicConfig
 from onceflow.broker.config.topic_settings import BROKER_NAMES, SETTINGS

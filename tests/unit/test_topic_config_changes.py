@@ -14,7 +14,7 @@ from onceflow.broker.config.topic_config import (
     usable_config,
 )
 from onceflow.broker.requests.refusal import Refusal
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 
 def changed(config: TopicConfig, name: str, operation: int, value: str | None) -> TopicConfig:

@@ -14,7 +14,7 @@ from onceflow.broker.topics.rules import (
     partition_count,
     total_refusal,
 )
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 NODE = 1
 LETTERS = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"

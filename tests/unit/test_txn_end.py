@@ -7,7 +7,7 @@ import pytest
 from onceflow.errors import InvariantViolated
 from onceflow.txn.ending import CURRENT, REPEATED, SAME_EPOCH
 from onceflow.txn.machine import Finish, Identity, Result, State, end, resume
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.txn_helpers import A0, A1, B0, TV1, TV2, Coordinator, held
 
 ME = Identity(42, 5)

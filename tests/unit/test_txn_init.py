@@ -14,7 +14,7 @@ from onceflow.txn.machine import (
     State,
     init_producer_id,
 )
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.txn_helpers import A0, TIMEOUT_MS, TV1, Coordinator, held
 
 ME = Identity(42, 5)

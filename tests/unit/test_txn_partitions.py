@@ -8,7 +8,7 @@ from onceflow.txn.fencing import KNOWN_FROM
 from onceflow.txn.machine import Identity, Limits, Result, State, TopicPartition, code_for, verify
 from onceflow.txn.partitioner import partition_for
 from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.txn_helpers import A0, A1, B0, Coordinator, held
 
 ME = Identity(42, 5)

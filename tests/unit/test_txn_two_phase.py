@@ -19,7 +19,7 @@ from onceflow.txn.machine import (
     verify,
 )
 from onceflow.txn.state import NEVER_MS
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.txn_helpers import A0, A1, TV1, TV2, Coordinator, held
 
 ME = Identity(42, 5)

@@ -7,8 +7,7 @@ import sys
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import FrameTooLarge
 from onceflow.wire.frame import SCRATCH_BYTES, SHARE_BYTES, FrameReader, Scratch

@@ -23,7 +23,7 @@ from onceflow.txn.machine import (
     time_out,
 )
 from onceflow.txn.records import decode_value, encode_value
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire.error_codes import ErrorCode
 
 NAME = "orders"
 TIMEOUT_MS = 60_000

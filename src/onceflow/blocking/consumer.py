@@ -15,10 +15,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from onceflow.blocking.handover import Handover, in_a_listener
 from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.twin import Twin, blocking, plain
+from onceflow.client import ConsumerMetrics, TopicPartition, Wish
 from onceflow.client.consumer import consumer as twin
-from onceflow.client.consumer.metrics import ConsumerMetrics
-from onceflow.client.group.subscription import Wish
-from onceflow.client.types import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 from onceflow.blocking.loop import LoopThread, Settle, WouldWaitForever
-from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.waited_for import WaitedFor
+from onceflow.client import ClientError, WaitedFor
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]

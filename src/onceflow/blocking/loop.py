@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import uvloop
 
-from onceflow.client.errors.requests import ClientError, CrossedFork
-from onceflow.runtime.descriptors import take_standard_descriptors
+from onceflow.client import ClientError, CrossedFork
+from onceflow.runtime import take_standard_descriptors
 
 T = TypeVar("T")
 Settle: TypeAlias = Callable[[], Coroutine[Any, Any, None]]

@@ -14,12 +14,15 @@ from typing import Any, Self, TypeAlias, TypeVar
 from onceflow.blocking.handover import BeginsAndEnds
 from onceflow.blocking.receipts import promising
 from onceflow.blocking.twin import Calls, Twin, blocking, plain
-from onceflow.client.prepared import PreparedTransaction
+from onceflow.client import (
+    MAY_ABORT,
+    Event,
+    PreparedTransaction,
+    ProducerMetrics,
+    State,
+    Transaction as TwinTransaction,
+)
 from onceflow.client.producer import producer as twin
-from onceflow.client.producer.metrics import ProducerMetrics
-from onceflow.client.producer.transaction import Transaction as TwinTransaction
-from onceflow.client.transactions.ending import MAY_ABORT
-from onceflow.client.transactions.states import Event, State
 
 T = TypeVar("T")
 Method: TypeAlias = "Callable[[Producer], T]"

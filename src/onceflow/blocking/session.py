@@ -17,10 +17,8 @@ from typing import NamedTuple, Self
 from onceflow.blocking.handover import Handover
 from onceflow.blocking.receipts import promising
 from onceflow.blocking.twin import Calls, Twin, blocking, plain
+from onceflow.client import Batch, SessionTransaction as TwinTransaction, TopicPartition
 from onceflow.client.session import session as twin
-from onceflow.client.session.batch import Batch
-from onceflow.client.session.transaction import SessionTransaction as TwinTransaction
-from onceflow.client.types import TopicPartition
 
 
 class SessionTransaction(Calls[TwinTransaction]):

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from onceflow.blocking.handover import in_a_listener
 from onceflow.blocking.loop import LoopThread, NotRunning
-from onceflow.client.errors.consumer import WrongUse
+from onceflow.client import WrongUse
 
 P = ParamSpec("P")
 T = TypeVar("T")

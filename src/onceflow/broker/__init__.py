@@ -1,1 +1,25 @@
 """Requests in, answers out: the shell around the state, one owner, one event loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.broker.config import (
+        Address as Address,
+        example_toml as example_toml,
+        load_config as load_config,
+    )
+    from onceflow.broker.embedded import Broker as Broker
+    from onceflow.broker.main import run as run
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "config": "Address example_toml load_config",
+            "embedded": "Broker",
+            "main": "run",
+        },
+    )

@@ -9,31 +9,32 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.live import BrokerSettings
-from onceflow.broker.config.settings import Address
-from onceflow.broker.group.coordinator import GroupService
-from onceflow.broker.group.topic import OffsetsTopic
-from onceflow.broker.produce.heavy_batches import BatchChecks
-from onceflow.broker.produce.producer_expiry import ProducerExpiry
-from onceflow.broker.requests.slices import CallLater, Slices
-from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from onceflow.broker.topics.internal_replay import Unapplied
-from onceflow.broker.topics.internal_topic import OwnTopic
-from onceflow.broker.topics.topics import Topics
-from onceflow.broker.topics.turns import Steps, Turns
-from onceflow.broker.txn.coordinator import TransactionService
-from onceflow.broker.txn.markers import Markers, OffsetsMarker
-from onceflow.broker.txn.producer_ids import ProducerIds
-from onceflow.broker.txn.repair import repair
-from onceflow.broker.txn.state_store import Outside, TransactionBook
-from onceflow.broker.txn.topic import TransactionsTopic
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.store import LogStore
-from onceflow.runtime.background import Background
-from onceflow.runtime.clock import Clock, SteadyClock
-from onceflow.runtime.rand import Rand
-from onceflow.txn.state import TopicPartition
+from onceflow.broker.config import Address, BrokerConfig, BrokerSettings
+from onceflow.broker.group import GroupService, OffsetsTopic
+from onceflow.broker.produce import BatchChecks, ProducerExpiry
+from onceflow.broker.requests import CallLater, Slices
+from onceflow.broker.topics import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    OwnTopic,
+    Steps,
+    Topics,
+    Turns,
+    Unapplied,
+)
+from onceflow.broker.txn import (
+    Markers,
+    OffsetsMarker,
+    Outside,
+    ProducerIds,
+    TransactionBook,
+    TransactionService,
+    TransactionsTopic,
+    repair,
+)
+from onceflow.log import LogStore, Ticket
+from onceflow.runtime import Background, Clock, Rand, SteadyClock
+from onceflow.txn import TopicPartition
 
 _ABSURD_PRODUCER_ID: Final = 2**62
 

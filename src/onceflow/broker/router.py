@@ -12,15 +12,18 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer
-from onceflow.runtime.loading import message_library
-from onceflow.runtime.outbox import Part
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import decode, encode, message_class, prepare_writing
-from onceflow.wire.header import response_tags
-from onceflow.wire.primitives import MOST_ELEMENTS
-from onceflow.wire.recast import recast
+from onceflow.broker.requests import Answer, Client
+from onceflow.runtime import Part, message_library
+from onceflow.wire import (
+    MOST_ELEMENTS,
+    ApiKey,
+    decode,
+    encode,
+    message_class,
+    prepare_writing,
+    recast,
+    response_tags,
+)
 
 
 class Versions(NamedTuple):

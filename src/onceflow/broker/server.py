@@ -15,25 +15,15 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.settings import Address
-from onceflow.broker.net.answer_memory import AnswerMemory
-from onceflow.broker.net.connection import Connection
-from onceflow.broker.net.descriptors import share_out
-from onceflow.broker.net.request_memory import LOOK_SECONDS, RequestMemory
+from onceflow.broker.config import Address, BrokerConfig
+from onceflow.broker.net import LOOK_SECONDS, AnswerMemory, Connection, RequestMemory, share_out
 from onceflow.broker.node import Node
-from onceflow.broker.requests.slices import Timer
+from onceflow.broker.requests import Timer
 from onceflow.broker.totals import Totals
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
-from onceflow.log.quarantine import BLAMELESS, FailedJob
-from onceflow.log.store import LogStore
-from onceflow.runtime.background import Background
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.descriptors import NO_LIMIT
-from onceflow.runtime.disk import Disk
-from onceflow.runtime.net import Listener, Net
-from onceflow.runtime.rand import Rand
-from onceflow.wire.frame import Scratch
+from onceflow.log import BLAMELESS, FailedJob, LogStore
+from onceflow.runtime import NO_LIMIT, Background, Clock, Disk, Listener, Net, Rand
+from onceflow.wire import Scratch
 
 _PRESSURE_BYTES = 16 << 20
 _SWEEP_SECONDS = 5.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from onceflow.log.journal.journal import JournalTotals
-from onceflow.wire.api import ApiKey
+from onceflow.log import JournalTotals
+from onceflow.wire import ApiKey
 
 _MB = 1e6
 

@@ -13,11 +13,16 @@ from typing import Annotated, Any, Final
 import typer
 
 from onceflow import __version__
-from onceflow.cli.common.client_notes import client_notes
-from onceflow.cli.common.lazy import APP_SETTINGS, LazyCommand, lazy_group
-from onceflow.cli.common.report import report
-from onceflow.cli.common.signals import catch_signals, status_after
-from onceflow.cli.common.streams import prepare_streams
+from onceflow.cli.common import (
+    APP_SETTINGS,
+    LazyCommand,
+    catch_signals,
+    client_notes,
+    lazy_group,
+    prepare_streams,
+    report,
+    status_after,
+)
 from onceflow.errors import OnceflowError
 
 

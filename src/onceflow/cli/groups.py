@@ -6,23 +6,35 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from onceflow.cli.common.deletion import Kind, delete_each
-from onceflow.cli.common.lazy import APP_SETTINGS
-from onceflow.cli.common.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
-from onceflow.cli.common.output import (
+from onceflow.cli.common import (
+    APP_SETTINGS,
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Kind,
+    Position,
+    Yes,
     counted,
+    delete_each,
+    parse_position,
+    parse_topic,
     print_json,
     print_table,
     print_text,
     print_title,
     warn,
 )
-from onceflow.cli.common.values import Position, parse_position, parse_topic
 
 if TYPE_CHECKING:
-    from onceflow.cli.common.session import Session
-    from onceflow.client.consumer.lag import PartitionLag
-    from onceflow.client.types import GroupDescription, GroupOffset, OffsetRange, TopicPartition
+    from onceflow.cli.common import Session
+    from onceflow.client import (
+        GroupDescription,
+        GroupOffset,
+        OffsetRange,
+        PartitionLag,
+        TopicPartition,
+    )
 
     Lags = dict[TopicPartition, PartitionLag]
 
@@ -51,7 +63,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all consumer groups."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
@@ -85,7 +97,7 @@ def describe(
     in it. What is far behind is not counted but estimated by its offsets (~). HELD is what open
     transactions hold back, in offsets.
     """
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
@@ -102,8 +114,8 @@ def describe(
 
 def _lags(session: Session, found: GroupDescription, *, exact: bool) -> Lags:
     """Of what is committed, where the topic is still there."""
+    from onceflow.client import COUNTED
     from onceflow.client.admin import admin
-    from onceflow.client.admin.group_lag import COUNTED
 
     places = {
         each.partition: each.committed
@@ -142,7 +154,7 @@ def reset_offsets(
     as_json: AsJson = False,
 ) -> None:
     """Move a group to another place. The group must have no members while it is moved."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     if (to is None) == (shift is None):
@@ -180,9 +192,9 @@ def _plan(
     position: Position | None,
     shift: int,
 ) -> list[Move]:
-    from onceflow.cli.common.positions import resolve, within
+    from onceflow.cli.common import resolve, within
+    from onceflow.client import GroupNotFound
     from onceflow.client.admin import admin
-    from onceflow.client.errors.requests import GroupNotFound
 
     committed = session.run(admin.committed_offsets(session.cluster, group))
     if not wanted and not committed:
@@ -203,7 +215,7 @@ def _plan(
 def _ranges(
     session: Session, wanted: list[tuple[str, list[int]]], committed: dict[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetRange]:
-    from onceflow.cli.common.positions import partitions_of
+    from onceflow.cli.common import partitions_of
     from onceflow.client.admin import admin
 
     partitions = list(committed)

@@ -21,15 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.common.options import AsJson
-from onceflow.cli.common.output import note
-from onceflow.cli.common.signals import not_ignored
-from onceflow.cli.common.streams import OutputFailed
+from onceflow.cli.common import AsJson, OutputFailed, not_ignored, note
 
 if TYPE_CHECKING:
-    from onceflow.spark.pipeline.display import Showing
-    from onceflow.spark.pipeline.pipeline import Pipeline
-    from onceflow.spark.pipeline.running import RunningPipeline
+    from onceflow.spark.pipeline import Pipeline, RunningPipeline, Showing
 
 _AT_ONCE: Final = 130
 
@@ -60,7 +55,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline: from topics, through SQL or Python on Spark, to a topic; exactly once."""
-    from onceflow.spark.pipeline.pipeline import Pipeline
+    from onceflow.spark.pipeline import Pipeline
 
     pipeline = Pipeline.from_file(file, bootstrap=bootstrap)
     _end_at_once_when_signalled()
@@ -76,7 +71,7 @@ def run(
 def _show_to_the_end(pipeline: Pipeline, running: RunningPipeline, *, as_json: bool) -> None:
     from rich.console import Console
 
-    from onceflow.spark.pipeline.display import Begun, Showing, Watch, screen_for
+    from onceflow.spark.pipeline import Begun, Showing, Watch, screen_for
 
     name = pipeline.plan.name
     console = Console(highlight=False)

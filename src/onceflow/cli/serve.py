@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from onceflow.cli.common.signals import not_ignored
-from onceflow.cli.common.streams import give_up_stdout
+from onceflow.cli.common import give_up_stdout, not_ignored
 
 if TYPE_CHECKING:
-    from onceflow.broker.config.settings import Address
+    from onceflow.broker import Address
 
 _AT_ONCE: Final = 130
 _LOOK_SECONDS: Final = 0.5
@@ -89,13 +88,12 @@ def serve(
 ) -> None:
     """Run a broker in the foreground."""
     if example_config:
-        from onceflow.broker.config.example import example_toml
+        from onceflow.broker import example_toml
 
         typer.echo(example_toml(), nl=False)
         return
-    from onceflow.broker.config.config import load_config
-    from onceflow.broker.run import run
-    from onceflow.runtime.logs import log_to
+    from onceflow.broker import load_config, run
+    from onceflow.runtime import log_to
 
     flags = {
         "--data-dir": data_dir,

@@ -6,22 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.common.deletion import Kind, delete_each
-from onceflow.cli.common.lazy import APP_SETTINGS
-from onceflow.cli.common.options import (
+from onceflow.cli.common import (
+    APP_SETTINGS,
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
     ClientSettings,
+    Kind,
     TopicName,
     Yes,
+    counted,
+    delete_each,
+    parse_settings,
+    print_json,
+    print_table,
+    print_text,
+    print_title,
 )
-from onceflow.cli.common.output import counted, print_json, print_table, print_text, print_title
-from onceflow.cli.common.values import parse_settings
 from onceflow.types import topic_id_text
 
 if TYPE_CHECKING:
-    from onceflow.client.types import Topic, TopicDescription
+    from onceflow.client import Topic, TopicDescription
 
 app = typer.Typer(
     help="Create, list, describe, alter and delete topics.",
@@ -72,9 +77,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a topic."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
+    from onceflow.client import BrokerError
     from onceflow.client.admin import admin
-    from onceflow.client.errors.requests import BrokerError
 
     configs = parse_settings(config or ())
     with connected(bootstrap, settings) as session:
@@ -112,7 +117,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List all topics."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
@@ -139,7 +144,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show partitions, offsets and settings of topics."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
@@ -167,7 +172,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Add partitions to a topic, or change its settings."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     changes, removals = parse_settings(config or ()), delete_config or []

@@ -11,28 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.common.confirm import confirm, require_answer
-from onceflow.cli.common.lazy import APP_SETTINGS
-from onceflow.cli.common.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, ClientSettings, Yes
-from onceflow.cli.common.output import (
+from onceflow.cli.common import (
+    APP_SETTINGS,
+    DEFAULT_BOOTSTRAP,
+    AsJson,
+    Bootstrap,
+    ClientSettings,
+    Yes,
+    confirm,
     counted,
+    duration_text,
     note,
+    parse_topic,
     print_json,
     print_table,
     print_text,
     print_title,
     progress_bar,
+    require_answer,
+    time_text,
 )
-from onceflow.cli.common.values import duration_text, parse_topic, time_text
 from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
-    from onceflow.cli.common.session import Session
-    from onceflow.client.types import (
-        PartitionTransaction,
-        TopicPartition,
-        TransactionDescription,
-    )
+    from onceflow.cli.common import Session
+    from onceflow.client import PartitionTransaction, TopicPartition, TransactionDescription
 
 app = typer.Typer(
     help="List, describe and abort transactions, and find those that hang.",
@@ -71,7 +74,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List transactional ids and the states of their transactions."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     # To a broker an id that never had a transaction is open since ever.
@@ -112,7 +115,7 @@ def describe(
     as_json: AsJson = False,
 ) -> None:
     """Show state, producer, age and partitions of transactions."""
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     with connected(bootstrap, settings) as session:
@@ -152,7 +155,7 @@ def find_hanging(
 
     Readers of committed records wait for them, for good.
     """
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
 
     wanted = [parse_topic(text) for text in topic or ()]
     with connected(bootstrap, settings) as session:
@@ -198,7 +201,7 @@ def abort(
     Name it by its transactional id; one that hangs by topic, partition and start offset, as
     `find-hanging` shows them. Readers of committed records will see nothing of it. Asks first.
     """
-    from onceflow.client.types import TopicPartition
+    from onceflow.client import TopicPartition
 
     if topic is not None and partition is not None and start_offset is not None:
         if transactional_id is None:
@@ -217,10 +220,9 @@ def _abort_whole(
     transactional_id: str, bootstrap: str, given: list[str] | None, *, yes: bool, as_json: bool
 ) -> None:
     """As a new producer of that id does before its first transaction."""
-    from onceflow.cli.common.session import all_settings, connected
+    from onceflow.cli.common import all_settings, connected
+    from onceflow.client import Producer, TransactionNotFound
     from onceflow.client.admin import admin
-    from onceflow.client.admin.transactions import TransactionNotFound
-    from onceflow.client.producer.producer import Producer
 
     require_answer(
         f"Abort the transaction of {transactional_id} and shut its producer out?", yes=yes
@@ -259,7 +261,7 @@ def _abort_hanging(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from onceflow.cli.common.session import connected
+    from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
     require_answer(
@@ -326,7 +328,7 @@ def _find_hanging(
 
 
 def _partitions(session: Session, wanted: list[tuple[str, list[int]]]) -> list[TopicPartition]:
-    from onceflow.cli.common.positions import partitions_of
+    from onceflow.cli.common import partitions_of
     from onceflow.client.admin import admin
 
     if not wanted:

@@ -1,1 +1,149 @@
 """What talks to a broker, ours or Apache Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.client.admin import (
+        COUNTED as COUNTED,
+        Admin as Admin,
+        TransactionNotFound as TransactionNotFound,
+        broker_configs as broker_configs,
+        committed_offsets as committed_offsets,
+        create_topic as create_topic,
+        describe_transaction as describe_transaction,
+        end_open_transaction as end_open_transaction,
+        list_topics as list_topics,
+    )
+    from onceflow.client.codec import (
+        FetchAnswer as FetchAnswer,
+        Identity as Identity,
+        Leaders as Leaders,
+        OffsetToCommit as OffsetToCommit,
+        read_metadata as read_metadata,
+        write_metadata as write_metadata,
+    )
+    from onceflow.client.consumer import (
+        ConsumerMetrics as ConsumerMetrics,
+        PartitionLag as PartitionLag,
+        Record as Record,
+        columns_of as columns_of,
+        fetch as fetch,
+        offset_at as offset_at,
+        records_of as records_of,
+    )
+    from onceflow.client.errors import (
+        LOST as LOST,
+        AbortableError as AbortableError,
+        ApiNotServed as ApiNotServed,
+        BrokerError as BrokerError,
+        ClientError as ClientError,
+        CommitFailed as CommitFailed,
+        CrossedFork as CrossedFork,
+        DeliveryFailed as DeliveryFailed,
+        FatalProducerError as FatalProducerError,
+        Fenced as Fenced,
+        GroupNotFound as GroupNotFound,
+        NoSuchPartition as NoSuchPartition,
+        OffsetOutOfRange as OffsetOutOfRange,
+        ProducerError as ProducerError,
+        RangeUnavailable as RangeUnavailable,
+        TopicNameInvalid as TopicNameInvalid,
+        TopicNotFound as TopicNotFound,
+        UnknownOutcome as UnknownOutcome,
+        WrongUse as WrongUse,
+    )
+    from onceflow.client.group import Wish as Wish
+    from onceflow.client.net import (
+        Address as Address,
+        Backoff as Backoff,
+        Cluster as Cluster,
+        WaitedFor as WaitedFor,
+        check as check,
+        parse_addresses as parse_addresses,
+    )
+    from onceflow.client.offsets import list_offsets as list_offsets
+    from onceflow.client.prepared import PreparedTransaction as PreparedTransaction
+    from onceflow.client.producer import (
+        Producer as Producer,
+        ProducerMetrics as ProducerMetrics,
+        Receipt as Receipt,
+        RecordInvalid as RecordInvalid,
+        Transaction as Transaction,
+    )
+    from onceflow.client.session import Batch as Batch, SessionTransaction as SessionTransaction
+    from onceflow.client.settings import (
+        LARGEST_INT as LARGEST_INT,
+        NONE as NONE,
+        ClientSettings as ClientSettings,
+        ConsumerSettings as ConsumerSettings,
+        NotAllowed as NotAllowed,
+        ProducerSettings as ProducerSettings,
+        ReaderSettings as ReaderSettings,
+        one_of as one_of,
+        secret as secret,
+        whole_number as whole_number,
+        words as words,
+        yes_or_no as yes_or_no,
+    )
+    from onceflow.client.transactions import (
+        MAY_ABORT as MAY_ABORT,
+        Claim as Claim,
+        Event as Event,
+        OpenTransaction as OpenTransaction,
+        State as State,
+    )
+    from onceflow.client.types import (
+        EARLIEST as EARLIEST,
+        LATEST as LATEST,
+        GroupDescription as GroupDescription,
+        GroupOffset as GroupOffset,
+        OffsetRange as OffsetRange,
+        PartitionTransaction as PartitionTransaction,
+        Topic as Topic,
+        TopicDescription as TopicDescription,
+        TopicPartition as TopicPartition,
+        TransactionDescription as TransactionDescription,
+    )
+    from onceflow.client.worker import (
+        BlockingCluster as BlockingCluster,
+        Finisher as Finisher,
+        LeftOpen as LeftOpen,
+        Reader as Reader,
+        Writer as Writer,
+        find_left_open as find_left_open,
+        places_of_groups as places_of_groups,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "admin": "Admin COUNTED TransactionNotFound broker_configs "
+            "committed_offsets create_topic describe_transaction "
+            "end_open_transaction list_topics",
+            "codec": "FetchAnswer Identity Leaders OffsetToCommit read_metadata write_metadata",
+            "consumer": "ConsumerMetrics PartitionLag Record columns_of fetch offset_at records_of",
+            "errors": "AbortableError ApiNotServed BrokerError ClientError CommitFailed "
+            "CrossedFork DeliveryFailed FatalProducerError Fenced GroupNotFound "
+            "LOST NoSuchPartition OffsetOutOfRange ProducerError RangeUnavailable "
+            "TopicNameInvalid TopicNotFound UnknownOutcome WrongUse",
+            "group": "Wish",
+            "net": "Address Backoff Cluster WaitedFor check parse_addresses",
+            "offsets": "list_offsets",
+            "prepared": "PreparedTransaction",
+            "producer": "Producer ProducerMetrics Receipt RecordInvalid Transaction",
+            "session": "Batch SessionTransaction",
+            "settings": "ClientSettings ConsumerSettings LARGEST_INT NONE NotAllowed "
+            "ProducerSettings ReaderSettings one_of secret whole_number words "
+            "yes_or_no",
+            "transactions": "Claim Event MAY_ABORT OpenTransaction State",
+            "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
+            "PartitionTransaction Topic TopicDescription TopicPartition "
+            "TransactionDescription",
+            "worker": "BlockingCluster Finisher LeftOpen Reader Writer find_left_open "
+            "places_of_groups",
+        },
+    )

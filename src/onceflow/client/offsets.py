@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from onceflow.client.errors.requests import AnswerMalformed, ApiNotServed, ClientError
-from onceflow.client.net.cluster import Cluster, check, error_in
+from onceflow.client.errors import AnswerMalformed, ApiNotServed, ClientError
+from onceflow.client.net import Cluster, check, error_in
 from onceflow.client.types import (
     EARLIEST,
     LATEST,
@@ -18,8 +18,8 @@ from onceflow.client.types import (
     TopicPartition,
     by_topic,
 )
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
+from onceflow.runtime import message_library
+from onceflow.wire import ApiKey
 
 NOT_A_REPLICA: Final = -1
 

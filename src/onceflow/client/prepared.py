@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Self
 
-from onceflow.client.errors.requests import ClientError
+from onceflow.client.errors import ClientError
 
 _FORM: Final = re.compile(r"(\d{1,19}):(\d{1,5})", re.ASCII)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from onceflow.cli.common.client_notes import no_connection_notes
+from onceflow.cli.common import no_connection_notes
 from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def _require_place(picture: Path) -> None:
 
 def _require_others() -> None:
     """Before anything is started, what has to be there that others made."""
-    from onceflow.spark.session.java_home import find_java_home
-    from onceflow.spark.session.session import require_spark
+    from onceflow.spark.session import find_java_home, require_spark
 
     if find_spec("confluent_kafka") is None:
         raise ClientMissing(

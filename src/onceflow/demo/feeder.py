@@ -10,8 +10,7 @@ import threading
 from collections import deque
 from typing import Final
 
-from onceflow.client.producer.producer import Producer
-from onceflow.client.producer.receipts import Receipt
+from onceflow.client import Producer, Receipt
 from onceflow.demo.driver import DemoStuck
 from onceflow.demo.orders import ORDERS, PATIENT, order
 

@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from onceflow.broker.embedded.broker import Broker
-from onceflow.client.admin.admin import Admin
+from onceflow.broker import Broker
+from onceflow.client import Admin
 from onceflow.demo.driver import DemoStuck, Driver
 from onceflow.demo.feeder import Feeder
 from onceflow.demo.orders import ORDERS, PARTITIONS, PATIENT, PIPELINE, pipeline_file

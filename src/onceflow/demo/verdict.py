@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from onceflow.cli.common.output import counted
+from onceflow.cli.common import counted
 from onceflow.demo.count import Count
 from onceflow.demo.reading import Sample
 from onceflow.demo.strikes import Survived

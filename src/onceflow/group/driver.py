@@ -38,11 +38,9 @@ from onceflow.group.records import (
 )
 from onceflow.group.state import Group, State
 from onceflow.group.timers import CallLater, Timers
-from onceflow.records.batch import StoredBatch
-from onceflow.records.control import MarkerType, parse_marker
-from onceflow.records.plain import read_placed
-from onceflow.runtime.clock import SteadyClock
-from onceflow.wire.error_code import ErrorCode
+from onceflow.records import MarkerType, StoredBatch, parse_marker, read_placed
+from onceflow.runtime import SteadyClock
+from onceflow.wire import ErrorCode
 
 _RETENTION_CHECK = "the next look for expired offsets"
 _SLICE = 256

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from onceflow.group.config import GroupConfig
 from onceflow.group.records import GroupValue
 from onceflow.group.state import Protocol
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 # --- requests and results ---------------------------------------------------------------------
 

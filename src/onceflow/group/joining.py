@@ -18,7 +18,7 @@ from onceflow.group.rebalance import (
     renew_session,
 )
 from onceflow.group.state import Group, Member, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 # A new client does not know its id before the first answer and cannot send heartbeats; if it went
 # away meanwhile and came back under another id, the old one must not be waited for for ever.

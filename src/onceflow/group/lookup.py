@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from onceflow.group.events import OffsetQuery
 from onceflow.group.offsets import Offsets, TopicPartition
 from onceflow.group.records import OffsetValue
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 
 class FoundOffset(NamedTuple):

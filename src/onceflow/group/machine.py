@@ -36,7 +36,7 @@ from onceflow.group.rebalance import (
     reset_assignments,
 )
 from onceflow.group.state import Group, Member, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 __all__ = [
     "bury",

@@ -15,7 +15,7 @@ from onceflow.group.pending import PendingOffsets, Recorded
 from onceflow.group.rebalance import check_member
 from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 # From this version on clients know that a group can be unknown.
 _GROUP_ID_NOT_FOUND_SINCE = 9

@@ -33,7 +33,7 @@ from onceflow.group.records import (
     encode_offset,
 )
 from onceflow.group.writes import Writes
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 Change: TypeAlias = Callable[[Offsets], None]
 """A step of the fold: done to each of the two states."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from onceflow.records.java_hash import LONGEST_KEPT, partition_by_hash
+from onceflow.records import LONGEST_KEPT, partition_by_hash
 
 
 def partition_for(group_id: str, partitions: int) -> int:

@@ -20,7 +20,7 @@ from onceflow.group.events import (
 )
 from onceflow.group.persistence import value_of
 from onceflow.group.state import TRANSITIONS, Group, InitialDelay, Member, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 # A client may name a rebalance timeout of zero; waiting again and again must not spin.
 _SHORTEST_POSTPONEMENT_MS = 1_000

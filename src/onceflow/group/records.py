@@ -13,8 +13,8 @@ import struct
 from typing import NamedTuple, TypeAlias
 
 from onceflow.errors import RecordError
-from onceflow.records.numbering import unknown_number
-from onceflow.wire.primitives import LONGEST_STRING
+from onceflow.records import unknown_number
+from onceflow.wire import LONGEST_STRING
 
 OFFSET_VALUE_VERSION = 3
 GROUP_VALUE_VERSION = 3

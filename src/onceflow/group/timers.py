@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from onceflow.runtime.clock import Clock
+from onceflow.runtime import Clock
 
 Name = TypeVar("Name")
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from onceflow.errors import LogCorrupt, LogExists, UnknownLog
 from onceflow.log.config import LogConfig
-from onceflow.log.journal.format import EntryKind, JournalEntry, read_layout
+from onceflow.log.journal import EntryKind, JournalEntry, read_layout
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.segments.open_files import OpenFiles
-from onceflow.records.batch import read_header
-from onceflow.runtime.disk import Disk
+from onceflow.log.segments import OpenFiles
+from onceflow.records import read_header
+from onceflow.runtime import Disk
 from onceflow.types import LogId
 
 

@@ -18,10 +18,9 @@ from onceflow.checksum import crc32c
 from onceflow.errors import DiskError, LogCorrupt, NewerFormat
 from onceflow.log.config import Layout
 from onceflow.log.flush import Flush, Unwritten, write_flushes
-from onceflow.log.journal.journal import JournalStart
+from onceflow.log.journal import JournalStart
 from onceflow.log.partition_log import Mark
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Access, Disk
+from onceflow.runtime import Access, Disk, Job
 from onceflow.types import LogId
 
 PATH = "checkpoint"

@@ -22,14 +22,13 @@ from onceflow.log.checkpoint import (
 )
 from onceflow.log.flush import Flush, Unwritten
 from onceflow.log.jobs import Jobs
-from onceflow.log.journal.journal import Journal, Ticket
+from onceflow.log.journal import Journal, Ticket
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.recovery import remove_directory
-from onceflow.log.segments.segment import Segment
+from onceflow.log.segments import Segment
 from onceflow.log.swap import Swap, remove_files
-from onceflow.runtime.background import Job, Lane
-from onceflow.runtime.disk import Disk
+from onceflow.runtime import Disk, Job, Lane
 from onceflow.types import LogId
 
 _SNAPSHOT = "snapshot"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from onceflow.errors import DiskFull
-from onceflow.log.segments.segment import Segment
+from onceflow.log.segments import Segment
 from onceflow.log.side_files import Beside, write_beside, write_whole
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Disk, File
+from onceflow.runtime import Disk, File, Job
 
 if TYPE_CHECKING:
     from onceflow.log.partition_log import PartitionLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onceflow.runtime.background import Background, Done, Job, Lane
+from onceflow.runtime import Background, Done, Job, Lane
 
 
 class Jobs:

@@ -18,17 +18,21 @@ from onceflow.log.companion import Companion
 from onceflow.log.config import Layout, LogConfig
 from onceflow.log.directories import directory_name
 from onceflow.log.flush import Flush
-from onceflow.log.journal.format import log_key
-from onceflow.log.journal.journal import Ticket
+from onceflow.log.journal import Ticket, log_key
 from onceflow.log.retention import SegmentFacts, retained_from
-from onceflow.log.segments.batch_walk import Facts, facts_of
-from onceflow.log.segments.open_files import OpenFiles
-from onceflow.log.segments.segment import Segment
-from onceflow.log.segments.time_search import TimestampedOffset, latest_record, offset_for_time
+from onceflow.log.segments import (
+    Facts,
+    OpenFiles,
+    Segment,
+    TimestampedOffset,
+    facts_of,
+    latest_record,
+    offset_for_time,
+)
 from onceflow.log.side_files import SideFileKeeper
 from onceflow.log.swap import CompactionState, Swap, files_of
-from onceflow.records.batch import BatchHeader, Buffer
-from onceflow.runtime.disk import Disk, File
+from onceflow.records import BatchHeader, Buffer
+from onceflow.runtime import Disk, File
 from onceflow.types import LogId
 
 _HINTS = 16

@@ -21,15 +21,12 @@ from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.directories import directory_name, is_log_directory
-from onceflow.log.journal.format import EntryKind, key_log_id
-from onceflow.log.journal.reader import JournalChain
+from onceflow.log.journal import EntryKind, JournalChain, key_log_id
 from onceflow.log.partition_log import Mark, PartitionLog
 from onceflow.log.replay import Replay
-from onceflow.log.segments.batch_walk import BatchWalk
-from onceflow.log.segments.open_files import OpenFiles
-from onceflow.log.segments.segment import CLEANED, Segment, segment_base, segment_path
+from onceflow.log.segments import CLEANED, BatchWalk, OpenFiles, Segment, segment_base, segment_path
 from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
-from onceflow.runtime.disk import Access, Disk
+from onceflow.runtime import Access, Disk
 
 STRAY = ".stray"
 _DELETED = ".deleted"

@@ -8,10 +8,9 @@ to one log, those to others make no difference. Before anything else is done all
 from __future__ import annotations
 
 from onceflow.log.catalog import Catalog
-from onceflow.log.journal.format import EntryKind, JournalEntry, key_log_id
-from onceflow.log.journal.reader import JournalGroup
+from onceflow.log.journal import EntryKind, JournalEntry, JournalGroup, key_log_id
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.segments.batch_walk import Facts, read_facts
+from onceflow.log.segments import Facts, read_facts
 
 _GATHERED_BYTES = 4 << 20
 _APPEND = int(EntryKind.APPEND)

@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.companion import Companion, Snapshot
-from onceflow.log.segments.segment import segment_path
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Access, Disk
+from onceflow.log.segments import segment_path
+from onceflow.runtime import Access, Disk, Job
 
 SNAPSHOT = "producers"
 ABORTED_INDEX = "txnindex"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.errors import DiskFull
-from onceflow.runtime.disk import Disk
+from onceflow.runtime import Disk
 
 _LOOK_AGAIN_BYTES = 8 << 20
 

@@ -29,24 +29,29 @@ from onceflow.errors import (
 )
 from onceflow.log.checkpoint import PATH, Checkpoint, Durability, read_checkpoint
 from onceflow.log.checkpointer import Checkpointer
-from onceflow.log.compaction.compactor import Compactor
+from onceflow.log.compaction import Compactor
 from onceflow.log.config import LogConfig
 from onceflow.log.directories import is_log_directory
 from onceflow.log.jobs import Jobs
-from onceflow.log.journal.format import ENTRY_OVERHEAD, EntryKind, JournalEntry, write_layout
-from onceflow.log.journal.journal import Journal, JournalTotals, Ticket
-from onceflow.log.journal.ring import DIRECTORY as JOURNAL
-from onceflow.log.journal.ring import JournalConfig
+from onceflow.log.journal import (
+    DIRECTORY as JOURNAL,
+    ENTRY_OVERHEAD,
+    EntryKind,
+    Journal,
+    JournalConfig,
+    JournalEntry,
+    JournalTotals,
+    Ticket,
+    write_layout,
+)
 from onceflow.log.partition_log import Creation, PartitionLog
 from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.recovery import Recovered, recover, remove_directory
-from onceflow.log.segments.open_files import MOST_FILES, OpenFiles
+from onceflow.log.segments import MOST_FILES, OpenFiles
 from onceflow.log.space import Space
 from onceflow.log.urgency import Purpose, is_urgent, may_use_reserve
-from onceflow.records.batch import StoredBatch
-from onceflow.runtime.background import Background
-from onceflow.runtime.disk import Disk, File
-from onceflow.runtime.rand import Rand
+from onceflow.records import StoredBatch
+from onceflow.runtime import Background, Disk, File, Rand
 from onceflow.types import LogId
 
 _LOCK = "lock"

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onceflow.log.segments.segment import CLEANED, Segment
+from onceflow.log.segments import CLEANED, Segment
 from onceflow.log.side_files import ABORTED_INDEX
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Disk
+from onceflow.runtime import Disk, Job
 
 _SUFFIXES = ("log", "index", "timeindex")
 

@@ -3,3 +3,37 @@
 Pure: no clock, no disk. `table.ProducerTable` is the front door, `state` judges what a producer
 wants to append, `replay` builds a table from the bytes of a log, `ids` hands out producer ids.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.producers.draft import SnapshotDraft as SnapshotDraft
+    from onceflow.producers.ids import Block as Block, IdBlocks as IdBlocks, OpenBlock as OpenBlock
+    from onceflow.producers.replaying import replay as replay
+    from onceflow.producers.snapshot import SnapshotInvalid as SnapshotInvalid
+    from onceflow.producers.state import (
+        Producer as Producer,
+        Written as Written,
+        judge as judge,
+        judge_marker as judge_marker,
+    )
+    from onceflow.producers.table import (
+        OpenTransaction as OpenTransaction,
+        ProducerTable as ProducerTable,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "draft": "SnapshotDraft",
+            "ids": "Block IdBlocks OpenBlock",
+            "replaying": "replay",
+            "snapshot": "SnapshotInvalid",
+            "state": "Producer Written judge judge_marker",
+            "table": "OpenTransaction ProducerTable",
+        },
+    )

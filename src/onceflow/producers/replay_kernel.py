@@ -19,7 +19,7 @@ the room for what was found run out: the caller applies what was found and calls
 
 from __future__ import annotations
 
-from onceflow.records.raw_memory import (
+from onceflow.records import (
     as_i64,
     helper,
     kernel,

@@ -22,7 +22,7 @@ from onceflow.checksum import crc32c
 from onceflow.errors import OnceflowError
 from onceflow.producers.aborted import ENTRY_SIZE, AbortedTransactions
 from onceflow.producers.state import AWAKE, WINDOW, Producer, Written
-from onceflow.records.sequence import last_sequence
+from onceflow.records import last_sequence
 
 _VERSION = 2
 _WITHOUT_SILENCE = 1

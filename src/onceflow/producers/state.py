@@ -10,9 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from onceflow.records.batch import TRANSACTIONAL_BIT, BatchHeader
-from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
-from onceflow.wire.error_code import ErrorCode
+from onceflow.records import (
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    last_sequence,
+    next_sequence,
+)
+from onceflow.wire import ErrorCode
 
 WINDOW = 5
 """Batches remembered of each producer: as many as a client may have in flight."""

@@ -25,9 +25,14 @@ from onceflow.producers import snapshot
 from onceflow.producers.aborted import Aborted, AbortedTransactions
 from onceflow.producers.draft import SnapshotDraft
 from onceflow.producers.state import AWAKE, WINDOW, Producer, Written
-from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
-from onceflow.records.control import Marker, MarkerType
-from onceflow.records.sequence import last_sequence
+from onceflow.records import (
+    CONTROL_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Marker,
+    MarkerType,
+    last_sequence,
+)
 
 _MANY_ENDED = 32
 """Transactions that may have ended durably before the table lets go of them."""

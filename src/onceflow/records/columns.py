@@ -35,7 +35,7 @@ from onceflow.records.layout import SPILL, Total, Written
 from onceflow.records.scalar import explain
 from onceflow.records.sequence import NO_SEQUENCE, next_sequence
 from onceflow.records.validate import SMALLEST_RECORD, read_kernels
-from onceflow.runtime.loading import loading
+from onceflow.runtime import loading
 
 __all__ = [
     "RECORD_SCHEMA",

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from onceflow.records.kernel_cache import find_cache, load_kept
-from onceflow.runtime.compiling.compiling import Code, Compiling
+from onceflow.runtime import Code, Compiling
 
 # One view of all memory: to index it takes half the time of a ctypes object for each address.
 _MEMORY: Final = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")

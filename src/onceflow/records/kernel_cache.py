@@ -23,8 +23,7 @@ from numba.core.caching import (
     UserWideCacheLocator,
 )
 
-from onceflow.runtime.compiling.cache import private_directory
-from onceflow.runtime.compiling.compiling import Cache
+from onceflow.runtime import Cache, private_directory
 
 _COMPILED_IN = ("onceflow.records.raw_memory", "onceflow.records.layout")
 """What every kernel may have parts of."""

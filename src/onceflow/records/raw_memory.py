@@ -18,7 +18,7 @@ from numba.core import types
 from onceflow.records.interpreted import InterpretedKernel, stand_in
 from onceflow.records.kernel_cache import cache_of
 from onceflow.records.layout import SPILL
-from onceflow.runtime.compiling.compiling import at_import
+from onceflow.runtime import at_import
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, NewBatch, StoredBatc
 from onceflow.records.compression import DECOMPRESSED_LIMIT, Room, check_portable
 from onceflow.records.layout import Total
 from onceflow.records.scalar import explain
-from onceflow.runtime.loading import loading
+from onceflow.runtime import loading
 
 SMALLEST_RECORD = 7
 _TABLE = 3  # of one batch: where it is, where its records are, how many bytes they take

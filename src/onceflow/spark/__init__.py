@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from onceflow.spark.errors.pipeline import InvalidPipeline, PipelineError, PipelineFailed
     from onceflow.spark.errors.sink import SinkError, SinkFenced, SinkRefused
     from onceflow.spark.errors.source import InvalidOptions, SourceError
-    from onceflow.spark.formats.dead_letters import dead_letters
+    from onceflow.spark.formats.dead_letter_rows import dead_letters
     from onceflow.spark.pipeline.pipeline import Pipeline
     from onceflow.spark.sink.api import starting_offsets, write, write_stream
 

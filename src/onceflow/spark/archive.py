@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceflow.blocking import Admin, Producer
-from onceflow.broker.embedded.broker import Broker
+from onceflow.broker import Broker
 from onceflow.errors import OnceflowError
-from onceflow.spark.pipeline.pipeline import Pipeline
-from onceflow.spark.session.java_home import find_java_home
-from onceflow.spark.session.session import require_spark
-from onceflow.spark.session.spark_home import ARCHIVE, spark_home
+from onceflow.spark.pipeline import Pipeline
+from onceflow.spark.session import ARCHIVE, find_java_home, require_spark, spark_home
 
 MASTER: Final = "local[2]"
 _MODULE: Final = "onceflow.spark.archive"

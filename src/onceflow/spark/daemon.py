@@ -20,11 +20,8 @@ def preload() -> None:
     import pyarrow as pa
 
     from onceflow.client.consumer import fetched
-    from onceflow.client.worker import reader as worker_reader
-    from onceflow.client.worker import writer as worker
-    from onceflow.records.batch import iter_stored
-    from onceflow.records.columns import decode, encode_all
-    from onceflow.records.murmur2 import partitions_for_keys
+    from onceflow.client.worker import reader as worker_reader, writer as worker
+    from onceflow.records import decode, encode_all, iter_stored, partitions_for_keys
     from onceflow.spark.pipeline import arrow_task as arrow_pipeline_task
     from onceflow.spark.sink import task as writing
     from onceflow.spark.source import task as reading

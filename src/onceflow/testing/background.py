@@ -7,9 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from onceflow.runtime.background import Done, Job, Lane, outcome_of
-from onceflow.runtime.disk import DurableWrite
-from onceflow.runtime.rand import SimRand
+from onceflow.runtime import Done, DurableWrite, Job, Lane, SimRand, outcome_of
 from onceflow.testing.loop import SimulationDeadlock
 
 

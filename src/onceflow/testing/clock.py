@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from onceflow.runtime.clock import Clock
+from onceflow.runtime import Clock
 
 # A fixed moment (2023-11-14T22:13:20Z), so that timestamps are equal in every run of a seed.
 WALL_START_MS = 1_700_000_000_000

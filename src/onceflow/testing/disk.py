@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceflow.errors import DiskFailed, DiskFull, OutOfDescriptors, PathInUse
-from onceflow.runtime.disk import BLOCK_SIZE, Access, Bytes, Entry
+from onceflow.runtime import BLOCK_SIZE, Access, Bytes, Entry
 
 ROOT = 0
 

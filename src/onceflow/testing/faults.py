@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 from onceflow.testing.loop import SimulationError
 
 

@@ -27,7 +27,7 @@ from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar, TypeVarTuple
 
 from onceflow.errors import OnceflowError
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

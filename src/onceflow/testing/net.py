@@ -14,7 +14,7 @@ import errno
 from collections.abc import Callable
 from typing import TypeVar
 
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 from onceflow.testing.connection import Address, SimConnection, Tap
 from onceflow.testing.faults import NetConditions, NetFaults, Redeliver, Side
 from onceflow.testing.loop import SimLoop

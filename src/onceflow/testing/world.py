@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from onceflow.runtime.rand import SimRand
+from onceflow.runtime import SimRand
 from onceflow.testing.background import SimBackground
 from onceflow.testing.clock import SimClock
 from onceflow.testing.disk import SimDisk

@@ -1,1 +1,58 @@
 """The transaction coordinator: pure decisions and the records they are a fold over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.txn.decisions import (
+        Decision as Decision,
+        Finish as Finish,
+        Limits as Limits,
+        Refused as Refused,
+        Result as Result,
+        Write as Write,
+    )
+    from onceflow.txn.fencing import code_for as code_for
+    from onceflow.txn.finishing import (
+        COMPLETED as COMPLETED,
+        NewProducerId as NewProducerId,
+        fence as fence,
+    )
+    from onceflow.txn.initialising import InitProducerId as InitProducerId
+    from onceflow.txn.partitioner import partition_for as partition_for
+    from onceflow.txn.records import (
+        TransactionRecordMalformed as TransactionRecordMalformed,
+        decode_key as decode_key,
+        decode_value as decode_value,
+        encode_key as encode_key,
+        encode_value as encode_value,
+        may_follow as may_follow,
+    )
+    from onceflow.txn.replaying import check_successor as check_successor
+    from onceflow.txn.state import (
+        Identity as Identity,
+        State as State,
+        TopicPartition as TopicPartition,
+        Transaction as Transaction,
+        moved as moved,
+    )
+    from onceflow.txn.timeouts import Deadlines as Deadlines, remaining_ms as remaining_ms
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "decisions": "Decision Finish Limits Refused Result Write",
+            "fencing": "code_for",
+            "finishing": "COMPLETED NewProducerId fence",
+            "initialising": "InitProducerId",
+            "partitioner": "partition_for",
+            "records": "TransactionRecordMalformed decode_key decode_value encode_key "
+            "encode_value may_follow",
+            "replaying": "check_successor",
+            "state": "Identity State TopicPartition Transaction moved",
+            "timeouts": "Deadlines remaining_ms",
+        },
+    )

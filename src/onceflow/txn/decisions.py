@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from onceflow.txn.state import NONE, TopicPartition, Transaction
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

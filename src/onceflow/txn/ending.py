@@ -18,7 +18,7 @@ from onceflow.txn.decisions import Answered, Decision, Refused, Result
 from onceflow.txn.fencing import stranger
 from onceflow.txn.finishing import NewProducerId, end_with_new_epoch, end_with_same_epoch
 from onceflow.txn.state import Identity, State, Transaction
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 FIRST_WITH_NEW_EPOCH: Final = 5
 

@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onceflow.txn.state import Identity, Transaction
-from onceflow.wire.api import NEVER, ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import NEVER, ApiKey, ErrorCode
 
 _EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 _FENCED = ErrorCode.PRODUCER_FENCED

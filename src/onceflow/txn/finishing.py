@@ -15,7 +15,7 @@ from typing import Final
 
 from onceflow.txn.decisions import Finish, Result
 from onceflow.txn.state import LARGEST_EPOCH, NONE, Identity, State, Transaction, moved
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 NewProducerId = Callable[[], int]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from onceflow.txn.decisions import Answered, Decision, Limits, Refused, Result, Write
 from onceflow.txn.finishing import COMPLETED, NewProducerId, answered_with, fence, following
 from onceflow.txn.state import NEVER_MS, NONE, Identity, State, Transaction, moved
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

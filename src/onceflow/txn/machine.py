@@ -15,7 +15,7 @@ from onceflow.txn.fencing import code_for, stranger
 from onceflow.txn.finishing import COMPLETED, NewProducerId, fence, finish
 from onceflow.txn.initialising import InitProducerId, init_producer_id
 from onceflow.txn.state import NONE, Identity, State, TopicPartition, Transaction, moved
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 __all__ = [
     "Answered",

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from onceflow.errors import MessageMalformed, RecordError
-from onceflow.records.numbering import unknown_number
+from onceflow.records import unknown_number
 from onceflow.txn.state import NONE, State, TopicPartition, Transaction
 from onceflow.wire import primitives
 

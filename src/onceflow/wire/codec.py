@@ -12,7 +12,7 @@ from importlib import import_module
 from io import BytesIO
 from typing import Any
 
-from onceflow.runtime.loading import message_library
+from onceflow.runtime import message_library
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import cut_string
 from onceflow.wire.reader import read_message

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from onceflow.errors import MessageMalformed
-from onceflow.wire.error_code import ErrorCode, error_code
+from onceflow.wire.error_codes import ErrorCode, error_code
 from onceflow.wire.primitives import Budget, check_string, read_uvarint
 from onceflow.wire.schema import default_value, is_array, is_optional, message_class_in
 

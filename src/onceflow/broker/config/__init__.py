@@ -1,1 +1,47 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.broker.config.config import (
+        PREFIX as PREFIX,
+        BrokerConfig as BrokerConfig,
+        load_config as load_config,
+    )
+    from onceflow.broker.config.describe import (
+        describe_all_brokers as describe_all_brokers,
+        describe_broker as describe_broker,
+    )
+    from onceflow.broker.config.example import example_toml as example_toml
+    from onceflow.broker.config.live import (
+        ALL_BROKERS as ALL_BROKERS,
+        BrokerSettings as BrokerSettings,
+    )
+    from onceflow.broker.config.settings import Address as Address
+    from onceflow.broker.config.topic_config import (
+        Alteration as Alteration,
+        ConfigEntry as ConfigEntry,
+        Operation as Operation,
+        TopicConfig as TopicConfig,
+        altered as altered,
+        config_of_new_topic as config_of_new_topic,
+        replaced as replaced,
+        usable_config as usable_config,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "config": "BrokerConfig PREFIX load_config",
+            "describe": "describe_all_brokers describe_broker",
+            "example": "example_toml",
+            "live": "ALL_BROKERS BrokerSettings",
+            "settings": "Address",
+            "topic_config": "Alteration ConfigEntry Operation TopicConfig altered "
+            "config_of_new_topic replaced usable_config",
+        },
+    )

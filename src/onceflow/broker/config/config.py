@@ -20,8 +20,8 @@ from onceflow.broker.config.topic_settings import BROKER_NAMES
 from onceflow.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from onceflow.group.config import GroupConfig
-    from onceflow.log.store import StoreConfig
+    from onceflow.group import GroupConfig
+    from onceflow.log import StoreConfig
 
 PREFIX: Final = "ONCEFLOW_"
 DEFAULT_LISTEN: Final = Address("127.0.0.1", 9092)
@@ -88,9 +88,7 @@ class BrokerConfig:
 
     def to_store_config(self) -> StoreConfig:
         """The part that the log store works by."""
-        from onceflow.log.checkpoint import Durability
-        from onceflow.log.journal.ring import JournalConfig
-        from onceflow.log.store import StoreConfig
+        from onceflow.log import Durability, JournalConfig, StoreConfig
 
         return StoreConfig(
             durability=Durability(self.durability),
@@ -107,7 +105,7 @@ class BrokerConfig:
 
     def to_group_config(self) -> GroupConfig:
         """The part that the group coordinator works by."""
-        from onceflow.group.config import GroupConfig
+        from onceflow.group import GroupConfig
 
         return GroupConfig(
             group_min_session_timeout_ms=self.group_min_session_timeout_ms,

@@ -26,9 +26,9 @@ from onceflow.broker.config.topic_config import (
 )
 from onceflow.broker.config.topic_settings import BROKER_NAMES
 from onceflow.broker.config.topic_values import ConfigType
-from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.requests import Refusal
 from onceflow.errors import InvalidSetting
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 ALL_BROKERS: Final = ""
 _OWN: Final = frozenset(("log.cleaner.backoff.ms", "max.connections", "producer.id.expiration.ms"))

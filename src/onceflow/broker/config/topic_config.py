@@ -15,11 +15,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.broker.config.topic_settings import INTERNAL_SEGMENT_BYTES, SETTINGS
 from onceflow.broker.config.topic_values import ConfigType, TopicSetting, Value, render, split_list
-from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.requests import Refusal
 from onceflow.errors import InvalidSetting
-from onceflow.log.config import LogConfig
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.primitives import LONGEST_STRING
+from onceflow.log import LogConfig
+from onceflow.wire import LONGEST_STRING, ErrorCode
 
 _SMALLEST_INDEX_BYTES: Final = 8
 """One entry: Kafka takes 4, which holds none."""

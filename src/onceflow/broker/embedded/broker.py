@@ -24,8 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from onceflow.broker.config.config import load_config
-from onceflow.broker.config.settings import Address
+from onceflow.broker.config import Address, load_config
 from onceflow.broker.embedded.hosts import (
     BrokerEnded,
     BrokerNotStarted,
@@ -39,7 +38,7 @@ from onceflow.broker.embedded.topics import checked_port, checked_topics, make_t
 from onceflow.errors import InvalidSetting, OnceflowError
 
 if TYPE_CHECKING:
-    from onceflow.broker.config.config import BrokerConfig
+    from onceflow.broker.config import BrokerConfig
 
 __all__ = ["Broker", "BrokerEnded", "BrokerMisused", "BrokerNotStarted", "SettingValue"]
 

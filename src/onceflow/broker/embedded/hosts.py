@@ -18,11 +18,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Protocol
 
-from onceflow.broker.config.config import PREFIX, BrokerConfig
-from onceflow.broker.config.settings import Address
+from onceflow.broker.config import PREFIX, Address, BrokerConfig
 from onceflow.broker.embedded.log import MOST_LINES, LogBuffer, attach, detach
 from onceflow.errors import OnceflowError
-from onceflow.runtime.loading import loading
+from onceflow.runtime import loading
 
 READY: Final = "listening on "
 _STOP_SECONDS: Final = 30.0
@@ -76,7 +75,7 @@ class ThreadHost:
         try:
             # Not before it is needed: it loads most of the broker.
             with loading:
-                from onceflow.broker.run import run
+                from onceflow.broker.main import run
 
             run(self._config, self._is_ready, self._stop.wait, owns_process=False)
         except Exception as error:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from typing import Final
 
-from onceflow.runtime.logs import TextFormatter
+from onceflow.runtime import TextFormatter
 
 MOST_LINES: Final = 2000
 _BROKER: Final = "onceflow.broker"

@@ -14,42 +14,46 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from onceflow.broker.requests.promise import Answer, Promise
-from onceflow.group import machine
-from onceflow.group.config import GroupConfig
-from onceflow.group.driver import Attempt, Driver, Problem, unguarded
-from onceflow.group.events import (
+from onceflow.broker.requests import Answer, Promise
+from onceflow.group import (
+    Attempt,
+    CallLater,
     CommitRequest,
+    Driver,
     EmptinessStored,
+    FoundOffsets,
+    Group,
+    GroupConfig,
     Identity,
     JoinRequest,
     JoinResult,
     OffsetEntry,
+    OffsetKey,
     OffsetQuery,
+    OffsetRecord,
+    OffsetsLog,
+    OffsetValue,
+    Problem,
     Producer,
+    State,
     SyncRequest,
     SyncResult,
-    TxnCommitRequest,
-)
-from onceflow.group.lookup import FoundOffsets, look_up
-from onceflow.group.offsets import (
-    OffsetRecord,
+    Ticket,
     TopicPartition,
+    TxnCommitRequest,
     check_commit,
     check_delete,
     check_txn_commit,
+    empty_value_of,
+    ignore,
     is_metadata_too_long,
+    look_up,
+    machine,
+    unguarded,
 )
-from onceflow.group.offsets_log import OffsetsLog, Ticket, ignore
-from onceflow.group.persistence import empty_value_of
-from onceflow.group.records import OffsetKey, OffsetValue
-from onceflow.group.state import Group, State
-from onceflow.group.timers import CallLater
-from onceflow.records.batch import StoredBatch
-from onceflow.runtime.clock import Clock, SteadyClock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.primitives import LONGEST_STRING
+from onceflow.records import StoredBatch
+from onceflow.runtime import Clock, Rand, SteadyClock
+from onceflow.wire import LONGEST_STRING, ErrorCode
 
 T = TypeVar("T")
 R = TypeVar("R")

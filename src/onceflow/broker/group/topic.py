@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
-from onceflow.broker.topics.internal_replay import Unapplied
-from onceflow.broker.topics.internal_topic import OwnTopic
-from onceflow.broker.topics.metadata_log import log_batches
-from onceflow.broker.topics.topics import Topics
-from onceflow.group.driver import Problem
-from onceflow.group.events import Producer
-from onceflow.log.journal.journal import Ticket
-from onceflow.records.batch import StoredBatch
-from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.clock import Clock
+from onceflow.broker.topics import OFFSETS_TOPIC, OwnTopic, Topics, Unapplied, log_batches
+from onceflow.group import Problem, Producer
+from onceflow.log import Ticket
+from onceflow.records import PlainRecord, StoredBatch, write_records
+from onceflow.runtime import Clock
 
 
 class OffsetsTopic(OwnTopic):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from onceflow.broker.requests.client import Client
-from onceflow.txn.machine import Identity
+from onceflow.broker.requests import Client
+from onceflow.txn import Identity
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

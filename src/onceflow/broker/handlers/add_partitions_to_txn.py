@@ -28,14 +28,9 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.txn.machine import Identity
-from onceflow.txn.state import TopicPartition
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import message_class
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.recast import recast
-from onceflow.wire.schema import message_class_in
+from onceflow.broker.requests import Client
+from onceflow.txn import Identity, TopicPartition
+from onceflow.wire import ApiKey, ErrorCode, message_class, message_class_in, recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

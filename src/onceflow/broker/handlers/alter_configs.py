@@ -16,11 +16,9 @@ from kio.schema.alter_configs.v2.response import (
     AlterConfigsResponse,
 )
 
-from onceflow.broker.config.topic_config import Alteration, Operation
+from onceflow.broker.config import Alteration, Operation
 from onceflow.broker.handlers.config_changes import Change, make_changes
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import Refused
+from onceflow.broker.requests import Answer, Client, Refused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -19,9 +19,8 @@ from kio.schema.alter_partition_reassignments.v1.response import (
     ReassignableTopicResponse,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.refusal import Refused
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client, Refused
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -26,13 +26,10 @@ from kio.schema.api_versions.v4.response import (
     SupportedFeatureKey,
 )
 
-from onceflow.broker.requests.client import Client
+from onceflow.broker.requests import Client
 from onceflow.broker.router import SERVED
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import message_class
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 from onceflow.wire.newer.api_versions_v5 import ApiVersionsRequest
-from onceflow.wire.recast import recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

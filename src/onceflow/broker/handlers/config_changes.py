@@ -13,15 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from onceflow.broker.config.live import ALL_BROKERS
-from onceflow.broker.config.topic_config import Alteration, altered, replaced
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import Refusal, Refused, refusal_of
-from onceflow.broker.topics.rules import name_refusal, own_topic_refusal
+from onceflow.broker.config import ALL_BROKERS, Alteration, altered, replaced
+from onceflow.broker.requests import Answer, Refusal, Refused, or_hang_up, refusal_of
+from onceflow.broker.topics import name_refusal, own_topic_refusal
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -19,15 +19,11 @@ from kio.schema.create_partitions.v3.response import (
     CreatePartitionsTopicResult,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import Refused, refusal_of
-from onceflow.broker.topics.rules import increase_refusal, own_topic_refusal
-from onceflow.broker.topics.turns import Steps
+from onceflow.broker.requests import Answer, Client, Refused, or_hang_up, refusal_of
+from onceflow.broker.topics import Steps, increase_refusal, own_topic_refusal
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -19,24 +19,21 @@ from kio.schema.create_topics.v7.response import (
     CreateTopicsResponse,
 )
 
-from onceflow.broker.config.topic_config import TopicConfig, config_of_new_topic
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.durable import once_durable
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import Refusal, Refused, refusal_of
-from onceflow.broker.topics.internal_logs import POLICIES
-from onceflow.broker.topics.rules import (
+from onceflow.broker.config import TopicConfig, config_of_new_topic
+from onceflow.broker.requests import Answer, Client, Refusal, Refused, once_durable, refusal_of
+from onceflow.broker.topics import (
+    POLICIES,
     Assignment,
+    Steps,
     layout_refusal,
     new_name_refusal,
     own_topic_difference,
     partition_count,
     total_refusal,
 )
-from onceflow.broker.topics.turns import Steps
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -10,10 +10,9 @@ from datetime import timedelta
 
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Answer, Client, once_each, then
+from onceflow.wire import ErrorCode
 from onceflow.wire.newer.delete_groups_v3 import DeletableGroupResult, DeleteGroupsResponse
 
 _WORDS = {

@@ -13,14 +13,11 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import refusal_of
-from onceflow.broker.topics.turns import Steps
+from onceflow.broker.requests import Answer, Client, or_hang_up, refusal_of
+from onceflow.broker.topics import Steps
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -13,15 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import refusal_of
-from onceflow.broker.topics.rules import own_topic_refusal
-from onceflow.broker.topics.turns import Steps
+from onceflow.broker.requests import Answer, Client, or_hang_up, refusal_of
+from onceflow.broker.topics import Steps, own_topic_refusal
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

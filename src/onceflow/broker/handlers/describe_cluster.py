@@ -11,8 +11,8 @@ from kio.schema.describe_cluster.v2.response import (
     DescribeClusterResponse,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

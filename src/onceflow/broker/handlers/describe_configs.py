@@ -21,13 +21,11 @@ from kio.schema.describe_configs.v4.response import (
     DescribeConfigsSynonym,
 )
 
-from onceflow.broker.config.describe import describe_all_brokers, describe_broker
-from onceflow.broker.config.topic_config import ConfigEntry
+from onceflow.broker.config import ConfigEntry, describe_all_brokers, describe_broker
 from onceflow.broker.handlers.config_changes import BROKER, TOPIC
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.refusal import Refused
-from onceflow.broker.topics.rules import name_refusal
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client, Refused, once_each
+from onceflow.broker.topics import name_refusal
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -16,11 +16,10 @@ from kio.schema.describe_groups.v6.response import (
     DescribeGroupsResponse,
 )
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.refusal import shortened
-from onceflow.group.state import Group, Member, State
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Client, once_each, shortened
+from onceflow.group import Group, Member, State
+from onceflow.wire import ErrorCode
 
 _NOT_FOUND_FROM = 6
 _OPERATIONS_NOT_ASKED_FOR = -(2**31)

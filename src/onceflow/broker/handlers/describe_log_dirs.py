@@ -18,10 +18,9 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.refusal import refusal_of
+from onceflow.broker.requests import Client, refusal_of
 from onceflow.errors import OnceflowError
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, Promise
-from onceflow.producers.state import Producer
-from onceflow.producers.table import ProducerTable
-from onceflow.wire.describe_producers import (
+from onceflow.broker.requests import Answer, Client, Promise
+from onceflow.producers import Producer, ProducerTable
+from onceflow.wire import (
     DescribedPartition,
+    ErrorCode,
     ProducerRow,
-    write_producers,
     write_describe_producers_response,
+    write_producers,
 )
-from onceflow.wire.error_code import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

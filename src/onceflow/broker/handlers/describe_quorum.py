@@ -12,17 +12,15 @@ from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
 from kio.schema.describe_quorum.v2.response import (
     DescribeQuorumResponse,
     Listener,
+    Node as QuorumNode,
     PartitionData,
     ReplicaState,
     TopicData,
 )
-from kio.schema.describe_quorum.v2.response import (
-    Node as QuorumNode,
-)
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.topics.metadata_log import METADATA_LOG, METADATA_TOPIC
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.broker.topics import METADATA_LOG, METADATA_TOPIC
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

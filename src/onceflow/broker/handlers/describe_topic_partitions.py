@@ -18,10 +18,9 @@ from kio.schema.describe_topic_partitions.v0.response import (
 )
 
 from onceflow.broker.handlers.metadata import TOPIC_OPERATIONS
-from onceflow.broker.requests.client import Client
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.rules import name_refusal
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.broker.topics import Partition, name_refusal
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -16,10 +16,9 @@ from kio.schema.describe_transactions.v0.response import (
     TransactionState,
 )
 
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.promise import Answer
-from onceflow.txn.state import TopicPartition
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Answer, Client, once_each
+from onceflow.txn import TopicPartition
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -16,9 +16,8 @@ from kio.schema.elect_leaders.v2.response import (
     ReplicaElectionResult,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.refusal import Refused
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client, Refused
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from kio.schema.end_txn.v5.request import EndTxnRequest
 from kio.schema.end_txn.v5.response import EndTxnResponse
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.txn.machine import Identity, Result
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.txn import Identity, Result
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

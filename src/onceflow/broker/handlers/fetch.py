@@ -13,25 +13,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, Promise
-from onceflow.broker.topics.partition import NO_EPOCH, Partition
+from onceflow.broker.requests import Answer, Client, Promise
+from onceflow.broker.topics import NO_EPOCH, Partition
 from onceflow.errors import DiskError, LogError, OffsetOutOfRange
-from onceflow.log.partition_log import Span
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.fetch import (
+from onceflow.log import Span
+from onceflow.wire import (
+    ErrorCode,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchResult,
+    TopicRef,
     read_fetch_request,
     write_fetch_response,
 )
-from onceflow.wire.produce import TopicRef
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
-    from onceflow.broker.requests.slices import Timer
+    from onceflow.broker.requests import Timer
 
 read = read_fetch_request
 write = write_fetch_response

@@ -12,16 +12,11 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
+from onceflow.broker.requests import Answer, Client, or_hang_up
 from onceflow.errors import OnceflowError
-from onceflow.group.offsets_log import failure_code
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import message_class
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.recast import recast
+from onceflow.group import failure_code
+from onceflow.log import Ticket
+from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -7,9 +7,9 @@ from datetime import timedelta
 from kio.schema.heartbeat.v4.request import HeartbeatRequest
 from kio.schema.heartbeat.v4.response import HeartbeatResponse
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.group.events import Identity
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Client
+from onceflow.group import Identity
 
 
 def handle(node: GroupHost, client: Client, request: HeartbeatRequest) -> HeartbeatResponse:

@@ -15,11 +15,9 @@ from kio.schema.incremental_alter_configs.v1.response import (
     IncrementalAlterConfigsResponse,
 )
 
-from onceflow.broker.config.topic_config import Alteration
+from onceflow.broker.config import Alteration
 from onceflow.broker.handlers.config_changes import Change, make_changes
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import Refused
+from onceflow.broker.requests import Answer, Client, Refused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.txn.machine import InitProducerId, Result
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.txn import InitProducerId, Result
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

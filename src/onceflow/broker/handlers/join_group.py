@@ -14,11 +14,9 @@ from datetime import timedelta
 from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.events import JoinRequest, JoinResult
-from onceflow.group.state import Protocol
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import JoinRequest, JoinResult, Protocol
 
 _REBALANCE_TIMEOUT_FROM = 1
 _MEMBER_ID_REQUIRED_FROM = 4

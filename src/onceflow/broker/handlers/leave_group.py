@@ -13,14 +13,10 @@ from typing import Any
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from onceflow.broker.group.coordinator import GroupHost, Outcome
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.events import Identity
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import message_class
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.recast import recast
+from onceflow.broker.group import GroupHost, Outcome
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import Identity
+from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 
 _MANY_MEMBERS_FROM = 3
 

@@ -17,8 +17,8 @@ from kio.schema.list_config_resources.v1.response import (
 )
 
 from onceflow.broker.handlers.config_changes import BROKER, TOPIC
-from onceflow.broker.requests.client import Client
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -10,9 +10,9 @@ from datetime import timedelta
 from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Client
+from onceflow.wire import ErrorCode
 
 _TYPE = "classic"
 

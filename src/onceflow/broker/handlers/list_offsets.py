@@ -25,12 +25,10 @@ from kio.schema.list_offsets.v11.response import (
 )
 
 from onceflow.broker.handlers.fetch import epoch_error
-from onceflow.broker.requests.client import Client, Hangup
-from onceflow.broker.requests.promise import Answer, Promise
-from onceflow.broker.requests.refusal import refusal_of
-from onceflow.broker.topics.partition import Partition
+from onceflow.broker.requests import Answer, Client, Hangup, Promise, refusal_of
+from onceflow.broker.topics import Partition
 from onceflow.errors import OnceflowError
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -10,8 +10,8 @@ from kio.schema.list_partition_reassignments.v0.response import (
     ListPartitionReassignmentsResponse,
 )
 
-from onceflow.broker.requests.client import Client
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
 
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.promise import Answer
-from onceflow.runtime.loading import loading
-from onceflow.txn.state import State, Transaction
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Answer, Client, once_each
+from onceflow.runtime import loading
+from onceflow.txn import State, Transaction
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

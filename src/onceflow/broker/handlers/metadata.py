@@ -25,18 +25,11 @@ from kio.schema.metadata.v13.response import (
 )
 
 from onceflow.broker.handlers.describe_cluster import CLUSTER_OPERATIONS
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.requests.refusal import refusal_of
-from onceflow.broker.topics.metadata_log import METADATA_TOPIC
-from onceflow.broker.topics.rules import name_refusal
-from onceflow.broker.topics.topics import Topic
-from onceflow.broker.topics.turns import Steps
+from onceflow.broker.requests import Answer, Client, once_each, or_hang_up, refusal_of
+from onceflow.broker.topics import METADATA_TOPIC, Steps, Topic, name_refusal
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.recast import recast
+from onceflow.log import Ticket
+from onceflow.wire import ErrorCode, recast
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -18,11 +18,10 @@ from kio.schema.offset_commit.v9.response import (
     OffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.events import CommitRequest, Identity, OffsetEntry
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import CommitRequest, Identity, OffsetEntry
+from onceflow.wire import ErrorCode
 
 
 def handle(

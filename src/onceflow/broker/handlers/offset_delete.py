@@ -15,10 +15,9 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from onceflow.broker.group.coordinator import GroupHost, Outcome
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.offsets import TopicPartition
+from onceflow.broker.group import GroupHost, Outcome
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import TopicPartition
 
 
 def handle(

@@ -26,16 +26,10 @@ from kio.schema.offset_fetch.v9.response import (
     OffsetFetchResponseTopics,
 )
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.events import OffsetQuery
-from onceflow.group.lookup import FoundOffset, FoundOffsets
-from onceflow.group.records import OffsetValue
-from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import message_class
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.recast import recast
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import FoundOffset, FoundOffsets, OffsetQuery, OffsetValue
+from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 
 _MANY_GROUPS_FROM = 8
 _NOTHING = OffsetValue(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)

@@ -20,8 +20,8 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 
 from onceflow.broker.handlers.fetch import epoch_error
-from onceflow.broker.requests.client import Client
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

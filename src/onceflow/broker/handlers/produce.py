@@ -22,22 +22,33 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from onceflow.broker.produce.batch import LOG_APPEND_TIME, Effort, HeavyBatch, checked_batch
-from onceflow.broker.produce.heavy_batches import HeavyRecords, altered_meanwhile
-from onceflow.broker.produce.idempotence import admit_batch
-from onceflow.broker.requests.client import NO_ANSWER, Client, Hangup
-from onceflow.broker.requests.durable import once_durable
-from onceflow.broker.requests.promise import Answer, OrderedPromise
-from onceflow.broker.requests.refusal import Refused, refusal_of, was_examined
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.rules import own_topic_refusal
-from onceflow.broker.topics.topics import Topic
+from onceflow.broker.produce import (
+    LOG_APPEND_TIME,
+    Effort,
+    HeavyBatch,
+    HeavyRecords,
+    admit_batch,
+    altered_meanwhile,
+    checked_batch,
+)
+from onceflow.broker.requests import (
+    NO_ANSWER,
+    Answer,
+    Client,
+    Hangup,
+    OrderedPromise,
+    Refused,
+    once_durable,
+    refusal_of,
+    was_examined,
+)
+from onceflow.broker.topics import Partition, Topic, own_topic_refusal
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.producers.state import Written
-from onceflow.records.batch import MAGIC, TRANSACTIONAL_BIT, NewBatch
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.produce import (
+from onceflow.log import Ticket
+from onceflow.producers import Written
+from onceflow.records import MAGIC, TRANSACTIONAL_BIT, NewBatch
+from onceflow.wire import (
+    ErrorCode,
     PartitionRecords,
     ProduceRequest,
     ProduceResponse,

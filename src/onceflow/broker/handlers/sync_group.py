@@ -11,11 +11,10 @@ from datetime import timedelta
 from kio.schema.sync_group.v5.request import SyncGroupRequest
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
-from onceflow.broker.group.coordinator import GroupHost
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.group.events import SyncRequest, SyncResult
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.group import GroupHost
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.group import SyncRequest, SyncResult
+from onceflow.wire import ErrorCode
 
 _PROTOCOL_FROM = 5
 

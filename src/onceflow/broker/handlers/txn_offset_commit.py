@@ -20,16 +20,14 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group.coordinator import GroupHost
+from onceflow.broker.group import GroupHost
 from onceflow.broker.handlers.offset_commit import entries_of
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Answer, then
-from onceflow.broker.topics.topics import TopicNames
-from onceflow.group.events import Identity, Producer, TxnCommitRequest
-from onceflow.txn.state import Identity as TransactionIdentity
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Answer, Client, then
+from onceflow.broker.topics import TopicNames
+from onceflow.group import Identity, Producer, TxnCommitRequest
+from onceflow.txn import Identity as TransactionIdentity
+from onceflow.wire import ErrorCode, recast
 from onceflow.wire.newer import txn_offset_commit_v6 as by_id
-from onceflow.wire.recast import recast
 
 _BY_ID_FROM = 6
 Request: TypeAlias = TxnOffsetCommitRequest | by_id.TxnOffsetCommitRequest

@@ -18,9 +18,8 @@ from kio.schema.update_features.v1.response import (
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
 from onceflow.broker.handlers.api_versions import FINALIZED
-from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.refusal import Refused
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Client, Refused
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -19,11 +19,9 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from onceflow.broker.requests.client import Client, once_each
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.log.journal.journal import Ticket
-from onceflow.txn.state import TopicPartition
+from onceflow.broker.requests import Answer, Client, once_each, or_hang_up
+from onceflow.log import Ticket
+from onceflow.txn import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

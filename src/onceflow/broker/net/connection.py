@@ -19,15 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.net.answer_memory import AnswerMemory
 from onceflow.broker.net.request_memory import RequestMemory
-from onceflow.broker.requests.client import NO_ANSWER, Client, Hangup
-from onceflow.broker.requests.promise import OrderedPromise, Promise
-from onceflow.broker.requests.refusal import shortened
+from onceflow.broker.requests import NO_ANSWER, Client, Hangup, OrderedPromise, Promise, shortened
 from onceflow.broker.router import API_KEYS, Route, route
 from onceflow.errors import FrameTooLarge, InvariantViolated, WireError
-from onceflow.runtime.outbox import BUFFERS, Outbox, Part, outbox_for
-from onceflow.wire.api import ApiKey
-from onceflow.wire.frame import PREFIX, FrameReader, Scratch
-from onceflow.wire.header import RequestHeader, read_request_header
+from onceflow.runtime import BUFFERS, Outbox, Part, outbox_for
+from onceflow.wire import PREFIX, ApiKey, FrameReader, RequestHeader, Scratch, read_request_header
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config import BrokerConfig
 
 _OF_A_CONNECTION: Final = 2
 """The loop's socket and the duplicate that answers leave by."""

@@ -10,21 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from onceflow.broker.config.topic_config import TopicConfig
-from onceflow.broker.requests.refusal import Refused
+from onceflow.broker.config import TopicConfig
+from onceflow.broker.requests import Refused
 from onceflow.errors import DecompressedTooLarge, RecordError
-from onceflow.records.batch import (
+from onceflow.records import (
     CODEC_MASK,
+    DECOMPRESSED_LIMIT,
     HEADER_SIZE,
     MAGIC,
     Codec,
     NewBatch,
+    RecordsSummary,
+    Room,
     StoredBatch,
+    validate_records,
 )
-from onceflow.records.compression import DECOMPRESSED_LIMIT, Room
-from onceflow.records.validate import RecordsSummary, validate_records
-from onceflow.runtime.loading import loading
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import loading
+from onceflow.wire import ErrorCode
 
 _ZSTD_FROM = 7
 _MAGIC_AT = 16
@@ -178,7 +180,7 @@ def _refusal(
 ) -> Refused:
     """Names the first records of the batch that are wrong; a small batch can hold a million."""
     with loading:
-        from onceflow.records.columns import decode
+        from onceflow.records import decode
 
     wrong = is_wrong(decode([StoredBatch(*batch)]))
     rows = [index for index, each in enumerate(wrong.tolist()) if each]
@@ -204,7 +206,7 @@ def _level(config: TopicConfig, codec: Codec) -> int | None:
 
 def _recompressed(batch: NewBatch, codec: Codec, level: int | None) -> NewBatch:
     with loading:
-        from onceflow.records.columns import decode, encode
+        from onceflow.records import decode, encode
 
     header = batch.header
     try:

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onceflow.broker.produce.batch import Effort, HeavyBatch, checked_batch
-from onceflow.broker.requests.refusal import Refused
-from onceflow.broker.topics.topics import Topic
-from onceflow.records.batch import NewBatch
-from onceflow.records.compression import Room
-from onceflow.runtime.background import Background, Job, Lane
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Refused
+from onceflow.broker.topics import Topic
+from onceflow.records import NewBatch, Room
+from onceflow.runtime import Background, Job, Lane
+from onceflow.wire import ErrorCode
 
 REQUEST_BYTES = 256 << 20
 """Decompressed, of all batches of a request; and as much compressed."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 
-from onceflow.broker.requests.refusal import Refused
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.topics import Topic
-from onceflow.broker.txn.coordinator import TransactionService
-from onceflow.producers.state import Written, judge
-from onceflow.records.batch import BatchHeader
-from onceflow.txn.machine import Identity
-from onceflow.txn.state import TopicPartition
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Refused
+from onceflow.broker.topics import Partition, Topic
+from onceflow.broker.txn import TransactionService
+from onceflow.producers import Written, judge
+from onceflow.records import BatchHeader
+from onceflow.txn import Identity, TopicPartition
+from onceflow.wire import ErrorCode
 
 IMPLICIT_ADD_FROM = 12
 """From this version of Produce on, a partition becomes part of the transaction by being written."""

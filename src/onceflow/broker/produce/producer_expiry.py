@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.topics import Topics
-from onceflow.log.quarantine import Quarantine
-from onceflow.runtime.clock import Clock
+from onceflow.broker.topics import Partition, Topics
+from onceflow.log import Quarantine
+from onceflow.runtime import Clock
 
 _JOB: Final = "expiry of producers"
 _SLICE = 2048

@@ -1,1 +1,48 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.broker.requests.client import (
+        NO_ANSWER as NO_ANSWER,
+        Client as Client,
+        Hangup as Hangup,
+        once_each as once_each,
+    )
+    from onceflow.broker.requests.durable import (
+        once_durable as once_durable,
+        or_hang_up as or_hang_up,
+    )
+    from onceflow.broker.requests.promise import (
+        Answer as Answer,
+        OrderedPromise as OrderedPromise,
+        Promise as Promise,
+        then as then,
+    )
+    from onceflow.broker.requests.refusal import (
+        Refusal as Refusal,
+        Refused as Refused,
+        refusal_of as refusal_of,
+        shortened as shortened,
+        was_examined as was_examined,
+    )
+    from onceflow.broker.requests.slices import (
+        CallLater as CallLater,
+        Slices as Slices,
+        Timer as Timer,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "client": "Client Hangup NO_ANSWER once_each",
+            "durable": "once_durable or_hang_up",
+            "promise": "Answer OrderedPromise Promise then",
+            "refusal": "Refusal Refused refusal_of shortened was_examined",
+            "slices": "CallLater Slices Timer",
+        },
+    )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from onceflow.broker.requests.client import Hangup
 from onceflow.broker.requests.promise import Answer, Promise
-from onceflow.log.journal.journal import Ticket
+from onceflow.log import Ticket
 
 T = TypeVar("T")
 

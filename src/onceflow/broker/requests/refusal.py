@@ -20,7 +20,7 @@ from onceflow.errors import (
     TimestampTypeRefused,
     UnknownLog,
 )
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 LONGEST_MESSAGE = 1000
 """Of words for people. Much of them may be what a client has sent."""

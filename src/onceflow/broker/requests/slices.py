@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from onceflow.log.quarantine import BLAMELESS
+from onceflow.log import BLAMELESS
 
 _log = logging.getLogger(__name__)
 

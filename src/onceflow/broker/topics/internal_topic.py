@@ -10,9 +10,9 @@ from onceflow.broker.topics.metadata_log import log_batches
 from onceflow.broker.topics.partition import Partition
 from onceflow.broker.topics.topics import Topic, Topics
 from onceflow.errors import RecordError
-from onceflow.log.journal.journal import Ticket
-from onceflow.records.plain import PlainRecord, read_placed
-from onceflow.runtime.clock import Clock
+from onceflow.log import Ticket
+from onceflow.records import PlainRecord, read_placed
+from onceflow.runtime import Clock
 
 
 class OwnTopic:

@@ -14,10 +14,9 @@ from uuid import UUID
 
 from onceflow.broker.topics.partition import EpochStart
 from onceflow.errors import LogCorrupt
-from onceflow.log.partition_log import PartitionLog
-from onceflow.producers.ids import Block, IdBlocks
-from onceflow.records.batch import StoredBatch, iter_stored
-from onceflow.records.plain import PlainRecord, read_records
+from onceflow.log import PartitionLog
+from onceflow.producers import Block, IdBlocks
+from onceflow.records import PlainRecord, StoredBatch, iter_stored, read_records
 from onceflow.types import LogId
 
 METADATA_TOPIC = "__cluster_metadata"

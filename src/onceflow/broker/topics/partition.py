@@ -11,14 +11,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
-from onceflow.broker.requests.slices import Slices
+from onceflow.broker.requests import Slices
 from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_producers
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.partition_log import PartitionLog
-from onceflow.log.store import LogStore
-from onceflow.log.urgency import Purpose
-from onceflow.records.batch import NewBatch, StoredBatch
-from onceflow.records.control import Marker
+from onceflow.log import LogStore, PartitionLog, Purpose, Ticket
+from onceflow.records import Marker, NewBatch, StoredBatch
 
 NO_EPOCH = -1
 

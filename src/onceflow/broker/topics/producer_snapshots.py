@@ -9,14 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 
-from onceflow.broker.requests.slices import Slices
+from onceflow.broker.requests import Slices
 from onceflow.errors import LogCorrupt
-from onceflow.log.companion import SideFiles
-from onceflow.log.partition_log import PartitionLog, Span
-from onceflow.producers.draft import SnapshotDraft
-from onceflow.producers.replay import replay
-from onceflow.producers.snapshot import SnapshotInvalid
-from onceflow.producers.table import ProducerTable
+from onceflow.log import PartitionLog, SideFiles, Span
+from onceflow.producers import ProducerTable, SnapshotDraft, SnapshotInvalid, replay
 
 _READ_BYTES = 4 << 20
 

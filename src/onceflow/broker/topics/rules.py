@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onceflow.broker.requests.refusal import Refusal
-from onceflow.wire.error_code import ErrorCode
+from onceflow.broker.requests import Refusal
+from onceflow.wire import ErrorCode
 
 LONGEST_NAME: Final = 249
 MOST_PARTITIONS_PER_REQUEST: Final = 10_000

@@ -15,9 +15,8 @@ from dataclasses import replace
 from typing import Protocol, TypeAlias
 from uuid import UUID
 
-from onceflow.broker.config.live import BrokerSettings
-from onceflow.broker.config.topic_config import TopicConfig, usable_config
-from onceflow.broker.requests.slices import Slices
+from onceflow.broker.config import BrokerSettings, TopicConfig, usable_config
+from onceflow.broker.requests import Slices
 from onceflow.broker.topics.internal_logs import METADATA_POLICY, POLICIES
 from onceflow.broker.topics.metadata_log import (
     FIRST_EPOCH,
@@ -36,16 +35,12 @@ from onceflow.broker.topics.rules import folded
 from onceflow.broker.topics.turns import A_TURN, Steps
 from onceflow.broker.topics.unknown_logs import adopted, refusal, sort_unknown, topic_names
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.partition_log import PartitionLog
-from onceflow.log.store import LogStore
-from onceflow.log.urgency import Purpose
-from onceflow.producers.ids import Block
-from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
+from onceflow.log import LogStore, PartitionLog, Purpose, Ticket
+from onceflow.producers import Block
+from onceflow.records import PlainRecord, write_records
+from onceflow.runtime import Clock, Rand
 from onceflow.types import LogId, topic_id_text
-from onceflow.wire.produce import TopicRef
+from onceflow.wire import TopicRef
 
 _MADE_TOGETHER = 4
 """Logs; a directory and a file of each."""

@@ -13,10 +13,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Generic, TypeVar
 
-from onceflow.broker.requests.client import Hangup
-from onceflow.broker.requests.promise import Answer, OrderedPromise
-from onceflow.broker.requests.slices import Slices
-from onceflow.runtime.clock import Clock
+from onceflow.broker.requests import Answer, Hangup, OrderedPromise, Slices
+from onceflow.runtime import Clock
 
 T = TypeVar("T")
 Steps = Generator[int, None, T]

@@ -26,7 +26,7 @@ from onceflow.broker.topics.metadata_log import (
     TopicRecord,
 )
 from onceflow.errors import LogCorrupt
-from onceflow.log.partition_log import PartitionLog
+from onceflow.log import PartitionLog
 
 _MOST_NAMED = 5
 

@@ -1,1 +1,30 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.broker.txn.coordinator import TransactionService as TransactionService
+    from onceflow.broker.txn.markers import Markers as Markers, OffsetsMarker as OffsetsMarker
+    from onceflow.broker.txn.producer_ids import ProducerIds as ProducerIds
+    from onceflow.broker.txn.state_store import (
+        Outside as Outside,
+        TransactionBook as TransactionBook,
+    )
+    from onceflow.broker.txn.topic import TransactionsTopic as TransactionsTopic
+    from onceflow.broker.txn.unclean_stop import repair as repair
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "coordinator": "TransactionService",
+            "markers": "Markers OffsetsMarker",
+            "producer_ids": "ProducerIds",
+            "state_store": "Outside TransactionBook",
+            "topic": "TransactionsTopic",
+            "unclean_stop": "repair",
+        },
+    )

@@ -11,18 +11,16 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.requests.durable import or_hang_up
-from onceflow.broker.requests.promise import Answer
-from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, POLICIES
+from onceflow.broker.config import BrokerConfig
+from onceflow.broker.requests import Answer, or_hang_up
+from onceflow.broker.topics import OFFSETS_TOPIC, POLICIES
 from onceflow.broker.txn.producer_ids import ProducerIds
 from onceflow.broker.txn.state_store import TransactionBook
 from onceflow.errors import OnceflowError
-from onceflow.group.offsets_log import failure_code
-from onceflow.log.urgency import Purpose
-from onceflow.runtime.clock import Clock
-from onceflow.txn import machine
-from onceflow.txn.machine import (
+from onceflow.group import failure_code
+from onceflow.log import Purpose
+from onceflow.runtime import Clock
+from onceflow.txn import (
     Decision,
     Finish,
     Identity,
@@ -35,9 +33,9 @@ from onceflow.txn.machine import (
     Transaction,
     Write,
     code_for,
+    machine,
 )
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode
 
 IMPLICIT_PRODUCE_FROM = 12
 IMPLICIT_OFFSETS_FROM = 5

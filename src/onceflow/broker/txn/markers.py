@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from onceflow.broker.requests.refusal import refusal_of
-from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.topics import Topics
+from onceflow.broker.requests import refusal_of
+from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topics
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.urgency import Purpose
-from onceflow.producers.state import judge_marker
-from onceflow.records.control import Marker, MarkerType, marker
-from onceflow.runtime.clock import Clock
-from onceflow.txn.state import TopicPartition
-from onceflow.wire.error_code import ErrorCode
+from onceflow.log import Purpose, Ticket
+from onceflow.producers import judge_marker
+from onceflow.records import Marker, MarkerType, marker
+from onceflow.runtime import Clock
+from onceflow.txn import TopicPartition
+from onceflow.wire import ErrorCode
 
 
 class OffsetsMarker(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from onceflow.broker.topics.topics import Topics
-from onceflow.log.journal.journal import Ticket
-from onceflow.producers.ids import OpenBlock
+from onceflow.broker.topics import Topics
+from onceflow.log import Ticket
+from onceflow.producers import OpenBlock
 
 
 class ProducerIds:

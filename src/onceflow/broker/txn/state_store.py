@@ -14,25 +14,24 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
-from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics import Unapplied
 from onceflow.broker.txn.markers import Markers
 from onceflow.broker.txn.topic import TransactionsTopic
 from onceflow.errors import OnceflowError
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.quarantine import Quarantine
-from onceflow.log.urgency import Purpose
-from onceflow.runtime.clock import SteadyClock
-from onceflow.txn import machine
-from onceflow.txn.finishing import COMPLETED
-from onceflow.txn.machine import (
+from onceflow.log import Purpose, Quarantine, Ticket
+from onceflow.runtime import SteadyClock
+from onceflow.txn import (
+    COMPLETED,
+    Deadlines,
     Finish,
     NewProducerId,
     State,
     TopicPartition,
     Transaction,
+    machine,
+    moved,
+    remaining_ms,
 )
-from onceflow.txn.state import moved
-from onceflow.txn.timeouts import Deadlines, remaining_ms
 
 _TICK_SECONDS = 0.2
 _UNEXPECTED_SECONDS = 60.0

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
-from onceflow.broker.topics.internal_replay import Unapplied
-from onceflow.broker.topics.internal_topic import OwnTopic
-from onceflow.broker.topics.metadata_log import log_records
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.topics import Topics
+from onceflow.broker.topics import (
+    TRANSACTIONS_TOPIC,
+    OwnTopic,
+    Partition,
+    Topics,
+    Unapplied,
+    log_records,
+)
 from onceflow.errors import InvariantViolated, NewerRecord, RecordError
-from onceflow.log.journal.journal import Ticket
-from onceflow.log.urgency import Purpose
-from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.clock import Clock
-from onceflow.txn.partitioner import partition_for
-from onceflow.txn.records import (
+from onceflow.log import Purpose, Ticket
+from onceflow.records import PlainRecord, write_records
+from onceflow.runtime import Clock
+from onceflow.txn import (
+    Transaction,
     TransactionRecordMalformed,
+    check_successor,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
     may_follow,
+    partition_for,
 )
-from onceflow.txn.replaying import check_successor
-from onceflow.txn.state import Transaction
 
 _UNAPPLICABLE: Final = (RecordError, InvariantViolated)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onceflow.cli.common.confirm import confirm
+from onceflow.cli.common.confirmation import confirm
 from onceflow.cli.common.output import print_json, print_text
 
 if TYPE_CHECKING:
-    from onceflow.client.net.cluster import Cluster
+    from onceflow.client import Cluster
 
 
 class Kind(NamedTuple):

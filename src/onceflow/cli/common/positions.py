@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from onceflow.cli.common.values import Place, Position
+from onceflow.client import Cluster, OffsetRange, TopicPartition
 from onceflow.client.admin import admin
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.types import OffsetRange, TopicPartition
 
 
 async def partitions_of(

@@ -13,9 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from onceflow.cli.common.signals import run_in
 from onceflow.cli.common.values import parse_client_settings
-from onceflow.client.net.address import parse_addresses
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.settings.clients import ClientSettings
+from onceflow.client import ClientSettings, Cluster, parse_addresses
 
 T = TypeVar("T")
 

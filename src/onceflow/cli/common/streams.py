@@ -15,7 +15,7 @@ import sys
 from typing import IO, TYPE_CHECKING, Final
 
 from onceflow.errors import OnceflowError
-from onceflow.runtime.descriptors import take_standard_descriptors
+from onceflow.runtime import take_standard_descriptors
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

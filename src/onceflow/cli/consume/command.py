@@ -12,21 +12,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceflow.cli.common.options import (
+from onceflow.cli.common import (
     DEFAULT_BOOTSTRAP,
     AsJson,
     Bootstrap,
     ClientSettings,
+    Place,
+    Position,
     TopicName,
+    counted,
+    parse_position,
+    progress_bar,
+    require_stdout,
+    warn,
 )
-from onceflow.cli.common.output import counted, progress_bar, warn
-from onceflow.cli.common.streams import require_stdout
-from onceflow.cli.common.values import Place, Position, parse_position
 from onceflow.cli.consume.record_format import DEFAULT_FORMAT, format_renderer, json_renderer
 
 if TYPE_CHECKING:
-    from onceflow.cli.common.session import Session
-    from onceflow.client.types import OffsetRange, TopicPartition
+    from onceflow.cli.common import Session
+    from onceflow.client import OffsetRange, TopicPartition
 
 
 class Isolation(Enum):
@@ -101,10 +105,10 @@ def consume(
     UTF-8 become {"base64": "..."}.
     """
     from onceflow.blocking import Consumer
-    from onceflow.cli.common.session import all_settings, connected_by
+    from onceflow.cli.common import all_settings, connected_by
     from onceflow.cli.consume.reading import Bounds, Reading
+    from onceflow.client import ConsumerSettings
     from onceflow.client.admin import admin
-    from onceflow.client.settings.consumer import ConsumerSettings
 
     require_stdout()
     position = parse_position(start)
@@ -135,7 +139,7 @@ def consume(
 
 def _chosen(isolation: Isolation, group: str | None) -> dict[str, object]:
     """Where reading begins and what is committed is for this command to say."""
-    from onceflow.client.settings.fetcher import NONE
+    from onceflow.client import NONE
 
     chosen = {"isolation.level": isolation.value, "auto.offset.reset": NONE}
     member = {} if group is None else {"group.id": group}
@@ -145,7 +149,7 @@ def _chosen(isolation: Isolation, group: str | None) -> dict[str, object]:
 def _ranges(
     session: Session, topic: str, numbers: list[int], *, read_committed: bool
 ) -> dict[TopicPartition, OffsetRange]:
-    from onceflow.cli.common.positions import partitions_of
+    from onceflow.cli.common import partitions_of
     from onceflow.client.admin import admin
 
     partitions = session.run(partitions_of(session.cluster, [(topic, numbers)]))
@@ -162,7 +166,7 @@ def _starts(
     warns: bool,
     as_json: bool,
 ) -> dict[TopicPartition, int]:
-    from onceflow.cli.common.positions import resolve
+    from onceflow.cli.common import resolve
 
     starts = session.run(resolve(session.cluster, ranges, position))
     for partition, offset in starts.items():
@@ -178,8 +182,8 @@ def _starts(
 
 def _open_behind(session: Session, ends: dict[TopicPartition, int]) -> list[int]:
     """How many offsets open transactions hold back, for each partition where they do."""
+    from onceflow.client import LATEST
     from onceflow.client.admin import admin
-    from onceflow.client.types import LATEST
 
     last = session.run(admin.list_offsets(session.cluster, dict.fromkeys(ends, LATEST)))
     return [last[each].offset - end for each, end in ends.items() if last[each].offset > end]

@@ -12,13 +12,9 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from onceflow.blocking import Consumer, RebalanceListener
-from onceflow.cli.common.output import Bar, note, warn
-from onceflow.cli.common.signals import hold_up
+from onceflow.cli.common import Bar, hold_up, note, warn
 from onceflow.cli.consume.record_format import Render
-from onceflow.client.consumer.fetched import Record
-from onceflow.client.errors.consumer import CommitFailed
-from onceflow.client.errors.requests import LOST
-from onceflow.client.types import TopicPartition
+from onceflow.client import LOST, CommitFailed, Record, TopicPartition
 
 POLL_SECONDS: Final = 0.5
 COMMIT_SECONDS: Final = 5.0

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from onceflow.cli.common.values import bytes_to_json, bytes_to_text, time_text
+from onceflow.cli.common import bytes_to_json, bytes_to_text, time_text
 
 if TYPE_CHECKING:
-    from onceflow.client.consumer.fetched import Record
+    from onceflow.client import Record
 
 DEFAULT_FORMAT: Final = "{value}"
 Render = Callable[["Record"], bytes]

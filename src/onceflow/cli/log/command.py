@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceflow.cli.common.lazy import APP_SETTINGS
-from onceflow.cli.common.output import Bar, counted, print_text, progress_bar
-from onceflow.cli.common.values import time_text
-from onceflow.cli.consume.record_format import json_fields
+from onceflow.cli.common import APP_SETTINGS, Bar, counted, print_text, progress_bar, time_text
+from onceflow.cli.consume import json_fields
 
 if TYPE_CHECKING:
     from onceflow.cli.log.segment_files import SegmentFile
-    from onceflow.records.batch import StoredBatch
+    from onceflow.records import StoredBatch
 
 app = typer.Typer(help="Look into the files of a broker.", no_args_is_help=True, **APP_SETTINGS)
 
@@ -151,7 +149,7 @@ def _fields(batch: StoredBatch) -> dict[str, Any]:
 
 def _kind(batch: StoredBatch) -> str:
     """What a batch is for: data, data of a transaction, or a marker."""
-    from onceflow.records.control import parse_marker
+    from onceflow.records import parse_marker
 
     if not batch.header.is_control:
         return "transactional" if batch.header.is_transactional else "data"
@@ -162,8 +160,7 @@ def _kind(batch: StoredBatch) -> str:
 
 
 def _rows(batch: StoredBatch) -> list[dict[str, Any]]:
-    from onceflow.client.consumer.fetched import columns_of, records_of
-    from onceflow.client.types import TopicPartition
+    from onceflow.client import TopicPartition, columns_of, records_of
 
     columns = columns_of(TopicPartition("", 0), [batch], batch.header.base_offset)
     return [json_fields(record) for record in records_of([columns])]

@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from onceflow.errors import OnceflowError, RecordError
-from onceflow.log.segments.segment import segment_base
-from onceflow.records.batch import (
-    HEADER_SIZE,
-    LENGTH_PREFIX,
-    MAGIC,
-    StoredBatch,
-    read_header,
-    verify_crc,
-)
+from onceflow.log import segment_base
+from onceflow.records import HEADER_SIZE, LENGTH_PREFIX, MAGIC, StoredBatch, read_header, verify_crc
 
 READ_BYTES: Final = 1 << 20
 _MOST_OFFSETS: Final = 2**31 - 1

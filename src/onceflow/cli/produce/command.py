@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from onceflow.cli.common.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSettings, TopicName
-from onceflow.cli.common.output import counted, note, print_json, print_text, progress_bar
-from onceflow.cli.common.signals import run_in
-from onceflow.cli.common.streams import require_stdin
-from onceflow.cli.common.values import parse_pairs
+from onceflow.cli.common import (
+    DEFAULT_BOOTSTRAP,
+    Bootstrap,
+    ClientSettings,
+    TopicName,
+    counted,
+    note,
+    parse_pairs,
+    print_json,
+    print_text,
+    progress_bar,
+    require_stdin,
+    run_in,
+)
 
 if TYPE_CHECKING:
     from onceflow.cli.produce.sending import Sent, Tally
@@ -95,10 +104,10 @@ def produce(
     """
     import asyncio
 
-    from onceflow.cli.common.session import all_settings
+    from onceflow.cli.common import all_settings
     from onceflow.cli.produce.lines import json_parser, text_parser
     from onceflow.cli.produce.sending import Work, send_input
-    from onceflow.client.producer.producer import Producer
+    from onceflow.client import Producer
 
     if as_json and key_separator is not None:
         raise typer.BadParameter("--key-separator is for plain lines; JSON lines have a key field")

@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from onceflow.cli.common.values import bytes_from_json
+from onceflow.cli.common import bytes_from_json
 from onceflow.errors import OnceflowError
 
 READ_BYTES: Final = 1 << 20

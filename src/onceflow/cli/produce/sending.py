@@ -13,13 +13,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from onceflow.cli.common.output import Bar, counted, warn
+from onceflow.cli.common import Bar, counted, warn
 from onceflow.cli.produce.lines import ParseLine, no_record, parse_lines, read_lines
-from onceflow.client.errors.requests import ClientError, DeliveryFailed, ProducerError
-from onceflow.client.producer.batch import RecordInvalid
-from onceflow.client.producer.producer import Producer
-from onceflow.client.producer.receipts import Receipt
-from onceflow.client.transactions.states import State
+from onceflow.client import (
+    ClientError,
+    DeliveryFailed,
+    Producer,
+    ProducerError,
+    Receipt,
+    RecordInvalid,
+    State,
+)
 
 _LEFT: Final[Mapping[State, str]] = {
     State.READY: "the transaction was aborted: nothing of the input will be seen",

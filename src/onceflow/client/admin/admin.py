@@ -38,11 +38,10 @@ from onceflow.client.admin.transactions import (
     list_transactions,
     open_transactions,
 )
-from onceflow.client.consumer.lag import PartitionLag
-from onceflow.client.net.address import comma_separated
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.consumer import PartitionLag
+from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.offsets import delete_records, list_offsets, offset_ranges, offsets_at
-from onceflow.client.settings.clients import ClientSettings
+from onceflow.client.settings import ClientSettings
 from onceflow.client.types import (
     ActiveProducer,
     Config,
@@ -57,9 +56,7 @@ from onceflow.client.types import (
     TopicPartition,
     TransactionDescription,
 )
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Clock, Net, Rand, RealClock
 
 __all__ = [
     "Admin",

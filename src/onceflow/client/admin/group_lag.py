@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from onceflow.client.consumer.lag import PartitionLag, count_records
-from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.consumer import PartitionLag, count_records
+from onceflow.client.errors import ClientError
+from onceflow.client.net import Cluster
 from onceflow.client.offsets import list_offsets
-from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.settings import ReaderSettings
 from onceflow.client.types import EARLIEST, LATEST, TopicPartition
 
 COUNTED: Final = 10_000

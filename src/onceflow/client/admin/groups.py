@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from onceflow.client.errors.requests import BrokerError, GroupNotEmpty, GroupNotFound, TopicNotFound
-from onceflow.client.net.cluster import Cluster, check
+from onceflow.client.errors import BrokerError, GroupNotEmpty, GroupNotFound, TopicNotFound
+from onceflow.client.net import Cluster, check
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.types import (
     GroupDescription,
@@ -19,9 +19,8 @@ from onceflow.client.types import (
     by_topic,
 )
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
-from onceflow.wire.primitives import INT16, INT32, read_count, read_int, read_text
+from onceflow.runtime import message_library
+from onceflow.wire import INT16, INT32, ApiKey, read_count, read_int, read_text
 
 DEAD: Final = "Dead"
 _NOTHING_COMMITTED: Final = -1

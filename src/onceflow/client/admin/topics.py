@@ -7,13 +7,12 @@ from datetime import timedelta
 from math import inf
 from typing import Any, Final
 
-from onceflow.client.errors.requests import LOST, BrokerError, TopicNotFound
-from onceflow.client.net.cluster import Cluster, check
-from onceflow.client.net.connection import Connection
+from onceflow.client.errors import LOST, BrokerError, TopicNotFound
+from onceflow.client.net import Cluster, Connection, check
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.types import Config, Topic, TopicDescription, TopicPartition
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
+from onceflow.runtime import message_library
+from onceflow.wire import ApiKey
 
 BROKER_DEFAULT: Final = -1
 """As a number of partitions or replicas: what the broker is set to."""

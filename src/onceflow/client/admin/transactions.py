@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from onceflow.client.errors.requests import ApiNotServed, BrokerError, ClientError
-from onceflow.client.net.cluster import Cluster, CoordinatorOf, check
+from onceflow.client.errors import ApiNotServed, BrokerError, ClientError
+from onceflow.client.net import Cluster, CoordinatorOf, check
 from onceflow.client.types import (
     ActiveProducer,
     ListedTransaction,
@@ -23,9 +23,8 @@ from onceflow.client.types import (
     by_topic,
 )
 from onceflow.errors import InvalidSetting
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import message_library
+from onceflow.wire import ApiKey, ErrorCode
 
 LONGEST_TIMEOUT_MS: Final = 15 * 60 * 1000
 """What brokers allow unless told otherwise (transaction.max.timeout.ms)."""

@@ -1,1 +1,26 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.client.assignors.assignors import (
+        ASSIGNORS as ASSIGNORS,
+        Assignor as Assignor,
+        user_data as user_data,
+    )
+    from onceflow.client.assignors.member_subscription import (
+        Want as Want,
+        told_unreadable as told_unreadable,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "assignors": "ASSIGNORS Assignor user_data",
+            "member_subscription": "Want told_unreadable",
+        },
+    )

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from onceflow.client.assignors.member_subscription import Assignments, PartitionCounts, Wants
 from onceflow.client.assignors.sticky import cooperative_sticky
-from onceflow.client.codec.consumer_protocol import Subscription
+from onceflow.client.codec import Subscription
 from onceflow.client.types import TopicPartition
 
 Assign: TypeAlias = Callable[[PartitionCounts, Wants], Assignments]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from onceflow.client.codec.consumer_protocol import NO_GENERATION
+from onceflow.client.codec import NO_GENERATION
 from onceflow.client.events import GROUPS
 from onceflow.client.types import TopicPartition
 

@@ -12,14 +12,13 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from onceflow.client.codec.transactions import INT64, OffsetToCommit
-from onceflow.client.net.address import Address
-from onceflow.client.net.versions import Versions
+from onceflow.client.net import Address, Versions
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.wire.api import ApiKey
-from onceflow.wire.primitives import (
+from onceflow.wire import (
     INT16,
     INT32,
+    ApiKey,
     count,
     read_count,
     read_int,

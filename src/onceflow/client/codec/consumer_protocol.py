@@ -14,7 +14,7 @@ from typing import Final
 
 from onceflow.client.types import TopicPartition, by_topic
 from onceflow.errors import MessageMalformed
-from onceflow.wire.primitives import INT16, INT32, read_count, read_int, read_slice, read_text, text
+from onceflow.wire import INT16, INT32, read_count, read_int, read_slice, read_text, text
 
 NO_GENERATION: Final = -1
 _NULL: Final = INT32.pack(-1)

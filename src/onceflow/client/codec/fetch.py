@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.wire.fetch import FETCH_FLEXIBLE_FROM
-from onceflow.wire.primitives import (
+from onceflow.wire import (
+    FETCH_FLEXIBLE_FROM,
     INT16,
     INT32,
     count,

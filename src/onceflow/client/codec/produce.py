@@ -11,8 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.wire.primitives import (
+from onceflow.wire import (
     INT32,
+    PRODUCE_FLEXIBLE_FROM,
     count,
     read_count,
     read_int,
@@ -21,7 +22,6 @@ from onceflow.wire.primitives import (
     text,
     uvarint,
 )
-from onceflow.wire.produce import PRODUCE_FLEXIBLE_FROM
 
 Buffer: TypeAlias = bytes | memoryview
 

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
-from onceflow.client.errors.requests import ProducerError
-from onceflow.client.net.versions import NEWEST_WITHOUT_TRANSACTION_V2, Versions
+from onceflow.client.errors import ProducerError
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Versions
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.types import TopicPartition
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.primitives import (
+from onceflow.wire import (
     INT16,
     INT32,
+    ApiKey,
+    ErrorCode,
     count,
     read_count,
     read_int,

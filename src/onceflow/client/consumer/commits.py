@@ -9,24 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
-from onceflow.client.errors.consumer import (
+from onceflow.client.codec import GroupMember, OffsetToCommit
+from onceflow.client.errors import (
+    Action,
+    BrokerError,
+    ClientError,
     CommitFailed,
     ConsumerError,
     FencedMember,
     RebalanceInProgress,
 )
-from onceflow.client.errors.requests import Action, BrokerError, ClientError
-from onceflow.client.group.events import told_committed, told_uncommitted
-from onceflow.client.group.member import MemberMachine, Membership
-from onceflow.client.group.metrics import GroupMetrics
-from onceflow.client.group.requests import Committed, commit, committed
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.retry import retrying_each
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.group import (
+    Committed,
+    GroupMetrics,
+    MemberMachine,
+    Membership,
+    commit,
+    committed,
+    told_committed,
+    told_uncommitted,
+)
+from onceflow.client.net import Cluster, retrying_each
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.rand import Rand
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Rand
+from onceflow.wire import ErrorCode
 
 _KINDS: Mapping[Action, type[ConsumerError]] = {
     Action.REJOIN: RebalanceInProgress,

@@ -14,23 +14,19 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
+from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.consumer.consumer_work import ConsumerWork
 from onceflow.client.consumer.lag import PartitionLag
 from onceflow.client.consumer.metrics import ConsumerMetrics
 from onceflow.client.consumer.positions import Positions
 from onceflow.client.consumer.rebalance import RebalanceListener as RebalanceListener
-from onceflow.client.errors.consumer import WrongUse
-from onceflow.client.errors.reading import NoPosition
+from onceflow.client.errors import NoPosition, WrongUse
 from onceflow.client.events import Names
-from onceflow.client.group.subscription import Wish
-from onceflow.client.net.address import comma_separated
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.group import Wish
+from onceflow.client.net import Cluster, comma_separated
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import EARLIEST, LATEST, TopicPartition
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand, RealRand
+from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,7 +18,7 @@ from collections.abc import (
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.codec import OffsetToCommit
 from onceflow.client.consumer.commits import Commits
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.lag import PartitionLag, lags
@@ -26,14 +26,12 @@ from onceflow.client.consumer.metrics import ConsumerMetrics
 from onceflow.client.consumer.positions import Positions
 from onceflow.client.consumer.rebalance import RebalanceListener, Rebalancer
 from onceflow.client.consumer.record_iterator import Rest
-from onceflow.client.errors.consumer import ConsumerClosed, WrongUse
-from onceflow.client.group.loop import GroupLoop
-from onceflow.client.group.member import MemberMachine
-from onceflow.client.group.subscription import Wish
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.errors import ConsumerClosed, WrongUse
+from onceflow.client.group import GroupLoop, MemberMachine, Wish
+from onceflow.client.net import Cluster
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 
 if TYPE_CHECKING:
     from onceflow.client.consumer.fetched import Record

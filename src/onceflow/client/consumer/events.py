@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onceflow.client.errors.reading import LogTruncated
-from onceflow.client.errors.requests import ClientError
+from onceflow.client.errors import ClientError, LogTruncated
 from onceflow.client.events import READING, Names, Recurring
 from onceflow.client.types import TopicPartition
 

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceflow.client.consumer.fetch_metrics import FetchMetrics
 from onceflow.client.consumer.fetch_state import Chunk, FetchCore
-from onceflow.client.errors.reading import RecordsUnreadable
+from onceflow.client.errors import RecordsUnreadable
 from onceflow.client.types import TopicPartition
 from onceflow.errors import RecordError
-from onceflow.records.batch import StoredBatch
-from onceflow.records.compression import DECOMPRESSED_LIMIT
+from onceflow.records import DECOMPRESSED_LIMIT, StoredBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, read_fetch, write_fetch
+from onceflow.client.codec import FetchAnswer, FetchFrom, read_fetch, write_fetch
 from onceflow.client.consumer.fetch_metrics import FetchMetrics
-from onceflow.client.errors.reading import OffsetOutOfRange
-from onceflow.client.errors.requests import BrokerError
-from onceflow.client.net.cluster import Cluster, Lane
+from onceflow.client.errors import BrokerError, OffsetOutOfRange
+from onceflow.client.net import Cluster, Lane
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.settings import ReaderSettings
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode
 
 
 def _nothing() -> None:

@@ -13,17 +13,16 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.codec import FetchAnswer
 from onceflow.client.consumer.events import told_again
 from onceflow.client.consumer.isolation import NO_EPOCH, PartitionFilter
-from onceflow.client.errors.reading import NotAssigned, RecordsUnreadable
-from onceflow.client.errors.requests import Action, ClientError, action_for
+from onceflow.client.errors import Action, ClientError, NotAssigned, RecordsUnreadable, action_for
 from onceflow.client.events import Recurring
-from onceflow.client.net.retry import Backoff, RetryPolicy
+from onceflow.client.net import Backoff, RetryPolicy
 from onceflow.client.types import PartitionEnds, TopicPartition
 from onceflow.errors import OnceflowError
-from onceflow.records.batch import StoredBatch, iter_stored
-from onceflow.runtime.rand import Rand
+from onceflow.records import StoredBatch, iter_stored
+from onceflow.runtime import Rand
 
 _RETRIED: Final = (Action.RETRY, Action.REFRESH)
 NOWHERE: Final = -1

@@ -17,12 +17,18 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from onceflow.client.errors.reading import RecordsUnreadable
+from onceflow.client.errors import RecordsUnreadable
 from onceflow.client.types import TopicPartition
 from onceflow.errors import RecordError
-from onceflow.records.arrow import HEADERS, TIMESTAMP
-from onceflow.records.batch import LOG_APPEND_TIME_BIT, StoredBatch
-from onceflow.records.columns import Portion, decode, decode_portion
+from onceflow.records import (
+    HEADERS,
+    LOG_APPEND_TIME_BIT,
+    TIMESTAMP,
+    Portion,
+    StoredBatch,
+    decode,
+    decode_portion,
+)
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("key", pa.binary()),

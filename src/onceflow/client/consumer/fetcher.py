@@ -13,22 +13,24 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.codec import FetchAnswer
 from onceflow.client.consumer.events import told_reset, told_truncated
 from onceflow.client.consumer.fetch_buffer import Delivery
 from onceflow.client.consumer.fetch_metrics import FetchMetrics
 from onceflow.client.consumer.fetch_request import fetch, is_out_of_range, out_of_range, refusal
 from onceflow.client.consumer.fetch_state import NOWHERE, Event, FetchCore, Reading, Stage
-from onceflow.client.errors.reading import LogTruncated, NoPosition
-from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.errors import ClientError, LogTruncated, NoPosition
+from onceflow.client.net import Cluster
 from onceflow.client.offsets import epoch_ends, offsets_of
-from onceflow.client.settings.fetcher import EARLIEST, NONE, RAISE, FetcherSettings
-from onceflow.client.types import EARLIEST as EARLIEST_TIME
-from onceflow.client.types import LATEST as LATEST_TIME
-from onceflow.client.types import PartitionEnds, TopicPartition
+from onceflow.client.settings import EARLIEST, NONE, RAISE, FetcherSettings
+from onceflow.client.types import (
+    EARLIEST as EARLIEST_TIME,
+    LATEST as LATEST_TIME,
+    PartitionEnds,
+    TopicPartition,
+)
 from onceflow.errors import InvalidSetting
-from onceflow.runtime.rand import Rand, RealRand
+from onceflow.runtime import Rand, RealRand
 
 if TYPE_CHECKING:
     import pyarrow as pa

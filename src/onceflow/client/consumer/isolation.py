@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop
 
-from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, StoredBatch
-from onceflow.records.control import MarkerType, parse_marker
+from onceflow.records import CONTROL_BIT, TRANSACTIONAL_BIT, MarkerType, StoredBatch, parse_marker
 
 NO_EPOCH = -1
 

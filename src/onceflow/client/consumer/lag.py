@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.net import Cluster
 from onceflow.client.offsets import list_offsets
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.settings import ConsumerSettings, ReaderSettings
 from onceflow.client.types import EARLIEST, LATEST, TopicPartition
 
 

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from onceflow.client.consumer.fetch_metrics import FetchMetrics
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.record_iterator import Rest
-from onceflow.client.errors.reading import NotAssigned
-from onceflow.client.group.metrics import GroupMetrics
+from onceflow.client.errors import NotAssigned
+from onceflow.client.group import GroupMetrics
 from onceflow.client.metrics import Meter, Metric, ago, durations, snapshot
 from onceflow.client.types import TopicPartition
 

@@ -24,22 +24,16 @@ from collections.abc import (
 )
 from typing import Any, NamedTuple, TypeAlias
 
-from onceflow.client.codec.transactions import OffsetToCommit
+from onceflow.client.codec import OffsetToCommit
 from onceflow.client.consumer.events import told_begins, told_rewound
 from onceflow.client.consumer.fetcher import Fetcher
-from onceflow.client.errors.consumer import ConsumerClosed
-from onceflow.client.errors.reading import NotAssigned
-from onceflow.client.errors.requests import ClientError
-from onceflow.client.group.requests import Committed
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.retry import Backoff, retrying_each
+from onceflow.client.errors import ClientError, ConsumerClosed, NotAssigned
+from onceflow.client.group import Committed
+from onceflow.client.net import Backoff, Cluster, retrying_each
 from onceflow.client.offsets import list_offsets, try_ends
-from onceflow.client.settings.consumer import ConsumerSettings
-from onceflow.client.settings.fetcher import EARLIEST, NONE
-from onceflow.client.types import EARLIEST as EARLIEST_TIME
-from onceflow.client.types import LATEST as LATEST_TIME
-from onceflow.client.types import TopicPartition
-from onceflow.runtime.rand import Rand
+from onceflow.client.settings import EARLIEST, NONE, ConsumerSettings
+from onceflow.client.types import EARLIEST as EARLIEST_TIME, LATEST as LATEST_TIME, TopicPartition
+from onceflow.runtime import Rand
 
 AskGroup: TypeAlias = Callable[
     [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Committed]]

@@ -7,12 +7,12 @@ is read to its end even where nothing is left at the end of it.
 
 from __future__ import annotations
 
-from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.codec import FetchAnswer
 from onceflow.client.consumer.isolation import PartitionFilter
-from onceflow.client.errors.reading import RecordsUnreadable
+from onceflow.client.errors import RecordsUnreadable
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvalidSetting, OnceflowError
-from onceflow.records.batch import StoredBatch, iter_stored
+from onceflow.records import StoredBatch, iter_stored
 
 
 class RangeReading:

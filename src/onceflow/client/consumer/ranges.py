@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING
 
-from onceflow.client.codec.fetch import FetchAnswer, nothing_of
+from onceflow.client.codec import FetchAnswer, nothing_of
 from onceflow.client.consumer.fetch_request import fetch, is_out_of_range, out_of_range, refusal
 from onceflow.client.consumer.range_reading import RangeReading
-from onceflow.client.errors.reading import RangeUnavailable
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.settings.clients import ReaderSettings
+from onceflow.client.errors import RangeUnavailable
+from onceflow.client.net import Cluster
+from onceflow.client.settings import ReaderSettings
 from onceflow.client.types import TopicPartition
-from onceflow.records.batch import StoredBatch
+from onceflow.records import StoredBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,13 +11,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
-from onceflow.client.codec.consumer_protocol import NO_GENERATION
-from onceflow.client.errors.consumer import ConsumerError
-from onceflow.client.group.events import told_assigned, told_lost, told_revoked
-from onceflow.client.group.loop import Given, GroupLoop, Held
-from onceflow.client.group.subscription import Wish
-from onceflow.client.net.waited_for import WaitedFor
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.codec import NO_GENERATION
+from onceflow.client.errors import ConsumerError
+from onceflow.client.group import (
+    Given,
+    GroupLoop,
+    Held,
+    Wish,
+    told_assigned,
+    told_lost,
+    told_revoked,
+)
+from onceflow.client.net import WaitedFor
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
 
 Partitions = Collection[TopicPartition]

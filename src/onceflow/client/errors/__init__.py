@@ -1,1 +1,80 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.client.errors.consumer import (
+        CommitFailed as CommitFailed,
+        ConsumerClosed as ConsumerClosed,
+        ConsumerError as ConsumerError,
+        FencedMember as FencedMember,
+        RebalanceInProgress as RebalanceInProgress,
+        WrongUse as WrongUse,
+    )
+    from onceflow.client.errors.reading import (
+        LogTruncated as LogTruncated,
+        NoPosition as NoPosition,
+        NotAssigned as NotAssigned,
+        OffsetOutOfRange as OffsetOutOfRange,
+        RangeUnavailable as RangeUnavailable,
+        RecordsUnreadable as RecordsUnreadable,
+    )
+    from onceflow.client.errors.requests import (
+        LOST as LOST,
+        AbortableError as AbortableError,
+        AnswerMalformed as AnswerMalformed,
+        ApiNotServed as ApiNotServed,
+        AuthenticationFailed as AuthenticationFailed,
+        BrokerError as BrokerError,
+        BrokerUnreachable as BrokerUnreachable,
+        BufferFull as BufferFull,
+        ClientError as ClientError,
+        ConnectionClosed as ConnectionClosed,
+        ConnectionLost as ConnectionLost,
+        CrossedFork as CrossedFork,
+        DeliveryFailed as DeliveryFailed,
+        FatalProducerError as FatalProducerError,
+        Fenced as Fenced,
+        GroupNotEmpty as GroupNotEmpty,
+        GroupNotFound as GroupNotFound,
+        NoSuchPartition as NoSuchPartition,
+        NotKafka as NotKafka,
+        Outcome as Outcome,
+        ProducerError as ProducerError,
+        RequestTimedOut as RequestTimedOut,
+        TlsFailed as TlsFailed,
+        TopicNameInvalid as TopicNameInvalid,
+        TopicNotFound as TopicNotFound,
+        TransactionAborted as TransactionAborted,
+        TwoPhaseNotServed as TwoPhaseNotServed,
+        UnknownOutcome as UnknownOutcome,
+        action_for as action_for,
+        producer_error as producer_error,
+    )
+    from onceflow.client.errors.table import (
+        Action as Action,
+        action as action,
+        outcome_of as outcome_of,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "consumer": "CommitFailed ConsumerClosed ConsumerError FencedMember "
+            "RebalanceInProgress WrongUse",
+            "reading": "LogTruncated NoPosition NotAssigned OffsetOutOfRange "
+            "RangeUnavailable RecordsUnreadable",
+            "requests": "AbortableError AnswerMalformed ApiNotServed "
+            "AuthenticationFailed BrokerError BrokerUnreachable BufferFull "
+            "ClientError ConnectionClosed ConnectionLost CrossedFork DeliveryFailed "
+            "FatalProducerError Fenced GroupNotEmpty GroupNotFound LOST "
+            "NoSuchPartition NotKafka Outcome ProducerError RequestTimedOut "
+            "TlsFailed TopicNameInvalid TopicNotFound TransactionAborted "
+            "TwoPhaseNotServed UnknownOutcome action_for producer_error",
+            "table": "Action action outcome_of",
+        },
+    )

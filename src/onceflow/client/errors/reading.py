@@ -7,8 +7,7 @@ from typing import Self
 from onceflow.client.errors.requests import BrokerError, ClientError
 from onceflow.client.types import TopicPartition
 from onceflow.errors import DecompressedTooLarge
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode
 
 LIMIT = "max.decompressed.batch.bytes"
 """The setting that a batch was too large for."""

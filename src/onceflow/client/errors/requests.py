@@ -11,11 +11,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, Self, TypeAlias
 
-from onceflow.client.errors.table import EXPLANATIONS, action, outcome_of
-from onceflow.client.errors.table import Action as Action
+from onceflow.client.errors.table import EXPLANATIONS, Action as Action, action, outcome_of
 from onceflow.errors import OnceflowError
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode, error_code
+from onceflow.wire import ApiKey, ErrorCode, error_code
 
 Outcome: TypeAlias = Literal["not applied", "unknown"]
 """Of what was asked for: it did not happen, or nobody here knows whether it did."""

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Literal
 
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire import ApiKey, ErrorCode as E
 
 
 class Action(Enum):

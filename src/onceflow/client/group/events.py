@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
+from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.events import GROUPS, Names
 from onceflow.client.group.member import MemberMachine
 from onceflow.client.group.requests import Joined

@@ -12,14 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.assignors.assignors import ASSIGNORS
-from onceflow.client.codec.consumer_protocol import (
-    NO_GENERATION,
-    Subscription,
-    read_assignment,
-    write_assignment,
-)
-from onceflow.client.errors.requests import Action, AnswerMalformed, ClientError, action_for
+from onceflow.client.assignors import ASSIGNORS
+from onceflow.client.codec import NO_GENERATION, Subscription, read_assignment, write_assignment
+from onceflow.client.errors import Action, AnswerMalformed, ClientError, action_for
 from onceflow.client.group.events import (
     told_again,
     told_joined,
@@ -34,12 +29,11 @@ from onceflow.client.group.member import MemberMachine
 from onceflow.client.group.metrics import GroupMetrics
 from onceflow.client.group.requests import Joined, beat, join, leave, sync
 from onceflow.client.group.subscription import Wish, meant_topics, missing_topics, partition_counts
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.retry import Backoff
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.net import Backoff, Cluster
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 
 _AGAIN: Final = (Action.RETRY, Action.REFRESH, Action.REJOIN)
 _LOST: Final = (Action.CATCH_UP, Action.JOIN_ANEW)

@@ -12,10 +12,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from onceflow.client.codec.consumer_protocol import NO_GENERATION
-from onceflow.client.codec.transactions import GroupMember
-from onceflow.client.errors.consumer import ConsumerError, FencedMember
-from onceflow.client.errors.requests import Action, ClientError, action_for
+from onceflow.client.codec import NO_GENERATION, GroupMember
+from onceflow.client.errors import Action, ClientError, ConsumerError, FencedMember, action_for
 from onceflow.client.events import GROUPS
 from onceflow.errors import OnceflowError
 

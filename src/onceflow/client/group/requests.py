@@ -8,23 +8,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from onceflow.client.assignors.assignors import user_data
-from onceflow.client.assignors.member_subscription import Want, told_unreadable
-from onceflow.client.codec.consumer_protocol import (
+from onceflow.client.assignors import Want, told_unreadable, user_data
+from onceflow.client.codec import (
+    GroupMember,
+    OffsetToCommit,
     Subscription,
     read_subscription,
     write_subscription,
 )
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
-from onceflow.client.errors.requests import AnswerMalformed, BrokerError, ClientError
+from onceflow.client.errors import AnswerMalformed, BrokerError, ClientError
 from onceflow.client.group.member import Membership
-from onceflow.client.net.cluster import Cluster, Lane, check, error_in
-from onceflow.client.settings.consumer import ConsumerSettings
+from onceflow.client.net import Cluster, Lane, check, error_in
+from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition, by_topic
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import message_library
+from onceflow.wire import ApiKey, ErrorCode
 
 _CONSUMER: Final = "consumer"
 _JOIN_MARGIN_S: Final = 5.0

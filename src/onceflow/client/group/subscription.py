@@ -10,8 +10,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from onceflow.client.errors.requests import TopicNotFound
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.errors import TopicNotFound
+from onceflow.client.net import Cluster
 
 
 @dataclass(frozen=True, slots=True)

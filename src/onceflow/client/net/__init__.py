@@ -1,1 +1,61 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.client.net.address import (
+        Address as Address,
+        comma_separated as comma_separated,
+        parse_addresses as parse_addresses,
+    )
+    from onceflow.client.net.cluster import (
+        Cluster as Cluster,
+        CoordinatorOf as CoordinatorOf,
+        check as check,
+        error_in as error_in,
+    )
+    from onceflow.client.net.connection import Connection as Connection
+    from onceflow.client.net.pool import ClusterSettings as ClusterSettings, Lane as Lane
+    from onceflow.client.net.retry import (
+        TRANSACTIONAL as TRANSACTIONAL,
+        Backoff as Backoff,
+        RetryPolicy as RetryPolicy,
+        Trying as Trying,
+        retrying_each as retrying_each,
+    )
+    from onceflow.client.net.scram import Derivation as Derivation
+    from onceflow.client.net.security import (
+        MECHANISMS as MECHANISMS,
+        PLAINTEXT as PLAINTEXT,
+        PROTOCOLS as PROTOCOLS,
+        Security as Security,
+        log_in as log_in,
+    )
+    from onceflow.client.net.stream import LARGEST_ANSWER as LARGEST_ANSWER
+    from onceflow.client.net.versions import (
+        NEWEST_WITHOUT_TRANSACTION_V2 as NEWEST_WITHOUT_TRANSACTION_V2,
+        SPOKEN as SPOKEN,
+        Versions as Versions,
+        choose as choose,
+    )
+    from onceflow.client.net.waited_for import WaitedFor as WaitedFor
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "address": "Address comma_separated parse_addresses",
+            "cluster": "Cluster CoordinatorOf check error_in",
+            "connection": "Connection",
+            "pool": "ClusterSettings Lane",
+            "retry": "Backoff RetryPolicy TRANSACTIONAL Trying retrying_each",
+            "scram": "Derivation",
+            "security": "MECHANISMS PLAINTEXT PROTOCOLS Security log_in",
+            "stream": "LARGEST_ANSWER",
+            "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN Versions choose",
+            "waited_for": "WaitedFor",
+        },
+    )

@@ -14,7 +14,7 @@ from enum import IntEnum
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from onceflow.client.errors.requests import (
+from onceflow.client.errors import (
     LOST,
     BrokerError,
     ClientError,
@@ -27,17 +27,12 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.net.address import Address
 from onceflow.client.net.connection import Connection
-from onceflow.client.net.pool import ClusterSettings as ClusterSettings
-from onceflow.client.net.pool import Lane as Lane
-from onceflow.client.net.pool import Pool
+from onceflow.client.net.pool import ClusterSettings as ClusterSettings, Lane as Lane, Pool
 from onceflow.client.net.retry import RetryPolicy, retrying
 from onceflow.client.net.single_flight import SingleFlight
 from onceflow.client.types import Partition, Topic, TopicPartition
-from onceflow.runtime.loading import message_library
-from onceflow.runtime.net import Net, RealNet
-from onceflow.runtime.rand import Rand, RealRand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Net, Rand, RealNet, RealRand, message_library
+from onceflow.wire import ApiKey, ErrorCode
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
 
-from onceflow.client.errors.requests import (
+from onceflow.client.errors import (
     AnswerMalformed,
     ApiNotServed,
     BrokerUnreachable,
@@ -35,12 +35,17 @@ from onceflow.client.net.security import PLAINTEXT, Derive, Security, in_a_threa
 from onceflow.client.net.stream import LARGEST_ANSWER, Buffer, OnAnswer, RequestHead, Stream
 from onceflow.client.net.versions import SPOKEN, Versions, choose
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand, RealRand
-from onceflow.wire.api import ApiKey, is_flexible
-from onceflow.wire.codec import decode, encode, message_class
-from onceflow.wire.primitives import INT16, read_int
-from onceflow.wire.recast import recast
+from onceflow.runtime import Net, Rand, RealRand
+from onceflow.wire import (
+    INT16,
+    ApiKey,
+    decode,
+    encode,
+    is_flexible,
+    message_class,
+    read_int,
+    recast,
+)
 
 __all__ = ["Connection", "LARGEST_ANSWER"]
 

@@ -14,15 +14,14 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from onceflow.client.errors.requests import BrokerUnreachable, ClientError, NotKafka, TlsFailed
+from onceflow.client.errors import BrokerUnreachable, ClientError, NotKafka, TlsFailed
 from onceflow.client.events import CONNECTIONS
 from onceflow.client.net.address import Address
 from onceflow.client.net.connection import Connection
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.net.security import PLAINTEXT, Security
 from onceflow.client.net.single_flight import SingleFlight
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Net, Rand
 
 _NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from onceflow.client.errors.requests import Action, ClientError, action_for
+from onceflow.client.errors import Action, ClientError, action_for
 from onceflow.client.events import REQUESTS, Floor
-from onceflow.runtime.rand import Rand
+from onceflow.runtime import Rand
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

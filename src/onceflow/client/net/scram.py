@@ -15,7 +15,7 @@ import hmac
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias
 
-from onceflow.client.errors.requests import AuthenticationFailed
+from onceflow.client.errors import AuthenticationFailed
 
 FEWEST_ITERATIONS: Final = 4096
 """What RFC 7677 asks for and Apache Kafka enforces: fewer would make a stolen exchange cheap to

@@ -14,12 +14,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
-from onceflow.client.errors.requests import AuthenticationFailed
+from onceflow.client.errors import AuthenticationFailed
 from onceflow.client.net.scram import HASHES, Conversation, Derivation, plain, scram
 from onceflow.errors import InvalidSetting, MessageMalformed
-from onceflow.runtime.rand import Rand
-from onceflow.wire.error_code import ErrorCode, error_code
-from onceflow.wire.primitives import INT16, INT32, read_count, read_int, read_slice, read_text, text
+from onceflow.runtime import Rand
+from onceflow.wire import (
+    INT16,
+    INT32,
+    ErrorCode,
+    error_code,
+    read_count,
+    read_int,
+    read_slice,
+    read_text,
+    text,
+)
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
-from onceflow.client.errors.requests import ConnectionClosed
+from onceflow.client.errors import ConnectionClosed
 
 T = TypeVar("T")
 

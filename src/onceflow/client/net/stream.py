@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
-from onceflow.client.errors.requests import (
+from onceflow.client.errors import (
     AnswerMalformed,
     ClientError,
     ConnectionClosed,
@@ -23,9 +23,8 @@ from onceflow.client.errors.requests import (
 from onceflow.client.events import CONNECTIONS, Recurring
 from onceflow.client.net.address import Address
 from onceflow.errors import FrameTooLarge, MessageMalformed
-from onceflow.runtime.outbox import Outbox, outbox_for
-from onceflow.wire.frame import FrameReader, Scratch
-from onceflow.wire.primitives import INT32, skip_tags
+from onceflow.runtime import Outbox, outbox_for
+from onceflow.wire import INT32, FrameReader, Scratch, skip_tags
 
 LARGEST_ANSWER: Final = 256 << 20
 """Less than any four letters of ASCII or the start of a TLS alert, taken for a length."""

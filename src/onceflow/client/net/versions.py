@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceflow.wire.api import ApiKey
+from onceflow.wire import ApiKey
 
 
 class Versions(NamedTuple):

@@ -8,8 +8,7 @@ batch ends in exactly one outcome, or in two parts that do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Sequence, Set as AbstractSet
 from typing import Final
 
 from onceflow.client.producer.batch import (
@@ -25,7 +24,7 @@ from onceflow.client.producer.idempotence import Answer, Sequences, Verdict, lea
 from onceflow.client.producer.limits import Limits
 from onceflow.client.producer.partition_queue import Queue
 from onceflow.client.types import TopicPartition
-from onceflow.records.batch import NewBatch
+from onceflow.records import NewBatch
 
 _NEVER: Final = float("inf")
 

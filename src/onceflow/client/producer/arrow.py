@@ -8,12 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.client.errors.requests import NoSuchPartition
+from onceflow.client.errors import NoSuchPartition
 from onceflow.client.producer.batch import RecordInvalid
-from onceflow.records.arrow import one_array
-from onceflow.records.batch import Codec, NewBatch
-from onceflow.records.columns import encode_all
-from onceflow.records.murmur2 import partitions_for_keys
+from onceflow.records import Codec, NewBatch, encode_all, one_array, partitions_for_keys
 
 _WRITTEN = ("key", "value", "timestamp", "headers")
 _BATCHES_OF_PIECE = 4

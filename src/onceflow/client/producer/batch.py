@@ -11,22 +11,24 @@ from collections.abc import Mapping, Sequence
 from operator import index as to_index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from onceflow.client.errors.requests import ProducerError
+from onceflow.client.errors import ProducerError
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
-from onceflow.records.batch import (
+from onceflow.records import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
     NewBatch,
     StoredBatch,
+    compress,
+    next_sequence,
     seal,
+    write_headers,
+    write_section,
 )
-from onceflow.records.compression import compress
-from onceflow.records.plain import write_headers, write_section
-from onceflow.records.sequence import NO_SEQUENCE, next_sequence
 
 if TYPE_CHECKING:
     from onceflow.client.producer.unheard import Failure
@@ -321,7 +323,7 @@ def split(batch: Batch) -> tuple[Batch, Batch]:
     Safe because the broker has said that it did not take the whole: no repeat of it can come to
     light, and what follows in sequence still does. Receipts follow by `Batch.locate`.
     """
-    from onceflow.records.columns import decode, encode
+    from onceflow.records import decode, encode
 
     if batch.sealed is None or batch.count < 2:
         raise InvariantViolated(f"{batch!r} cannot be split")

@@ -18,13 +18,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceflow.client.errors.table import Action, action, outcome_of
+from onceflow.client.errors import Action, action, outcome_of
 from onceflow.client.producer.batch import NOBODY, Batch, ProducerIdAndEpoch
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
-from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.records import NO_SEQUENCE, last_sequence, next_sequence
+from onceflow.wire import ApiKey, ErrorCode
 
 LAST_EPOCH: Final = 32767
 """An idempotent producer that needs another epoch after this one needs another producer id."""

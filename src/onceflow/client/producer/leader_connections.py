@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onceflow.client.net.connection import Connection
-from onceflow.client.net.pool import Lane
+from onceflow.client.net import Connection, Lane
 from onceflow.client.types import TopicPartition
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.records.batch import Codec
+from onceflow.client.settings import ProducerSettings
+from onceflow.records import Codec
 
 CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
 

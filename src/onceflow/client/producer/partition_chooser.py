@@ -12,10 +12,11 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from onceflow.client.errors.requests import ClientError, NoSuchPartition, TopicNotFound
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
+from onceflow.client.errors import ClientError, NoSuchPartition, TopicNotFound
+from onceflow.client.net import Cluster
+from onceflow.client.producer.partitioner import StickyPartitioner
 from onceflow.client.types import TopicPartition
+from onceflow.records import partition_for_key
 
 NOWHERE: Final = -1
 """No partition has that number."""

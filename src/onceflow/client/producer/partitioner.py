@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch
-from onceflow.records.murmur2 import partition_for_key
-from onceflow.runtime.rand import Rand
+from onceflow.records import partition_for_key
+from onceflow.runtime import Rand
 
 __all__ = ["StickyPartitioner", "partition_for_key"]
 

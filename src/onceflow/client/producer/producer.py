@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onceflow.client.codec.transactions import (
-    GroupMember,
-    OffsetsInvalid,
-    OffsetToCommit,
-    offset_rows,
-)
+from onceflow.client.codec import GroupMember, OffsetsInvalid, OffsetToCommit, offset_rows
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.producer.record_producer import RecordProducer
 from onceflow.client.producer.transaction import Transaction
-from onceflow.client.transactions.events import told
-from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import Event, State, WrongState
+from onceflow.client.transactions import (
+    Claim,
+    Event,
+    OpenTransaction,
+    State,
+    TransactionMachine,
+    WrongState,
+    told,
+)
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 

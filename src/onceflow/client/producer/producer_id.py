@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from onceflow.client.net.cluster import Cluster, check
+from onceflow.client.net import Cluster, check
 from onceflow.client.producer.batch import ProducerIdAndEpoch
-from onceflow.runtime.loading import message_library
-from onceflow.wire.api import ApiKey
+from onceflow.runtime import message_library
+from onceflow.wire import ApiKey
 
 _NEWEST: Final = 5
 """The next one is of two-phase commits."""

@@ -11,9 +11,8 @@ from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from onceflow.client.errors.requests import BufferFull, ClientError, TransactionAborted
-from onceflow.client.net.address import comma_separated
-from onceflow.client.net.cluster import Cluster
+from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
+from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
@@ -30,16 +29,21 @@ from onceflow.client.producer.partition_chooser import Places
 from onceflow.client.producer.partitioner import StickyPartitioner
 from onceflow.client.producer.receipts import Receipt, TableReceipt, all_settled
 from onceflow.client.producer.sender import Sender
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.asking import Operation
-from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.ending import TransactionEnds, Ways
-from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import SENDS, Event, Meets, State, WrongState
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transactions import (
+    SENDS,
+    Event,
+    Meets,
+    Operation,
+    State,
+    TransactionDriver,
+    TransactionEnds,
+    TransactionMachine,
+    Ways,
+    WrongState,
+)
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand, RealRand
+from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import logging
 
-from onceflow.client.errors.requests import ClientError, DeliveryFailed, Outcome, TransactionAborted
+from onceflow.client.errors import ClientError, DeliveryFailed, Outcome, TransactionAborted
 from onceflow.client.events import PRODUCING, Recurring
 from onceflow.client.producer.batch import Batch
-from onceflow.runtime.clock import Clock
+from onceflow.runtime import Clock
 
 
 class Troubles:

@@ -13,19 +13,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
-from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce
-from onceflow.client.errors.requests import (
+from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
+from onceflow.client.errors import (
+    Action,
     BrokerError,
     ClientError,
     DeliveryFailed,
     FatalProducerError,
+    action,
 )
-from onceflow.client.errors.table import Action, action
 from onceflow.client.events import PRODUCING
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.connection import Connection
-from onceflow.client.net.pool import Lane
-from onceflow.client.net.versions import NEWEST_WITHOUT_TRANSACTION_V2
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Cluster, Connection, Lane
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import Batch
 from onceflow.client.producer.commit_pacing import Settling
@@ -36,17 +34,18 @@ from onceflow.client.producer.producer_id import new_producer_id
 from onceflow.client.producer.receipts import tell
 from onceflow.client.producer.send_errors import Troubles, outcome_of
 from onceflow.client.producer.unheard import UnheardFailures
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.asking import Operation
-from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transactions import (
+    Operation,
+    State,
+    TransactionDriver,
+    TransactionMachine,
+    WrongState,
+)
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import ApiKey, ErrorCode
 
 _FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
 _DONE: Final = Answer(0)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
-from onceflow.client.errors.requests import AbortableError, ClientError
+from onceflow.client.codec import GroupMember, OffsetToCommit
+from onceflow.client.errors import AbortableError, ClientError
 from onceflow.client.producer.receipts import Receipt, TableReceipt
-from onceflow.client.transactions.ending import MAY_ABORT
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions import MAY_ABORT, State, WrongState
 from onceflow.client.types import TopicPartition
 
 if TYPE_CHECKING:

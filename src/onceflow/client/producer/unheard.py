@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from onceflow.client.errors.requests import ClientError, DeliveryFailed
+from onceflow.client.errors import ClientError, DeliveryFailed
 from onceflow.client.producer.batch import Batch
 from onceflow.client.types import TopicPartition
 

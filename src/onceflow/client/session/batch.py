@@ -15,7 +15,7 @@ from onceflow.client.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from onceflow.client.consumer.fetched import Columns, Record
+    from onceflow.client.consumer import Columns, Record
 
 
 _PLACE: Final = ("topic", "partition", "offset")
@@ -39,7 +39,7 @@ class Batch:
         return rows
 
     def __iter__(self) -> Iterator[Record]:
-        from onceflow.client.consumer.fetched import records_in
+        from onceflow.client.consumer import records_in
 
         self.was_read = True
         return chain.from_iterable(map(records_in, self._unpacked()))
@@ -71,7 +71,7 @@ class Batch:
 
     def _unpacked(self) -> list[Columns]:
         if self._values is None:
-            from onceflow.client.consumer.fetched import values_of
+            from onceflow.client.consumer import values_of
 
             self._values = list(map(values_of, self._parts))
         return self._values

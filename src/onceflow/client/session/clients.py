@@ -7,17 +7,14 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceflow.client.codec.transactions import GroupMember
-from onceflow.client.consumer.consumer import Consumer
-from onceflow.client.consumer.consumer_work import ConsumerWork
-from onceflow.client.errors.requests import BrokerError, ClientError
-from onceflow.client.group.member import Membership
-from onceflow.client.producer.batch import Batch
-from onceflow.client.producer.producer import Producer
-from onceflow.client.producer.receipts import Receipt
+from onceflow.client.codec import GroupMember
+from onceflow.client.consumer import Consumer, ConsumerWork
+from onceflow.client.errors import BrokerError, ClientError
+from onceflow.client.group import Membership
+from onceflow.client.producer import Batch, Producer, Receipt
 from onceflow.client.session.errors import OffsetsForgotten
 from onceflow.client.types import TopicPartition
-from onceflow.wire.api import ApiKey
+from onceflow.wire import ApiKey
 
 if TYPE_CHECKING:
     import pyarrow as pa

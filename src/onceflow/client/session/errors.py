@@ -3,7 +3,7 @@ by halves: a batch is committed with its offsets, or will be read again."""
 
 from __future__ import annotations
 
-from onceflow.client.errors.requests import ClientError
+from onceflow.client.errors import ClientError
 
 
 class SessionError(ClientError):

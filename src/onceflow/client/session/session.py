@@ -17,19 +17,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from onceflow.client.consumer.lag import PartitionLag
-from onceflow.client.consumer.metrics import ConsumerMetrics
-from onceflow.client.net.address import comma_separated
-from onceflow.client.producer.metrics import ProducerMetrics
+from onceflow.client.consumer import ConsumerMetrics, PartitionLag
+from onceflow.client.net import comma_separated
+from onceflow.client.producer import ProducerMetrics
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.clients import SessionConsumer, SessionProducer
 from onceflow.client.session.session_work import Given, SessionWork
 from onceflow.client.session.settings import SessionSettings
 from onceflow.client.session.states import Stage, WrongStep
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.net import Net
-from onceflow.runtime.rand import Rand, RealRand
+from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
 
 
 class SessionMetrics(NamedTuple):

@@ -13,29 +13,28 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onceflow.client.consumer.rebalance import RebalanceListener
-from onceflow.client.errors.consumer import CommitFailed, FencedMember
-from onceflow.client.errors.requests import (
+from onceflow.client.consumer import RebalanceListener
+from onceflow.client.errors import (
     AbortableError,
     BrokerError,
     ClientError,
+    CommitFailed,
     ConnectionClosed,
     FatalProducerError,
+    FencedMember,
     UnknownOutcome,
 )
-from onceflow.client.net.retry import Backoff
+from onceflow.client.net import Backoff
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.clients import SessionConsumer, SessionProducer
 from onceflow.client.session.errors import BatchRefused, BatchUndone, NoProgress
 from onceflow.client.session.settings import SessionSettings
 from onceflow.client.session.states import Stage, Step, Verdict, after, judge, refusal_in
 from onceflow.client.session.transaction import SessionTransaction, end, fatal
-from onceflow.client.transactions.ending import MAY_ABORT
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions import MAY_ABORT, State
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa

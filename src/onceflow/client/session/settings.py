@@ -13,9 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.settings.consumer import ConsumerSettings
-from onceflow.client.settings.values import NotAllowed, setting, unknown, whole_number, words
+from onceflow.client.settings import (
+    ConsumerSettings,
+    NotAllowed,
+    ProducerSettings,
+    setting,
+    unknown,
+    whole_number,
+    words,
+)
 from onceflow.errors import InvalidSetting
 
 SEPARATOR: Final = "/"

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from onceflow.client.errors.consumer import CommitFailed
-from onceflow.client.errors.requests import BrokerError
+from onceflow.client.errors import BrokerError, CommitFailed
 from onceflow.client.session.errors import SessionError
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.wire import ErrorCode as E
 
 
 class Stage(Enum):

@@ -9,22 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
-from onceflow.client.errors.consumer import WrongUse
-from onceflow.client.errors.requests import AbortableError, FatalProducerError, Fenced
-from onceflow.client.producer.receipts import Receipt, TableReceipt
+from onceflow.client.codec import GroupMember, OffsetToCommit
+from onceflow.client.errors import AbortableError, FatalProducerError, Fenced, WrongUse
+from onceflow.client.producer import Receipt, TableReceipt
 from onceflow.client.session.clients import SessionProducer
 from onceflow.client.session.errors import SessionFailed, SessionFenced, SessionForgotten
 from onceflow.client.session.states import refusal_in
-from onceflow.client.transactions.states import WrongState
+from onceflow.client.transactions import WrongState
 from onceflow.client.types import TopicPartition
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from onceflow.client.consumer.fetched import Record
-    from onceflow.client.producer.record_producer import Headers
+    from onceflow.client.consumer import Record
+    from onceflow.client.producer import Headers
 
 
 class SessionTransaction:

@@ -15,10 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
-from onceflow.client.net.address import Address
-from onceflow.client.net.cluster import ClusterSettings
-from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.net.security import MECHANISMS, PROTOCOLS, Security
+from onceflow.client.net import (
+    MECHANISMS,
+    PROTOCOLS,
+    Address,
+    ClusterSettings,
+    RetryPolicy,
+    Security,
+)
 from onceflow.client.settings.rules import DELIVERIES, IMPLIED, Given, check, name_of_delivery
 from onceflow.client.settings.values import (
     ALL_REPLICAS,
@@ -35,7 +39,7 @@ from onceflow.client.settings.values import (
     yes_or_no,
 )
 from onceflow.errors import InvalidSetting
-from onceflow.records.compression import DECOMPRESSED_LIMIT
+from onceflow.records import DECOMPRESSED_LIMIT
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")

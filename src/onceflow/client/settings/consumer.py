@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onceflow.client.assignors.assignors import ASSIGNORS, Assignor
+from onceflow.client.assignors import ASSIGNORS, Assignor
 from onceflow.client.settings.fetcher import FetcherSettings
 from onceflow.client.settings.rules import Given
 from onceflow.client.settings.values import (

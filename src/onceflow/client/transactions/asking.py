@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from onceflow.client.codec.transactions import Answer, Request, TxnOffsetCommit
-from onceflow.client.errors.requests import BrokerError, ClientError, action_for
-from onceflow.client.errors.table import Action, action
+from onceflow.client.codec import Answer, Request, TxnOffsetCommit
+from onceflow.client.errors import Action, BrokerError, ClientError, action, action_for
 from onceflow.client.events import TRANSACTIONS
-from onceflow.client.net.retry import Backoff, RetryPolicy, Trying
+from onceflow.client.net import Backoff, RetryPolicy, Trying
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import ErrorCode
 
 T = TypeVar("T")
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from onceflow.client.codec.transactions import read_answer
-from onceflow.client.errors.requests import (
-    ApiNotServed,
-    ClientError,
-    ConnectionClosed,
-    RequestTimedOut,
-)
-from onceflow.client.net.cluster import Cluster, CoordinatorOf
-from onceflow.client.net.connection import Connection
+from onceflow.client.codec import read_answer
+from onceflow.client.errors import ApiNotServed, ClientError, ConnectionClosed, RequestTimedOut
+from onceflow.client.net import Cluster, Connection, CoordinatorOf
 from onceflow.client.transactions.asking import Ask, Operation, Reply
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.clock import Clock
+from onceflow.runtime import Clock
 
 T = TypeVar("T")
 

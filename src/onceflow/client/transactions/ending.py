@@ -25,11 +25,11 @@ from copy import copy
 from functools import partial
 from typing import Final, NamedTuple
 
-from onceflow.client.errors.requests import ClientError, ConnectionClosed, TransactionAborted
+from onceflow.client.errors import ClientError, ConnectionClosed, TransactionAborted
 from onceflow.client.transactions.asking import Operation
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.states import Event, State, WrongState
-from onceflow.runtime.clock import Clock
+from onceflow.runtime import Clock
 
 MAY_ABORT: Final = (
     State.IN_TRANSACTION,

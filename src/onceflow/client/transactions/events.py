@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceflow.client.codec.transactions import Identity
+from onceflow.client.codec import Identity
 from onceflow.client.events import TRANSACTIONS
 from onceflow.client.transactions.states import Event
 

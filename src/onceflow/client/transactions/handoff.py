@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from onceflow.client.codec.transactions import TRANSACTION_V2, Identity
-from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.codec import TRANSACTION_V2, Identity
+from onceflow.client.errors import ClientError
+from onceflow.client.net import Address
 from onceflow.client.types import TopicPartition
 
 if TYPE_CHECKING:

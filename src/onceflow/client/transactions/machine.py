@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import replace
 from typing import Final
 
-from onceflow.client.codec.transactions import (
+from onceflow.client.codec import (
     TRANSACTION_V2,
     TWO_PHASE,
     AddOffsets,
@@ -35,8 +35,9 @@ from onceflow.client.codec.transactions import (
     TxnOffsetCommit,
     versions_for,
 )
-from onceflow.client.errors.requests import (
+from onceflow.client.errors import (
     AbortableError,
+    Action,
     ApiNotServed,
     BrokerError,
     ClientError,
@@ -48,18 +49,15 @@ from onceflow.client.errors.requests import (
     action_for,
     producer_error,
 )
-from onceflow.client.errors.table import Action
-from onceflow.client.net.retry import TRANSACTIONAL, RetryPolicy
+from onceflow.client.net import TRANSACTIONAL, RetryPolicy
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.transactions.asking import Asked, Asker, Operation, code_of, is_worth_it
 from onceflow.client.transactions.events import told
 from onceflow.client.transactions.renewal import Owner, owner
 from onceflow.client.transactions.states import Event, State, WrongState, after
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import ApiKey, ErrorCode
 
 SENDING: Final = (State.IN_TRANSACTION, State.FLUSHING, State.DROPPING)
 """What was gathered for the transaction may go to brokers, and what they have not answered again:

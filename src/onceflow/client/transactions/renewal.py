@@ -11,10 +11,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from onceflow.client.codec.transactions import Identity
-from onceflow.client.errors.requests import BrokerError
+from onceflow.client.codec import Identity
+from onceflow.client.errors import BrokerError
 from onceflow.client.transactions.asking import Asked
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 _OPEN: Final = "Ongoing"
 _NOTHING_OPEN: Final = (

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from onceflow.client.errors.requests import ProducerError
+from onceflow.client.errors import ProducerError
 
 
 class WrongState(ProducerError):

@@ -1,1 +1,29 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.client.worker.cluster import BlockingCluster as BlockingCluster
+    from onceflow.client.worker.hanging_transactions import (
+        LeftOpen as LeftOpen,
+        find_left_open as find_left_open,
+        places_of_groups as places_of_groups,
+    )
+    from onceflow.client.worker.reader import Reader as Reader
+    from onceflow.client.worker.transaction_client import Finisher as Finisher
+    from onceflow.client.worker.writer import Writer as Writer
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "cluster": "BlockingCluster",
+            "hanging_transactions": "LeftOpen find_left_open places_of_groups",
+            "reader": "Reader",
+            "transaction_client": "Finisher",
+            "writer": "Writer",
+        },
+    )

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from onceflow.client.codec.cluster import (
+from onceflow.client.codec import (
+    TRANSACTION_V2,
     VERSIONS,
     Leaders,
     read_find_coordinator,
@@ -20,8 +21,7 @@ from onceflow.client.codec.cluster import (
     write_find_coordinator,
     write_metadata,
 )
-from onceflow.client.codec.transactions import TRANSACTION_V2
-from onceflow.client.errors.requests import (
+from onceflow.client.errors import (
     Action,
     AnswerMalformed,
     BrokerError,
@@ -32,18 +32,14 @@ from onceflow.client.errors.requests import (
     NotKafka,
     action_for,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.retry import Backoff, RetryPolicy
-from onceflow.client.net.versions import Versions
-from onceflow.client.settings.clients import ClientSettings
-from onceflow.client.transactions.asking import is_worth_it
+from onceflow.client.net import Address, Backoff, RetryPolicy, Versions
+from onceflow.client.settings import ClientSettings
+from onceflow.client.transactions import is_worth_it
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection, Buffer
 from onceflow.errors import MessageMalformed
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode, error_code
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import ApiKey, ErrorCode, error_code
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from onceflow.client.codec.cluster import VERSIONS, read_api_versions, write_api_versions
-from onceflow.client.errors.requests import (
+from onceflow.client.codec import VERSIONS, read_api_versions, write_api_versions
+from onceflow.client.errors import (
     AnswerMalformed,
     ApiNotServed,
     BrokerUnreachable,
@@ -27,16 +27,19 @@ from onceflow.client.errors.requests import (
     RequestTimedOut,
     TlsFailed,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.scram import Derivation
-from onceflow.client.net.security import PLAINTEXT, Security, log_in
-from onceflow.client.net.stream import LARGEST_ANSWER
-from onceflow.client.net.versions import Versions, choose
+from onceflow.client.net import (
+    LARGEST_ANSWER,
+    PLAINTEXT,
+    Address,
+    Derivation,
+    Security,
+    Versions,
+    choose,
+    log_in,
+)
 from onceflow.errors import InvariantViolated, MessageMalformed
-from onceflow.runtime.clock import Clock
-from onceflow.runtime.rand import Rand
-from onceflow.wire.api import ApiKey, is_flexible
-from onceflow.wire.primitives import INT16, INT32, skip_tags
+from onceflow.runtime import Clock, Rand
+from onceflow.wire import INT16, INT32, ApiKey, is_flexible, skip_tags
 
 T = TypeVar("T")
 

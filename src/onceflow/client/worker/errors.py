@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceflow.client.errors.requests import (
-    AbortableError,
-    Action,
-    BrokerError,
-    ClientError,
-    action_for,
-)
-from onceflow.client.transactions.asking import is_worth_it
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.client.errors import AbortableError, Action, BrokerError, ClientError, action_for
+from onceflow.client.transactions import OpenTransaction, is_worth_it
+from onceflow.wire import ErrorCode as E
 
 _ENDS: Final = frozenset(
     {

@@ -12,19 +12,19 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from onceflow.client.codec.transactions import Identity
-from onceflow.client.errors.requests import BrokerError
-from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.codec import Identity
+from onceflow.client.errors import BrokerError
+from onceflow.client.net import RetryPolicy
 from onceflow.client.types import TopicPartition, by_topic
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import MessageMalformed
-from onceflow.records.java_hash import partition_by_hash
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
-from onceflow.wire.primitives import (
+from onceflow.records import partition_by_hash
+from onceflow.wire import (
     INT16,
     INT32,
+    ApiKey,
+    ErrorCode,
     count,
     read_count,
     read_int,

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from onceflow.client.types import TopicPartition
-from onceflow.records.batch import NewBatch
-from onceflow.records.sequence import last_sequence, next_sequence
+from onceflow.records import NewBatch, last_sequence, next_sequence
 
 _MOST_IN_FLIGHT: Final = 5
 """Of so many batches a broker remembers that it has them."""

@@ -13,24 +13,34 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from onceflow.client.codec.cluster import read_list_offsets, write_list_offsets
-from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, nothing_of, read_fetch, write_fetch
-from onceflow.client.consumer.range_reading import RangeReading
-from onceflow.client.errors.reading import OffsetOutOfRange, RangeUnavailable
-from onceflow.client.errors.requests import Action, BrokerError, ClientError, action_for
-from onceflow.client.net.retry import Backoff
-from onceflow.client.net.versions import SPOKEN
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.transactions.asking import is_worth_it
+from onceflow.client.codec import (
+    FetchAnswer,
+    FetchFrom,
+    nothing_of,
+    read_fetch,
+    read_list_offsets,
+    write_fetch,
+    write_list_offsets,
+)
+from onceflow.client.consumer import RangeReading
+from onceflow.client.errors import (
+    Action,
+    BrokerError,
+    ClientError,
+    OffsetOutOfRange,
+    RangeUnavailable,
+    action_for,
+)
+from onceflow.client.net import SPOKEN, Backoff
+from onceflow.client.settings import ReaderSettings
+from onceflow.client.transactions import is_worth_it
 from onceflow.client.types import EARLIEST, LATEST, TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import MessageMalformed
-from onceflow.records.batch import StoredBatch
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.rand import Rand, RealRand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.records import StoredBatch
+from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +97,7 @@ class Reader:
         Raises `OffsetOutOfRange` when the log does not hold `start`, `RangeUnavailable` when
         nothing more could be read for `default.api.timeout.ms`, and `RecordsUnreadable`.
         """
-        from onceflow.client.consumer.fetched import portions_of
+        from onceflow.client.consumer import portions_of
 
         place = TopicPartition(topic, partition)
         if self._is_reading:

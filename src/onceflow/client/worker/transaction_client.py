@@ -14,20 +14,33 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from onceflow.client.codec.cluster import GROUP, TRANSACTION, read_offset_fetch, write_offset_fetch
-from onceflow.client.codec.transactions import GroupMember, Identity, OffsetToCommit, read_answer
-from onceflow.client.errors.requests import BrokerError, ClientError, CrossedFork
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.asking import Ask, Operation, Reply, T
-from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import State
+from onceflow.client.codec import (
+    GROUP,
+    TRANSACTION,
+    GroupMember,
+    Identity,
+    OffsetToCommit,
+    read_answer,
+    read_offset_fetch,
+    write_offset_fetch,
+)
+from onceflow.client.errors import BrokerError, ClientError, CrossedFork
+from onceflow.client.settings import ProducerSettings
+from onceflow.client.transactions import (
+    Ask,
+    Claim,
+    OpenTransaction,
+    Operation,
+    Reply,
+    State,
+    T,
+    TransactionMachine,
+)
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, not_sent, understood
 from onceflow.errors import InvalidSetting
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.rand import Rand, RealRand
-from onceflow.wire.api import ApiKey
+from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.wire import ApiKey
 
 _NOTHING: Final = -1
 

@@ -19,8 +19,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
-from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce
-from onceflow.client.errors.requests import (
+from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
+from onceflow.client.errors import (
     LOST,
     Action,
     BrokerError,
@@ -29,23 +29,23 @@ from onceflow.client.errors.requests import (
     DeliveryFailed,
     action_for,
 )
-from onceflow.client.net.retry import Backoff
-from onceflow.client.net.versions import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Versions
-from onceflow.client.settings.clients import CODECS, ProducerSettings
-from onceflow.client.transactions.asking import is_worth_it
-from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Backoff, Versions
+from onceflow.client.settings import CODECS, ProducerSettings
+from onceflow.client.transactions import Claim, OpenTransaction, is_worth_it
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
-from onceflow.client.worker.errors import AttemptEnded as AttemptEnded
-from onceflow.client.worker.errors import for_good, graver, worth_trying
+from onceflow.client.worker.errors import (
+    AttemptEnded as AttemptEnded,
+    for_good,
+    graver,
+    worth_trying,
+)
 from onceflow.client.worker.partition_queue import Lane, Pending, Written
 from onceflow.errors import MessageMalformed
-from onceflow.records.batch import Codec
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.runtime.rand import Rand, RealRand
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode as E
+from onceflow.records import Codec
+from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.wire import ApiKey, ErrorCode as E
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -147,7 +147,7 @@ class Writer:
     def write(self, topic: str, partition: int, data: Columns | Iterable[Columns]) -> None:
         """Rows with `key`, `value` and, if wanted, `headers` and `timestamp`. Raises `NotClaimed`,
         and whatever `flush` raises."""
-        from onceflow.records.columns import encode_all
+        from onceflow.records import encode_all
 
         self._check()
         place = TopicPartition(topic, partition)

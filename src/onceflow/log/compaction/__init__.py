@@ -1,1 +1,17 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.log.compaction.compactor import Compactor as Compactor
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "compactor": "Compactor",
+        },
+    )

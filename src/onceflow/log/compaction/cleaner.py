@@ -43,14 +43,20 @@ from onceflow.log.compaction.transactions import (
     entries_from,
 )
 from onceflow.log.config import NO_LIMIT_MS
-from onceflow.log.segments.batch_walk import Facts, facts_of
-from onceflow.log.segments.index import Indexes
-from onceflow.log.segments.record_rows import Rows, read_portions, read_rows
-from onceflow.log.segments.segment import CLEANED, scan, segment_path
+from onceflow.log.segments import (
+    CLEANED,
+    Facts,
+    Indexes,
+    Rows,
+    facts_of,
+    read_portions,
+    read_rows,
+    scan,
+    segment_path,
+)
 from onceflow.log.side_files import ABORTED_INDEX, write_whole
-from onceflow.records.batch import BatchHeader, StoredBatch, iter_stored, read_header
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Access, Disk
+from onceflow.records import BatchHeader, StoredBatch, iter_stored, read_header
+from onceflow.runtime import Access, Disk, Job
 
 _READ_BYTES = 64 << 10  # more small batches at a time keep the garbage collector busy
 _KEY_MEMORY = 64 << 20

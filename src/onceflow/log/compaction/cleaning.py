@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from onceflow.errors import OnceflowError
 from onceflow.log.config import LogConfig
-from onceflow.log.segments.open_files import OpenFiles
-from onceflow.log.segments.segment import CLEANED
-from onceflow.runtime.background import Job
-from onceflow.runtime.disk import Disk, File
+from onceflow.log.segments import CLEANED, OpenFiles
+from onceflow.runtime import Disk, File, Job
 
 
 class CleaningStopped(OnceflowError):

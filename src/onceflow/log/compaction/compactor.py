@@ -26,12 +26,9 @@ from onceflow.log.config import NO_LIMIT_MS
 from onceflow.log.jobs import Jobs
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import Quarantine
-from onceflow.log.segments.open_files import OpenFiles
-from onceflow.log.segments.segment import Segment
+from onceflow.log.segments import OpenFiles, Segment
 from onceflow.log.swap import Swap
-from onceflow.runtime.background import Job, Lane
-from onceflow.runtime.disk import Disk
-from onceflow.runtime.loading import loading
+from onceflow.runtime import Disk, Job, Lane, loading
 
 _MOST_OPEN = 8
 """Files of segments that are being compacted."""

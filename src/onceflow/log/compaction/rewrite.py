@@ -9,17 +9,16 @@ timestamps stay what they were because their deltas move by as much.
 
 from __future__ import annotations
 
-from onceflow.log.segments import record_kernel as retain_kernel
-from onceflow.log.segments.record_rows import address, section_of
-from onceflow.records.batch import (
+from onceflow.log.segments import address, record_kernel as retain_kernel, section_of
+from onceflow.records import (
     CODEC_MASK,
     DELETE_HORIZON_BIT,
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     StoredBatch,
+    compress,
     seal,
 )
-from onceflow.records.compression import compress
 
 _LONGEST_DELTA = 10
 _NO_TIMESTAMP = -1

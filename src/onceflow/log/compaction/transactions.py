@@ -17,7 +17,7 @@ from enum import Enum
 from itertools import takewhile
 
 from onceflow.log.side_files import ABORTED_ENTRY
-from onceflow.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, StoredBatch
+from onceflow.records import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, StoredBatch
 
 _MARKER = TRANSACTIONAL_BIT | CONTROL_BIT
 

@@ -24,8 +24,7 @@ from onceflow.log.journal.format import (
 )
 from onceflow.log.journal.ring import JournalConfig, Ring
 from onceflow.log.quarantine import Quarantine
-from onceflow.runtime.background import Lane
-from onceflow.runtime.disk import Disk, DurableWrite
+from onceflow.runtime import Disk, DurableWrite, Lane
 
 _FIRST_ARENA = 1 << 16
 

@@ -24,7 +24,7 @@ from onceflow.log.journal.format import (
 )
 from onceflow.log.journal.journal import JournalStart
 from onceflow.log.journal.ring import DIRECTORY, file_number, file_path
-from onceflow.runtime.disk import Access, Disk, File
+from onceflow.runtime import Access, Disk, File
 
 _SCAN_BYTES = 512 << 10
 _MAGIC = MAGIC.to_bytes(4, "big")

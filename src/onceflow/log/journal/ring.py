@@ -17,8 +17,7 @@ from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal.format import BLOCK_SIZE, padded
 from onceflow.log.quarantine import Quarantine
-from onceflow.runtime.background import Job, Lane
-from onceflow.runtime.disk import Access, Disk, File
+from onceflow.runtime import Access, Disk, File, Job, Lane
 
 DIRECTORY = "journal"
 _ZEROS = bytes(1 << 20)

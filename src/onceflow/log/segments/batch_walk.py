@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from onceflow.checksum import crc32c
 from onceflow.errors import BatchMalformed, BatchTruncated
-from onceflow.records.batch import (
+from onceflow.records import (
     CODEC_MASK,
     HEADER_SIZE,
     LENGTH_PREFIX,
@@ -26,7 +26,7 @@ from onceflow.records.batch import (
     read_header,
     verify_crc,
 )
-from onceflow.runtime.disk import File
+from onceflow.runtime import File
 
 Facts: TypeAlias = tuple[int, int, int, int]
 """Of a batch: its bytes, base offset, last offset and largest timestamp."""

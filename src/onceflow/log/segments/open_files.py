@@ -16,7 +16,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from onceflow.errors import OutOfDescriptors
-from onceflow.runtime.disk import Access, Disk, File
+from onceflow.runtime import Access, Disk, File
 
 MOST_FILES = 1 << 30
 """Where nobody counts them."""

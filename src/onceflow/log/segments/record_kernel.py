@@ -7,7 +7,7 @@ nothing is checked again here.
 
 from __future__ import annotations
 
-from onceflow.records.raw_memory import (
+from onceflow.records import (
     as_i64,
     copy_exact,
     helper,

@@ -11,11 +11,15 @@ from typing import NamedTuple
 
 from onceflow.errors import BatchMalformed
 from onceflow.log.segments import record_kernel as retain_kernel
-from onceflow.records import kernels
-from onceflow.records.batch import CODEC_MASK, HEADER_SIZE, StoredBatch
-from onceflow.records.compression import decompress
-from onceflow.records.layout import Total
-from onceflow.records.scalar import explain
+from onceflow.records import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    StoredBatch,
+    Total,
+    decompress,
+    explain,
+    kernels,
+)
 
 _FACTS = 4
 _SMALLEST_RECORD = 7

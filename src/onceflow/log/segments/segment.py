@@ -16,8 +16,8 @@ from onceflow.log.config import NO_LIMIT_MS, LogConfig
 from onceflow.log.segments.batch_walk import BatchWalk, Facts
 from onceflow.log.segments.index import Indexes
 from onceflow.log.segments.open_files import OpenFiles
-from onceflow.records.batch import HEADER_SIZE, BatchHeader, Buffer, read_header
-from onceflow.runtime.disk import Access, Disk, File
+from onceflow.records import HEADER_SIZE, BatchHeader, Buffer, read_header
+from onceflow.runtime import Access, Disk, File
 
 _MAX_RELATIVE_OFFSET = 2**31 - 1
 """Of an offset in a segment to its base: what the indexes have room for."""

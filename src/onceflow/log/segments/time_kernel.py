@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.log.segments.record_kernel import read_varint
-from onceflow.records.raw_memory import (
+from onceflow.records import (
     as_i64,
     kernel,
     load_big_i16,

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from onceflow.log.segments.segment import Found, Segment
-from onceflow.records.batch import StoredBatch
-from onceflow.runtime.loading import loading
+from onceflow.records import StoredBatch
+from onceflow.runtime import loading
 
 _NEVER = 2**63 - 1
 _NOWHERE = -1

@@ -1,1 +1,24 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.runtime.compiling.cache import private_directory as private_directory
+    from onceflow.runtime.compiling.compiling import (
+        Cache as Cache,
+        Code as Code,
+        Compiling as Compiling,
+        at_import as at_import,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "cache": "private_directory",
+            "compiling": "Cache Code Compiling at_import",
+        },
+    )

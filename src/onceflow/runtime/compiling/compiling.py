@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from onceflow.runtime.loading import loading
+from onceflow.runtime.imports import loading
 
 _T = TypeVar("_T")
 

@@ -1,1 +1,74 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.spark.errors.cause import (
+        SOURCE_GONE as SOURCE_GONE,
+        cause_of as cause_of,
+        is_source_gone as is_source_gone,
+        told_briefly as told_briefly,
+        without_stack as without_stack,
+    )
+    from onceflow.spark.errors.explanation import (
+        RAISED as RAISED,
+        blame as blame,
+        explain as explain,
+        find_cause as find_cause,
+    )
+    from onceflow.spark.errors.pipeline import (
+        InvalidPipeline as InvalidPipeline,
+        KeyPath as KeyPath,
+        MasterRefused as MasterRefused,
+        PipelineError as PipelineError,
+        PipelineFailed as PipelineFailed,
+        Problem as Problem,
+        SparkMissing as SparkMissing,
+    )
+    from onceflow.spark.errors.sink import (
+        AttemptRefused as AttemptRefused,
+        BatchFailed as BatchFailed,
+        BatchTimedOut as BatchTimedOut,
+        ClaimsUnreachable as ClaimsUnreachable,
+        CommitUnclear as CommitUnclear,
+        EndUnknown as EndUnknown,
+        IdentityChanged as IdentityChanged,
+        LaterAttempt as LaterAttempt,
+        LedgerConflict as LedgerConflict,
+        LedgerMalformed as LedgerMalformed,
+        ReportsWrong as ReportsWrong,
+        RowRefused as RowRefused,
+        SinkError as SinkError,
+        SinkFenced as SinkFenced,
+        SinkRefused as SinkRefused,
+    )
+    from onceflow.spark.errors.source import (
+        DataLost as DataLost,
+        InvalidOptions as InvalidOptions,
+        NoOffsetAtTime as NoOffsetAtTime,
+        OffsetsUnreadable as OffsetsUnreadable,
+        PartitionsDiffer as PartitionsDiffer,
+        SourceError as SourceError,
+        TopicMadeAgain as TopicMadeAgain,
+        TopicsUnsettled as TopicsUnsettled,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "cause": "SOURCE_GONE cause_of is_source_gone told_briefly without_stack",
+            "explanation": "RAISED blame explain find_cause",
+            "pipeline": "InvalidPipeline KeyPath MasterRefused PipelineError "
+            "PipelineFailed Problem SparkMissing",
+            "sink": "AttemptRefused BatchFailed BatchTimedOut ClaimsUnreachable "
+            "CommitUnclear EndUnknown IdentityChanged LaterAttempt LedgerConflict "
+            "LedgerMalformed ReportsWrong RowRefused SinkError SinkFenced "
+            "SinkRefused",
+            "source": "DataLost InvalidOptions NoOffsetAtTime OffsetsUnreadable "
+            "PartitionsDiffer SourceError TopicMadeAgain TopicsUnsettled",
+        },
+    )

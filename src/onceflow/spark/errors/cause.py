@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors.explain import find_cause
+from onceflow.spark.errors.explanation import find_cause
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.records.arrow import one_array
-from onceflow.spark.errors.sink import RowRefused
+from onceflow.records import one_array
+from onceflow.spark.errors import RowRefused
 from onceflow.spark.formats.arrow_parse import marks_of
 from onceflow.spark.formats.format import Format
 from onceflow.spark.formats.record import Marks

@@ -1,1 +1,26 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.spark.pipeline.display import (
+        Begun as Begun,
+        Showing as Showing,
+        Watch as Watch,
+        screen_for as screen_for,
+    )
+    from onceflow.spark.pipeline.pipeline import Pipeline as Pipeline
+    from onceflow.spark.pipeline.running import RunningPipeline as RunningPipeline
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "display": "Begun Showing Watch screen_for",
+            "pipeline": "Pipeline",
+            "running": "RunningPipeline",
+        },
+    )

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from onceflow.spark.errors.pipeline import InvalidPipeline, Problem
-from onceflow.spark.errors.sink import SinkRefused
-from onceflow.spark.formats.arrow_parse import Parser
-from onceflow.spark.formats.text import Misfit, zone_of
+from onceflow.spark.errors import InvalidPipeline, Problem, SinkRefused
+from onceflow.spark.formats import Misfit, Parser, zone_of
 from onceflow.spark.pipeline.arrow_source import SINK, TASKS, SpansSource, spans_source
 from onceflow.spark.pipeline.arrow_task import ArrowTask
 from onceflow.spark.pipeline.frames import carry_by_value
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
 from onceflow.spark.pipeline.sink import PipelineSink, ask_cluster, sink_settings
-from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job import TOKEN, run_job
-from onceflow.spark.sink.options import LEDGER_TOPIC, SinkOptions
-from onceflow.spark.sink.preflight import check_spark, producer_settings
-from onceflow.spark.sink.task import Work
-from onceflow.spark.sink.topics import Topics
-from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.sink import (
+    LEDGER_TOPIC,
+    TOKEN,
+    SinkIdentity,
+    SinkOptions,
+    Topics,
+    Work,
+    check_spark,
+    producer_settings,
+    run_job,
+)
+from onceflow.spark.source import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

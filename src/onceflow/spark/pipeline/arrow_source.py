@@ -12,18 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from onceflow.runtime.clock import RealClock
-from onceflow.spark.errors.cause import told_briefly
-from onceflow.spark.errors.sink import AttemptRefused
-from onceflow.spark.errors.source import InvalidOptions
+from onceflow.runtime import RealClock
+from onceflow.spark.errors import AttemptRefused, InvalidOptions, told_briefly
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
-from onceflow.spark.sink.job_context import pickled, unpickled
-from onceflow.spark.sink.routing import Layout
-from onceflow.spark.sink.task import Made, Work
-from onceflow.spark.sink.task_report import REPORT
-from onceflow.spark.source.datasource import OnceflowSource, StreamReader
-from onceflow.spark.source.offsets import OffsetSpan
-from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.sink import REPORT, Layout, Made, Work, pickled, unpickled
+from onceflow.spark.source import OffsetSpan, OnceflowSource, SourceOptions, StreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

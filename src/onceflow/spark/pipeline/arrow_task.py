@@ -16,17 +16,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.records.arrow import HEADERS, one_array
-from onceflow.records.murmur2 import stray_partition
-from onceflow.spark.errors.sink import RowRefused
-from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values, to_bytes
-from onceflow.spark.formats.arrow_parse import Parser
-from onceflow.spark.formats.format import Format
+from onceflow.client import ReaderSettings
+from onceflow.records import HEADERS, one_array, stray_partition
+from onceflow.spark.errors import RowRefused
+from onceflow.spark.formats import Format, Parser, TableUnusable, encode_values, to_bytes
 from onceflow.spark.pipeline.plan import SinkPlan
-from onceflow.spark.sink.routing import TARGET, Layout
-from onceflow.spark.source.offsets import OffsetSpan, worth_tasks
-from onceflow.spark.source.task import ReadTask
+from onceflow.spark.sink import TARGET, Layout
+from onceflow.spark.source import OffsetSpan, ReadTask, worth_tasks
 
 STAYS: Final = "source"
 """As `partition` of a sink: rows stay in the partition of their source, whatever their key."""

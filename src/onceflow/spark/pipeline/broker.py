@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors.pipeline import MasterRefused, PipelineFailed
+from onceflow.spark.errors import MasterRefused, PipelineFailed
 from onceflow.spark.pipeline.plan import PipelinePlan
-from onceflow.spark.session.python import is_local
+from onceflow.spark.session import is_local
 
 if TYPE_CHECKING:
-    from onceflow.broker.embedded.broker import Broker
+    from onceflow.broker import Broker
 
 _LISTEN: Final = "127.0.0.1:9092"
 _POLL_S: Final = 0.2
@@ -84,7 +84,7 @@ class BrokerBeside:
 @contextmanager
 def broker_beside(plan: PipelinePlan, master: str) -> Iterator[BrokerBeside]:
     """Raises `MasterRefused` for a master on another machine, and `BrokerNotStarted`."""
-    from onceflow.broker.embedded.broker import Broker
+    from onceflow.broker import Broker
 
     if not is_local(master):
         raise MasterRefused(

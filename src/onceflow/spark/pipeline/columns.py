@@ -10,20 +10,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onceflow.spark.errors.explain import blame
-from onceflow.spark.errors.pipeline import PipelineFailed
-from onceflow.spark.formats.format import Format
-from onceflow.spark.formats.record import (
+from onceflow.spark.errors import PipelineFailed, blame
+from onceflow.spark.formats import (
     DEEPEST,
     END_OF_INPUT,
+    HUGE_DECIMAL,
     IS_NULL,
     NOT_JSON,
     NOT_UTF8,
+    Format,
+    MapOf,
     Marks,
+    Plain,
     misfit,
+    spelled,
 )
-from onceflow.spark.formats.schema import MapOf, Plain, spelled
-from onceflow.spark.formats.text import HUGE_DECIMAL
 from onceflow.spark.pipeline.plan import SinkPlan, SourcePlan
 from onceflow.spark.pipeline.rules import null_where_it_raises
 

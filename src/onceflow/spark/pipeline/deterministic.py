@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.spark.errors.pipeline import PipelineFailed
+from onceflow.spark.errors import PipelineFailed
 from onceflow.spark.pipeline.rules import each_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onceflow.spark.errors.pipeline import InvalidPipeline, Problem
+from onceflow.spark.errors import InvalidPipeline, Problem
 from onceflow.spark.pipeline.file_lines import key_lines
 from onceflow.spark.pipeline.parse import read_plan
 from onceflow.spark.pipeline.plan import PipelinePlan

@@ -13,7 +13,7 @@ import re
 import tomllib
 from typing import Final
 
-from onceflow.spark.errors.pipeline import KeyPath
+from onceflow.spark.errors import KeyPath
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*'""")

@@ -12,9 +12,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceflow.spark.errors.explain import blame
-from onceflow.spark.errors.pipeline import PipelineFailed
-from onceflow.spark.formats.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
+from onceflow.spark.errors import PipelineFailed, blame
+from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS, dead_letters
 from onceflow.spark.pipeline.columns import (
     ERROR,
     OF_RECORD,

@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from onceflow.client.settings.values import NotAllowed
-from onceflow.spark.errors.pipeline import InvalidPipeline, KeyPath, Problem
-from onceflow.spark.formats.format import Format
-from onceflow.spark.formats.schema import Field, Plain, has_other_keys
+from onceflow.client import NotAllowed
+from onceflow.spark.errors import InvalidPipeline, KeyPath, Problem
+from onceflow.spark.formats import Field, Format, Plain, has_other_keys
 from onceflow.spark.pipeline import parse_values as values
 from onceflow.spark.pipeline.columns import OF_RECORD, OWN
 from onceflow.spark.pipeline.functions import Function, NamedFunction, call_problem, function_in
@@ -383,7 +382,7 @@ def schema_problems(form: Format, fields: tuple[Field, ...]) -> Iterator[str]:
 
 def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[Problem]:
     """What needs rows in Spark, which an Arrow pipeline never has."""
-    from onceflow.spark.formats.arrow_parse import Parser, option_problems
+    from onceflow.spark.formats import Parser, option_problems
     from onceflow.spark.pipeline.arrow_task import STAYS
 
     where = "in an Arrow pipeline rows never reach Spark's engine"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
-from onceflow.client.settings.values import NotAllowed
-from onceflow.spark.errors.pipeline import KeyPath, Problem
+from onceflow.client import NotAllowed
+from onceflow.spark.errors import KeyPath, Problem
 
 Table: TypeAlias = Mapping[str, Any]
 Reader: TypeAlias = Callable[[object], Any]

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from onceflow.client.settings.values import NotAllowed
-from onceflow.spark.formats.schema import Field, SchemaMalformed, parse_schema
-from onceflow.spark.source.topic_names import TOPIC_RULE, is_topic_name
+from onceflow.client import NotAllowed
+from onceflow.spark.formats import Field, SchemaMalformed, parse_schema
+from onceflow.spark.source import TOPIC_RULE, is_topic_name
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

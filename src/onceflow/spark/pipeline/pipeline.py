@@ -25,13 +25,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from onceflow.spark.errors.explain import blame
-from onceflow.spark.errors.pipeline import InvalidPipeline
+from onceflow.spark.errors import InvalidPipeline, blame
 from onceflow.spark.pipeline.broker import broker_beside
 from onceflow.spark.pipeline.file import load_plan
 from onceflow.spark.pipeline.parse import read_plan, with_function
 from onceflow.spark.pipeline.plan import PipelinePlan, TransformKind
-from onceflow.spark.session.session import (
+from onceflow.spark.session import (
     DEFAULT_MASTER,
     is_local_path,
     make_session,
@@ -172,7 +171,7 @@ class Pipeline:
     ) -> tuple[DataStreamWriter, PipelineSink]:
         from onceflow.spark.pipeline.frames import output_frame
         from onceflow.spark.pipeline.sink import start_sink
-        from onceflow.spark.sink.query import SinkWriter
+        from onceflow.spark.sink import SinkWriter
 
         plan = with_function(self.plan)
         if plan.transform.kind is TransformKind.ARROW:

@@ -11,9 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
-from onceflow.spark.formats.format import Format
-from onceflow.spark.formats.schema import Field
+from onceflow.client import ProducerSettings, ReaderSettings
+from onceflow.spark.formats import Field, Format
 from onceflow.spark.pipeline.functions import Function, NamedFunction
 
 SINGLE: Final = "source"

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceflow.client.types import TopicPartition
-from onceflow.spark.errors.source import OffsetsUnreadable
-from onceflow.spark.source.offsets import BatchOffsets
+from onceflow.client import TopicPartition
+from onceflow.spark.errors import OffsetsUnreadable
+from onceflow.spark.source import BatchOffsets
 
 
 @dataclass(frozen=True, slots=True)

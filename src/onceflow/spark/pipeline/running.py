@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors.cause import SOURCE_GONE, is_source_gone
-from onceflow.spark.errors.explain import explain
-from onceflow.spark.errors.pipeline import PipelineFailed
+from onceflow.spark.errors import SOURCE_GONE, PipelineFailed, explain, is_source_gone
 from onceflow.spark.pipeline.progress import ReadCount, Told, told_by
 from onceflow.spark.pipeline.sink import PipelineSink, Written
 

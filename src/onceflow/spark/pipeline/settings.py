@@ -9,13 +9,11 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from onceflow.client.settings.clients import ClientSettings, ProducerSettings, ReaderSettings
-from onceflow.client.settings.values import NotAllowed, secret
+from onceflow.client import ClientSettings, NotAllowed, ProducerSettings, ReaderSettings, secret
 from onceflow.errors import InvalidSetting
-from onceflow.spark.errors.pipeline import KeyPath, Problem
-from onceflow.spark.errors.source import InvalidOptions
+from onceflow.spark.errors import InvalidOptions, KeyPath, Problem
 from onceflow.spark.pipeline.plan import SourcePlan
-from onceflow.spark.source.options import SourceOptions
+from onceflow.spark.source import SourceOptions
 
 _SPARK: Final = "spark."
 _SOMEWHERE: Final = "127.0.0.1:9092"
@@ -142,7 +140,7 @@ def _blamed(path: KeyPath, table: Mapping[str, Any], text: str) -> KeyPath:
 
 def broker_settings(given: Mapping[str, str]) -> Iterator[Problem]:
     """What the broker would say of its settings."""
-    from onceflow.broker.config.config import load_config
+    from onceflow.broker import load_config
 
     try:
         load_config(given, {}, None)

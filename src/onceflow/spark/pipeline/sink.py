@@ -13,25 +13,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.spark.errors.cause import without_stack
-from onceflow.spark.errors.explain import RAISED, find_cause
-from onceflow.spark.errors.sink import SinkRefused
+from onceflow.client import OpenTransaction
+from onceflow.spark.errors import RAISED, SinkRefused, find_cause, without_stack
 from onceflow.spark.pipeline.plan import PipelinePlan
-from onceflow.spark.sink.claims import ClaimService, Failure
-from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job import run_job, writing_in_plan
-from onceflow.spark.sink.options import (
+from onceflow.spark.sink import (
+    ALL_ROWS,
     LEDGER_TOPIC,
+    QUERY_ID,
     TRANSACTION_TIMEOUT_MS,
+    BrokerSays,
+    ClaimService,
+    Failure,
+    Layout,
+    QueryStopped,
+    Report,
+    SinkIdentity,
     SinkOptions,
+    StreamRun,
     checked_options,
+    look_at_cluster,
+    run_job,
+    writing_in_plan,
 )
-from onceflow.spark.sink.preflight_cluster import BrokerSays, look_at_cluster
-from onceflow.spark.sink.routing import Layout
-from onceflow.spark.sink.run import QueryStopped, StreamRun
-from onceflow.spark.sink.shuffle import QUERY_ID
-from onceflow.spark.sink.task_report import ALL_ROWS, Report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

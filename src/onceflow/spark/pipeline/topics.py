@@ -3,13 +3,10 @@ that are missing are made."""
 
 from __future__ import annotations
 
-from onceflow.client.admin.topics import create_topic
-from onceflow.client.errors.requests import TopicNotFound
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.spark.errors.pipeline import InvalidPipeline, Problem
+from onceflow.client import Cluster, ReaderSettings, TopicNotFound, create_topic
+from onceflow.spark.errors import InvalidPipeline, Problem
 from onceflow.spark.pipeline.plan import SINGLE, PipelinePlan
-from onceflow.spark.sink.preflight_cluster import blocking
+from onceflow.spark.sink import blocking
 
 _SUBSCRIBE = "subscribe"
 

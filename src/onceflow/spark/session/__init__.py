@@ -1,1 +1,29 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.spark.session.home import ARCHIVE as ARCHIVE, spark_home as spark_home
+    from onceflow.spark.session.java_home import find_java_home as find_java_home
+    from onceflow.spark.session.python import is_local as is_local
+    from onceflow.spark.session.session import (
+        DEFAULT_MASTER as DEFAULT_MASTER,
+        is_local_path as is_local_path,
+        make_session as make_session,
+        require_spark as require_spark,
+        session_settings as session_settings,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "home": "ARCHIVE spark_home",
+            "java_home": "find_java_home",
+            "python": "is_local",
+            "session": "DEFAULT_MASTER is_local_path make_session require_spark session_settings",
+        },
+    )

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from onceflow.spark.errors.pipeline import SparkMissing
+from onceflow.spark.errors import SparkMissing
 
 OLDEST_USABLE: Final = 17
 _VERSION: Final = re.compile(r'version "(\d+)')

@@ -129,7 +129,7 @@ def _use_in_running_spark(context: Any) -> None:
     try:
         from pyspark.sql import SparkSession
 
-        from onceflow.spark.source.datasource import OnceflowSource
+        from onceflow.spark.source import OnceflowSource
 
         session = SparkSession.getActiveSession()
         if session is not None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from onceflow.errors import InvalidSetting
-from onceflow.spark.errors.pipeline import SparkMissing
+from onceflow.spark.errors import SparkMissing
+from onceflow.spark.session.home import prepare
 from onceflow.spark.session.java_home import find_java_home
 from onceflow.spark.session.python import CHOICE, is_local, take_back_choice
-from onceflow.spark.session.spark_home import prepare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

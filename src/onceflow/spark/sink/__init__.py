@@ -1,1 +1,69 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.spark.sink.api import (
+        starting_offsets as starting_offsets,
+        write as write,
+        write_stream as write_stream,
+    )
+    from onceflow.spark.sink.claims import ClaimService as ClaimService, Failure as Failure
+    from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
+    from onceflow.spark.sink.job import (
+        TOKEN as TOKEN,
+        run_job as run_job,
+        writing_in_plan as writing_in_plan,
+    )
+    from onceflow.spark.sink.job_context import pickled as pickled, unpickled as unpickled
+    from onceflow.spark.sink.options import (
+        LEDGER_TOPIC as LEDGER_TOPIC,
+        TRANSACTION_TIMEOUT_MS as TRANSACTION_TIMEOUT_MS,
+        SinkOptions as SinkOptions,
+        checked_options as checked_options,
+    )
+    from onceflow.spark.sink.preflight import (
+        check_spark as check_spark,
+        producer_settings as producer_settings,
+    )
+    from onceflow.spark.sink.preflight_cluster import (
+        BrokerSays as BrokerSays,
+        blocking as blocking,
+        look_at_cluster as look_at_cluster,
+    )
+    from onceflow.spark.sink.query import SinkWriter as SinkWriter
+    from onceflow.spark.sink.routing import TARGET as TARGET, Layout as Layout
+    from onceflow.spark.sink.run import QueryStopped as QueryStopped, StreamRun as StreamRun
+    from onceflow.spark.sink.shuffle import QUERY_ID as QUERY_ID
+    from onceflow.spark.sink.task import Made as Made, Work as Work
+    from onceflow.spark.sink.task_report import (
+        ALL_ROWS as ALL_ROWS,
+        REPORT as REPORT,
+        Report as Report,
+    )
+    from onceflow.spark.sink.topics import Topics as Topics
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "api": "starting_offsets write write_stream",
+            "claims": "ClaimService Failure",
+            "identity": "SinkIdentity",
+            "job": "TOKEN run_job writing_in_plan",
+            "job_context": "pickled unpickled",
+            "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
+            "preflight": "check_spark producer_settings",
+            "preflight_cluster": "BrokerSays blocking look_at_cluster",
+            "query": "SinkWriter",
+            "routing": "Layout TARGET",
+            "run": "QueryStopped StreamRun",
+            "shuffle": "QUERY_ID",
+            "task": "Made Work",
+            "task_report": "ALL_ROWS REPORT Report",
+            "topics": "Topics",
+        },
+    )

@@ -19,12 +19,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from onceflow.client.admin.groups import committed_offsets
-from onceflow.client.settings.clients import ClientSettings
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.runtime.clock import RealClock
-from onceflow.spark.errors.sink import CommitUnclear, SinkRefused
-from onceflow.spark.formats.dead_letters import dead_letters as dead_letters
+from onceflow.client import ClientSettings, OpenTransaction, committed_offsets
+from onceflow.runtime import RealClock
+from onceflow.spark.errors import CommitUnclear, SinkRefused
+from onceflow.spark.formats import dead_letters as dead_letters
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
@@ -40,7 +38,7 @@ from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_
 from onceflow.spark.sink.run import StreamSink
 from onceflow.spark.sink.task_report import Report
 from onceflow.spark.sink.topics import Topics
-from onceflow.spark.source.offsets import by_topic
+from onceflow.spark.source import by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -126,7 +124,7 @@ def write(
 def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
     """Where a group has come to, in the form of a source's option `startingOffsets`: for a query
     whose checkpoint is lost, to be started with `continue_from_group=True`."""
-    from onceflow.client.net.cluster import Cluster
+    from onceflow.client import Cluster
 
     made = ClientSettings.of({"bootstrap.servers": bootstrap}, **settings)
 

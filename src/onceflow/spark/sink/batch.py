@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onceflow.client.codec.transactions import OffsetToCommit
-from onceflow.client.errors.requests import (
+from onceflow.client import (
     AbortableError,
     BrokerError,
     ClientError,
     FatalProducerError,
     Fenced,
+    Finisher,
+    OffsetToCommit,
+    OpenTransaction,
+    ProducerSettings,
+    State,
+    TopicPartition,
     UnknownOutcome,
 )
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.transactions.states import State
-from onceflow.client.types import TopicPartition
-from onceflow.client.worker.transaction_client import Finisher
-from onceflow.runtime.clock import Clock, RealClock
-from onceflow.spark.errors.sink import (
+from onceflow.runtime import Clock, RealClock
+from onceflow.spark.errors import (
     BatchFailed,
     BatchTimedOut,
     CommitUnclear,
@@ -52,7 +52,7 @@ from onceflow.spark.sink.ledger import (
 from onceflow.spark.sink.ledger_start import LedgerStart, Step
 from onceflow.spark.sink.task_report import Report
 from onceflow.spark.sink.topics import Topics
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 TRIES: Final = 3
 """So often a batch is tried within one start of the query."""

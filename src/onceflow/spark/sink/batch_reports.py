@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from onceflow.spark.errors.sink import ReportsWrong
+from onceflow.spark.errors import ReportsWrong
 from onceflow.spark.sink.claims import Owner
 from onceflow.spark.sink.task_report import ALL_ROWS, Report
 

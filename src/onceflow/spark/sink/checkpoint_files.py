@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.spark.errors.sink import SinkError
+from onceflow.spark.errors import SinkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

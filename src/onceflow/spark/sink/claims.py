@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors.sink import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
+from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 
 LARGEST_LINE: Final = 4 << 20
 """Bytes; the ids of a million partitions fit."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from onceflow.client.types import TopicPartition
-from onceflow.spark.errors.sink import LedgerConflict
+from onceflow.client import TopicPartition
+from onceflow.spark.errors import LedgerConflict
 from onceflow.spark.sink.batch import BatchWriter
 from onceflow.spark.sink.identity import Files
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.offset_log import LoggedBatch, topic_offsets_of
-from onceflow.spark.source.offsets import by_topic
+from onceflow.spark.source import by_topic
 
 
 def check_continues(

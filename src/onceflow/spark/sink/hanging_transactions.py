@@ -14,26 +14,29 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-from onceflow.client.admin.transactions import (
+from onceflow.client import (
+    Backoff,
+    BlockingCluster,
+    BrokerError,
+    ClientError,
+    Cluster,
+    Identity,
+    LeftOpen,
+    ProducerSettings,
+    TopicPartition,
+    TransactionDescription,
     TransactionNotFound,
     describe_transaction,
     end_open_transaction,
+    find_left_open,
+    places_of_groups,
 )
-from onceflow.client.codec.transactions import Identity
-from onceflow.client.errors.requests import BrokerError, ClientError
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.retry import Backoff
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.types import TopicPartition, TransactionDescription
-from onceflow.client.worker.cluster import BlockingCluster
-from onceflow.client.worker.hanging_transactions import LeftOpen, find_left_open, places_of_groups
-from onceflow.runtime.clock import RealClock
-from onceflow.runtime.rand import RealRand
-from onceflow.spark.errors.sink import BatchFailed, EndUnknown
+from onceflow.runtime import RealClock, RealRand
+from onceflow.spark.errors import BatchFailed, EndUnknown
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.ledger import Entry, Writer, begun_entries, last_batch
 from onceflow.spark.sink.preflight_cluster import blocking
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 _log = logging.getLogger("onceflow.spark")
 

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.spark.formats.dead_letters import DEAD_LETTER, with_dead_letters
+from onceflow.client import OpenTransaction
+from onceflow.spark.formats import DEAD_LETTER, with_dead_letters
 from onceflow.spark.sink import batch_points as points
 from onceflow.spark.sink.claims import ClaimBook, ClaimService, Epoch, Failure
 from onceflow.spark.sink.job_context import Note, noted

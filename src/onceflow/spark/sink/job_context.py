@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client.transactions.handoff import OpenTransaction
+from onceflow.client import OpenTransaction
 from onceflow.spark.sink.claims import Door, Epoch
 from onceflow.spark.sink.routing import Layout
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from onceflow.spark.errors.sink import LedgerConflict, LedgerMalformed
+from onceflow.spark.errors import LedgerConflict, LedgerMalformed
 
 KIND: Final = "onceflow ledger"
 FORMAT: Final = 1

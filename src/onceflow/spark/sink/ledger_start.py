@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from onceflow.spark.errors.sink import IdentityChanged, SinkError
+from onceflow.spark.errors import IdentityChanged, SinkError
 from onceflow.spark.sink.identity import Files
 from onceflow.spark.sink.ledger import Entry, is_surely_kept
 

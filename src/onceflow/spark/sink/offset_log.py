@@ -13,10 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onceflow.client.types import TopicPartition
-from onceflow.spark.errors.sink import SinkError
-from onceflow.spark.errors.source import OffsetsUnreadable
-from onceflow.spark.source.offsets import BatchOffsets
+from onceflow.client import TopicPartition
+from onceflow.spark.errors import OffsetsUnreadable, SinkError
+from onceflow.spark.source import BatchOffsets
 
 _NO_OFFSET: Final = "-"
 _BY_POSITION: Final = "v1"

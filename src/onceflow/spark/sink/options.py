@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client import ProducerSettings
 from onceflow.errors import InvalidSetting
-from onceflow.spark.errors.sink import SinkRefused
+from onceflow.spark.errors import SinkRefused
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.preflight import (
     CONNECT,

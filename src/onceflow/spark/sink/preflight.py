@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client.settings.clients import ProducerSettings
+from onceflow.client import ProducerSettings
 from onceflow.errors import InvalidSetting
-from onceflow.spark.formats.dead_letters import DEAD_LETTER, DEAD_LETTER_FIELDS
-from onceflow.spark.source.topic_names import TOPIC_RULE, is_topic_name
+from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS
+from onceflow.spark.source import TOPIC_RULE, is_topic_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

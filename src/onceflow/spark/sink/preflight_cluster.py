@@ -10,21 +10,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from onceflow.client.admin.topics import broker_configs, create_topic
-from onceflow.client.errors.requests import (
+from onceflow.client import (
     ApiNotServed,
     BrokerError,
     ClientError,
+    ClientSettings,
+    Cluster,
+    ProducerSettings,
     TopicNameInvalid,
     TopicNotFound,
+    broker_configs,
+    check,
+    create_topic,
 )
-from onceflow.client.net.cluster import Cluster, check
-from onceflow.client.settings.clients import ClientSettings, ProducerSettings
-from onceflow.runtime.loading import message_library
-from onceflow.spark.errors.sink import RowRefused
+from onceflow.runtime import message_library
+from onceflow.spark.errors import RowRefused
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode
 
 T = TypeVar("T")
 

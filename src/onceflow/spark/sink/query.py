@@ -13,8 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from onceflow.spark.errors.cause import cause_of
-from onceflow.spark.errors.sink import SinkRefused
+from onceflow.spark.errors import SinkRefused, cause_of
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles, qualified
 from onceflow.spark.sink.identity import SinkIdentity, check_identity
 from onceflow.spark.sink.run import Sink, check_not_running

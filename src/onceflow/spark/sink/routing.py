@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client.types import TopicPartition
-from onceflow.spark.errors.sink import RowRefused
+from onceflow.client import TopicPartition
+from onceflow.spark.errors import RowRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +70,7 @@ class Layout:
 
 def murmur2_of(keys: Any) -> Any:
     """The positive hash of each key, null for none."""
-    from onceflow.records.murmur2 import partitions_for_keys
+    from onceflow.records import partitions_for_keys
 
     return partitions_for_keys(keys, LARGEST_HASH + 1)
 

@@ -6,9 +6,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.spark.errors.cause import without_stack
-from onceflow.spark.errors.sink import SinkError, SinkRefused
+from onceflow.client import OpenTransaction
+from onceflow.spark.errors import SinkError, SinkRefused, without_stack
 from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles
 from onceflow.spark.sink.claims import ClaimBook

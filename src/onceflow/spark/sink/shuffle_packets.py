@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.spark.errors.sink import RowRefused, SinkError
+from onceflow.spark.errors import RowRefused, SinkError
 from onceflow.spark.sink.claims import Door, Epoch
 from onceflow.spark.sink.routing import (
     TARGET,

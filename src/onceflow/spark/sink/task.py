@@ -14,16 +14,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onceflow.client.errors.requests import BrokerError
-from onceflow.client.net.address import Address
-from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client import (
+    Address,
+    BlockingCluster,
+    BrokerError,
+    Claim,
+    OpenTransaction,
+    ProducerSettings,
+)
 from onceflow.errors import OnceflowError, RecordError
-from onceflow.runtime.clock import RealClock
-from onceflow.runtime.rand import RealRand
+from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.connection_cache import Kept
-from onceflow.spark.errors.sink import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
+from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 from onceflow.spark.sink.claims import Door, Epoch, Failure, Owner
 from onceflow.spark.sink.job_context import Note, Reached, note_of_task
 from onceflow.spark.sink.routing import (
@@ -37,7 +39,7 @@ from onceflow.spark.sink.routing import (
 )
 from onceflow.spark.sink.shuffle_packets import pack, report_as_packet
 from onceflow.spark.sink.task_report import ALL_ROWS, REPORT, Report, reports_to_bytes
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,7 +174,7 @@ def _warm() -> None:
     import pyarrow as pa
 
     from onceflow.client.worker import writer as worker
-    from onceflow.records.columns import encode_all
+    from onceflow.records import encode_all
 
     encode_all(pa.record_batch({"value": pa.array([b""])}), max_batch_bytes=1 << 10, now_ms=0)
     del worker
@@ -204,7 +206,7 @@ def write_rows(
 def _write(
     plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch], targets: Sequence[int]
 ) -> list[Report]:
-    from onceflow.client.worker.writer import Writer
+    from onceflow.client import Writer
 
     layout = plan.layout or Layout(tuple(plan.door.layout(())))
     places = layout.places()

@@ -9,17 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 
-from onceflow.client.codec.cluster import Leaders, read_metadata, write_metadata
-from onceflow.client.errors.requests import BrokerError, TopicNotFound
-from onceflow.client.settings.clients import ClientSettings
-from onceflow.client.types import TopicPartition
-from onceflow.client.worker.cluster import BlockingCluster
-from onceflow.runtime.clock import RealClock
-from onceflow.runtime.rand import RealRand
-from onceflow.spark.errors.sink import AttemptRefused
+from onceflow.client import (
+    BlockingCluster,
+    BrokerError,
+    ClientSettings,
+    Leaders,
+    TopicNotFound,
+    TopicPartition,
+    read_metadata,
+    write_metadata,
+)
+from onceflow.runtime import RealClock, RealRand
+from onceflow.spark.errors import AttemptRefused
 from onceflow.spark.sink.routing import Layout
-from onceflow.wire.api import ApiKey
-from onceflow.wire.error_code import ErrorCode
+from onceflow.wire import ApiKey, ErrorCode
 
 
 class Topics:

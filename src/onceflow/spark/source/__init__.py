@@ -1,1 +1,36 @@
 """TODO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceflow.door import door
+
+if TYPE_CHECKING:
+    from onceflow.spark.source.datasource import (
+        OnceflowSource as OnceflowSource,
+        StreamReader as StreamReader,
+    )
+    from onceflow.spark.source.offsets import (
+        BatchOffsets as BatchOffsets,
+        OffsetSpan as OffsetSpan,
+        by_topic as by_topic,
+        worth_tasks as worth_tasks,
+    )
+    from onceflow.spark.source.options import SourceOptions as SourceOptions
+    from onceflow.spark.source.task import ReadTask as ReadTask
+    from onceflow.spark.source.topic_names import (
+        TOPIC_RULE as TOPIC_RULE,
+        is_topic_name as is_topic_name,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "datasource": "OnceflowSource StreamReader",
+            "offsets": "BatchOffsets OffsetSpan by_topic worth_tasks",
+            "options": "SourceOptions",
+            "task": "ReadTask",
+            "topic_names": "TOPIC_RULE is_topic_name",
+        },
+    )

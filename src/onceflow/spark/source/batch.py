@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceflow.client.errors.reading import RangeUnavailable
-from onceflow.client.types import LATEST, TopicPartition
-from onceflow.runtime.clock import Clock
-from onceflow.spark.errors.source import InvalidOptions
+from onceflow.client import LATEST, RangeUnavailable, TopicPartition
+from onceflow.runtime import Clock
+from onceflow.spark.errors import InvalidOptions
 from onceflow.spark.source.cluster import Ends
 from onceflow.spark.source.data_loss import LossRule
 from onceflow.spark.source.offsets import Offsets, OffsetSpan, divide, spans

@@ -13,14 +13,21 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
-from onceflow.client.admin.topics import list_topics
-from onceflow.client.codec.fetch import FetchAnswer
-from onceflow.client.consumer.fetch_request import fetch
-from onceflow.client.errors.requests import ClientError, NoSuchPartition, TopicNotFound
-from onceflow.client.net.cluster import Cluster
-from onceflow.client.offsets import list_offsets
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.types import EARLIEST, LATEST, Topic, TopicPartition
+from onceflow.client import (
+    EARLIEST,
+    LATEST,
+    ClientError,
+    Cluster,
+    FetchAnswer,
+    NoSuchPartition,
+    ReaderSettings,
+    Topic,
+    TopicNotFound,
+    TopicPartition,
+    fetch,
+    list_offsets,
+    list_topics,
+)
 from onceflow.spark.source.offsets import Offsets
 from onceflow.spark.source.option_values import Assign, Selection, Subscribe, SubscribePattern
 

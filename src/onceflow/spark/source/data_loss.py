@@ -8,8 +8,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from onceflow.client.types import TopicPartition
-from onceflow.spark.errors.source import DataLost
+from onceflow.client import TopicPartition
+from onceflow.spark.errors import DataLost
 from onceflow.spark.source.offsets import Offsets, OffsetSpan
 
 _log = logging.getLogger("onceflow.spark")

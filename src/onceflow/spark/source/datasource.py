@@ -36,9 +36,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from onceflow.runtime.clock import RealClock
-from onceflow.spark.errors.cause import told_briefly
-from onceflow.spark.errors.source import InvalidOptions
+from onceflow.runtime import RealClock
+from onceflow.spark.errors import InvalidOptions, told_briefly
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.task import ReadTask

@@ -12,8 +12,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from onceflow.client.settings.values import LARGEST_INT, NotAllowed, one_of, whole_number
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client import (
+    EARLIEST,
+    LARGEST_INT,
+    LATEST,
+    NotAllowed,
+    TopicPartition,
+    one_of,
+    whole_number,
+)
 from onceflow.spark.source.topic_names import TOPIC_RULE, is_topic_name
 
 LARGEST_LONG: Final = 2**63 - 1

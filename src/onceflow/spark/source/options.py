@@ -15,11 +15,18 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn
 
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.values import NotAllowed, whole_number, words, yes_or_no
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client import (
+    EARLIEST,
+    LATEST,
+    NotAllowed,
+    ReaderSettings,
+    TopicPartition,
+    whole_number,
+    words,
+    yes_or_no,
+)
 from onceflow.errors import InvalidSetting
-from onceflow.spark.errors.source import InvalidOptions
+from onceflow.spark.errors import InvalidOptions
 from onceflow.spark.source.offsets import Division
 from onceflow.spark.source.option_values import (
     COLUMNS,

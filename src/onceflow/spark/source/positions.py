@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
-from onceflow.spark.errors.source import NoOffsetAtTime, PartitionsDiffer
+from onceflow.client import EARLIEST, LATEST, TopicPartition
+from onceflow.spark.errors import NoOffsetAtTime, PartitionsDiffer
 from onceflow.spark.source.cluster import Ends
 from onceflow.spark.source.data_loss import LossRule
 from onceflow.spark.source.offsets import Offsets, by_topic

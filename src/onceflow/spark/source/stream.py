@@ -13,11 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from onceflow.client.errors.requests import NoSuchPartition, TopicNotFound
-from onceflow.client.types import TopicPartition
+from onceflow.client import NoSuchPartition, TopicNotFound, TopicPartition
 from onceflow.errors import OnceflowError
-from onceflow.runtime.clock import Clock
-from onceflow.spark.errors.source import OffsetsUnreadable, TopicsUnsettled
+from onceflow.runtime import Clock
+from onceflow.spark.errors import OffsetsUnreadable, TopicsUnsettled
 from onceflow.spark.source.cluster import Ends
 from onceflow.spark.source.data_loss import LossRule
 from onceflow.spark.source.offsets import (

@@ -16,11 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client.errors.reading import OffsetOutOfRange
-from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.worker.reader import Reader
+from onceflow.client import OffsetOutOfRange, Reader, ReaderSettings
 from onceflow.spark.connection_cache import Kept
-from onceflow.spark.errors.source import TopicMadeAgain
+from onceflow.spark.errors import TopicMadeAgain
 from onceflow.spark.source.data_loss import LossRule, deleted
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.option_values import HEADERS
@@ -84,7 +82,7 @@ def _is_read_from_another_log(reader: Reader, span: OffsetSpan) -> bool:
 
 
 def _records_there(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
-    from onceflow.client.consumer.fetched import offset_at
+    from onceflow.client import offset_at
 
     left = span
     while left.size > 0:

@@ -14,25 +14,24 @@ from typing import Any, Final
 
 import uvloop
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.settings import Address
+from onceflow.broker.config import Address, BrokerConfig
 from onceflow.broker.router import route
 from onceflow.broker.server import Doors, Server
 from onceflow.errors import OnceflowError, PathInUse
-from onceflow.records.validate import read_kernels
-from onceflow.runtime.background import Threads
-from onceflow.runtime.clock import RealClock
-from onceflow.runtime.descriptors import (
+from onceflow.records import read_kernels
+from onceflow.runtime import (
     NO_LIMIT,
+    RealClock,
+    RealDisk,
+    RealNet,
+    RealRand,
+    Threads,
     descriptor_limit,
     raise_descriptor_limit,
+    take_short_slices,
     take_standard_descriptors,
 )
-from onceflow.runtime.disk import RealDisk
-from onceflow.runtime.net import RealNet
-from onceflow.runtime.rand import RealRand
-from onceflow.runtime.scheduling import take_short_slices
-from onceflow.wire.api import ApiKey
+from onceflow.wire import ApiKey
 
 _FIRST_ASKED_FOR = (
     (ApiKey.API_VERSIONS, 3),

@@ -13,15 +13,15 @@ from array import array
 from collections.abc import Iterable
 
 from onceflow.producers.table import ProducerTable
-from onceflow.records.batch import (
+from onceflow.records import (
     CONTROL_BIT,
     HEADER_SIZE,
     LENGTH_PREFIX,
     StoredBatch,
+    parse_marker,
     read_header,
 )
-from onceflow.records.control import parse_marker
-from onceflow.runtime.loading import loading
+from onceflow.runtime import loading
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8

@@ -12,13 +12,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
-from onceflow.broker.topics.topics import Topics
+from onceflow.broker.topics import Topics
 from onceflow.broker.txn.markers import Markers
 from onceflow.broker.txn.state_store import TransactionBook
-from onceflow.log.urgency import Purpose
-from onceflow.producers.table import OpenTransaction
-from onceflow.txn.finishing import NewProducerId, fence
-from onceflow.txn.state import State, TopicPartition, Transaction, moved
+from onceflow.log import Purpose
+from onceflow.producers import OpenTransaction
+from onceflow.txn import NewProducerId, State, TopicPartition, Transaction, fence, moved
 
 _log = logging.getLogger(__name__)
 _EACH_HAS_AN_EPOCH = 2

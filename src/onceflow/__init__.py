@@ -1,23 +1,152 @@
 """Exactly-once streaming for Python and Spark.
 
-`onceflow.Broker` is a broker for tests and small programs. It is loaded when it is asked for:
-importing `onceflow` itself costs nothing.
+What is named here, in `onceflow.blocking`, `onceflow.spark` and `onceflow.testing` is the public
+API; nothing else is. All of it is loaded when it is asked for: importing `onceflow` costs nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from onceflow.doors import door
+
 if TYPE_CHECKING:
-    from onceflow.broker.embedded.broker import Broker
+    from onceflow.broker import Broker, BrokerEnded, BrokerMisused, BrokerNotStarted
+    from onceflow.client import (
+        AbortableError,
+        Admin,
+        AuthenticationFailed,
+        BatchRefused,
+        BatchUndone,
+        BrokerError,
+        BrokerUnreachable,
+        BufferFull,
+        ClientCollector,
+        ClientError,
+        CommitFailed,
+        Consumer,
+        ConsumerClosed,
+        ConsumerError,
+        DeliveryFailed,
+        FatalProducerError,
+        Fenced,
+        FencedMember,
+        GroupNotEmpty,
+        GroupNotFound,
+        LogTruncated,
+        NoPosition,
+        NoProgress,
+        OffsetOutOfRange,
+        OffsetsForgotten,
+        OpenTransaction,
+        PreparedTransaction,
+        Producer,
+        ProducerError,
+        RebalanceInProgress,
+        RebalanceListener,
+        Receipt,
+        Record,
+        RecordInvalid,
+        RecordsUnreadable,
+        RequestTimedOut,
+        Session,
+        SessionError,
+        SessionFailed,
+        SessionFenced,
+        SessionForgotten,
+        SessionTransaction,
+        TlsFailed,
+        TopicNotFound,
+        TopicPartition,
+        Transaction,
+        TransactionAborted,
+        TwoPhaseNotServed,
+        UnknownOutcome,
+        WrongState,
+        WrongUse,
+    )
+    from onceflow.errors import InvalidSetting, OnceflowError
+    from onceflow.runtime import JsonFormatter
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "broker": "Broker BrokerEnded BrokerMisused BrokerNotStarted",
+            "client": "AbortableError Admin AuthenticationFailed BatchRefused BatchUndone "
+            "BrokerError BrokerUnreachable BufferFull ClientCollector ClientError CommitFailed "
+            "Consumer ConsumerClosed ConsumerError DeliveryFailed FatalProducerError Fenced "
+            "FencedMember GroupNotEmpty GroupNotFound LogTruncated NoPosition NoProgress "
+            "OffsetOutOfRange OffsetsForgotten OpenTransaction PreparedTransaction Producer "
+            "ProducerError RebalanceInProgress RebalanceListener Receipt Record RecordInvalid "
+            "RecordsUnreadable RequestTimedOut Session SessionError SessionFailed SessionFenced "
+            "SessionForgotten SessionTransaction TlsFailed TopicNotFound TopicPartition "
+            "Transaction TransactionAborted TwoPhaseNotServed UnknownOutcome WrongState WrongUse",
+            "errors": "InvalidSetting OnceflowError",
+            "runtime": "JsonFormatter",
+        },
+    )
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "__version__"]
-
-
-def __getattr__(name: str) -> object:
-    if name == "Broker":
-        from onceflow.broker.embedded.broker import Broker
-
-        return Broker
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__all__ = [
+    "Admin",
+    "Broker",
+    "Consumer",
+    "Producer",
+    "Session",
+    "TopicPartition",
+    "__version__",
+    # What they take and give.
+    "ClientCollector",
+    "JsonFormatter",
+    "OpenTransaction",
+    "PreparedTransaction",
+    "RebalanceListener",
+    "Receipt",
+    "Record",
+    "SessionTransaction",
+    "Transaction",
+    # What they raise.
+    "AbortableError",
+    "AuthenticationFailed",
+    "BatchRefused",
+    "BatchUndone",
+    "BrokerEnded",
+    "BrokerError",
+    "BrokerMisused",
+    "BrokerNotStarted",
+    "BrokerUnreachable",
+    "BufferFull",
+    "ClientError",
+    "CommitFailed",
+    "ConsumerClosed",
+    "ConsumerError",
+    "DeliveryFailed",
+    "FatalProducerError",
+    "Fenced",
+    "FencedMember",
+    "GroupNotEmpty",
+    "GroupNotFound",
+    "InvalidSetting",
+    "LogTruncated",
+    "NoPosition",
+    "NoProgress",
+    "OffsetOutOfRange",
+    "OffsetsForgotten",
+    "OnceflowError",
+    "ProducerError",
+    "RebalanceInProgress",
+    "RecordInvalid",
+    "RecordsUnreadable",
+    "RequestTimedOut",
+    "SessionError",
+    "SessionFailed",
+    "SessionFenced",
+    "SessionForgotten",
+    "TlsFailed",
+    "TopicNotFound",
+    "TransactionAborted",
+    "TwoPhaseNotServed",
+    "UnknownOutcome",
+    "WrongState",
+    "WrongUse",
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.config import (
@@ -12,14 +12,19 @@ if TYPE_CHECKING:
         example_toml as example_toml,
         load_config as load_config,
     )
-    from onceflow.broker.embedded import Broker as Broker
+    from onceflow.broker.embedded import (
+        Broker as Broker,
+        BrokerEnded as BrokerEnded,
+        BrokerMisused as BrokerMisused,
+        BrokerNotStarted as BrokerNotStarted,
+    )
     from onceflow.broker.main import run as run
 else:
     __getattr__ = door(
         __name__,
         {
             "config": "Address example_toml load_config",
-            "embedded": "Broker",
+            "embedded": "Broker BrokerEnded BrokerMisused BrokerNotStarted",
             "main": "run",
         },
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.admin import (
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         write_metadata as write_metadata,
     )
     from onceflow.client.consumer import (
+        Consumer as Consumer,
         ConsumerMetrics as ConsumerMetrics,
         PartitionLag as PartitionLag,
+        RebalanceListener as RebalanceListener,
         Record as Record,
         columns_of as columns_of,
         fetch as fetch,
@@ -39,20 +41,35 @@ if TYPE_CHECKING:
         LOST as LOST,
         AbortableError as AbortableError,
         ApiNotServed as ApiNotServed,
+        AuthenticationFailed as AuthenticationFailed,
         BrokerError as BrokerError,
+        BrokerUnreachable as BrokerUnreachable,
+        BufferFull as BufferFull,
         ClientError as ClientError,
         CommitFailed as CommitFailed,
+        ConsumerClosed as ConsumerClosed,
+        ConsumerError as ConsumerError,
         CrossedFork as CrossedFork,
         DeliveryFailed as DeliveryFailed,
         FatalProducerError as FatalProducerError,
         Fenced as Fenced,
+        FencedMember as FencedMember,
+        GroupNotEmpty as GroupNotEmpty,
         GroupNotFound as GroupNotFound,
+        LogTruncated as LogTruncated,
+        NoPosition as NoPosition,
         NoSuchPartition as NoSuchPartition,
         OffsetOutOfRange as OffsetOutOfRange,
         ProducerError as ProducerError,
         RangeUnavailable as RangeUnavailable,
+        RebalanceInProgress as RebalanceInProgress,
+        RecordsUnreadable as RecordsUnreadable,
+        RequestTimedOut as RequestTimedOut,
+        TlsFailed as TlsFailed,
         TopicNameInvalid as TopicNameInvalid,
         TopicNotFound as TopicNotFound,
+        TransactionAborted as TransactionAborted,
+        TwoPhaseNotServed as TwoPhaseNotServed,
         UnknownOutcome as UnknownOutcome,
         WrongUse as WrongUse,
     )
@@ -74,7 +91,20 @@ if TYPE_CHECKING:
         RecordInvalid as RecordInvalid,
         Transaction as Transaction,
     )
-    from onceflow.client.session import Batch as Batch, SessionTransaction as SessionTransaction
+    from onceflow.client.prometheus import ClientCollector as ClientCollector
+    from onceflow.client.session import (
+        Batch as Batch,
+        BatchRefused as BatchRefused,
+        BatchUndone as BatchUndone,
+        NoProgress as NoProgress,
+        OffsetsForgotten as OffsetsForgotten,
+        Session as Session,
+        SessionError as SessionError,
+        SessionFailed as SessionFailed,
+        SessionFenced as SessionFenced,
+        SessionForgotten as SessionForgotten,
+        SessionTransaction as SessionTransaction,
+    )
     from onceflow.client.settings import (
         LARGEST_INT as LARGEST_INT,
         NONE as NONE,
@@ -95,6 +125,7 @@ if TYPE_CHECKING:
         Event as Event,
         OpenTransaction as OpenTransaction,
         State as State,
+        WrongState as WrongState,
     )
     from onceflow.client.types import (
         EARLIEST as EARLIEST,
@@ -125,21 +156,29 @@ else:
             "committed_offsets create_topic describe_transaction "
             "end_open_transaction list_topics",
             "codec": "FetchAnswer Identity Leaders OffsetToCommit read_metadata write_metadata",
-            "consumer": "ConsumerMetrics PartitionLag Record columns_of fetch offset_at records_of",
-            "errors": "AbortableError ApiNotServed BrokerError ClientError CommitFailed "
-            "CrossedFork DeliveryFailed FatalProducerError Fenced GroupNotFound "
-            "LOST NoSuchPartition OffsetOutOfRange ProducerError RangeUnavailable "
-            "TopicNameInvalid TopicNotFound UnknownOutcome WrongUse",
+            "consumer": "Consumer ConsumerMetrics PartitionLag RebalanceListener Record "
+            "columns_of fetch offset_at records_of",
+            "errors": "AbortableError ApiNotServed AuthenticationFailed BrokerError "
+            "BrokerUnreachable BufferFull ClientError CommitFailed ConsumerClosed "
+            "ConsumerError CrossedFork DeliveryFailed FatalProducerError Fenced "
+            "FencedMember GroupNotEmpty GroupNotFound LOST LogTruncated NoPosition "
+            "NoSuchPartition OffsetOutOfRange ProducerError RangeUnavailable "
+            "RebalanceInProgress RecordsUnreadable RequestTimedOut TlsFailed "
+            "TopicNameInvalid TopicNotFound TransactionAborted TwoPhaseNotServed "
+            "UnknownOutcome WrongUse",
             "group": "Wish",
             "net": "Address Backoff Cluster WaitedFor check parse_addresses",
             "offsets": "list_offsets",
             "prepared": "PreparedTransaction",
             "producer": "Producer ProducerMetrics Receipt RecordInvalid Transaction",
-            "session": "Batch SessionTransaction",
+            "prometheus": "ClientCollector",
+            "session": "Batch BatchRefused BatchUndone NoProgress OffsetsForgotten "
+            "Session SessionError SessionFailed SessionFenced SessionForgotten "
+            "SessionTransaction",
             "settings": "ClientSettings ConsumerSettings LARGEST_INT NONE NotAllowed "
             "ProducerSettings ReaderSettings one_of secret whole_number words "
             "yes_or_no",
-            "transactions": "Claim Event MAY_ABORT OpenTransaction State",
+            "transactions": "Claim Event MAY_ABORT OpenTransaction State WrongState",
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
             "PartitionTransaction Topic TopicDescription TopicPartition "
             "TransactionDescription",

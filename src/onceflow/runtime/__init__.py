@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.runtime.background import (
@@ -49,7 +49,11 @@ if TYPE_CHECKING:
         RealDisk as RealDisk,
     )
     from onceflow.runtime.imports import loading as loading, message_library as message_library
-    from onceflow.runtime.logs import TextFormatter as TextFormatter, log_to as log_to
+    from onceflow.runtime.logs import (
+        JsonFormatter as JsonFormatter,
+        TextFormatter as TextFormatter,
+        log_to as log_to,
+    )
     from onceflow.runtime.net import Listener as Listener, Net as Net, RealNet as RealNet
     from onceflow.runtime.outbox import (
         BUFFERS as BUFFERS,
@@ -70,7 +74,7 @@ else:
             "take_standard_descriptors",
             "disk": "Access BLOCK_SIZE Bytes Disk DurableWrite Entry File RealDisk",
             "imports": "loading message_library",
-            "logs": "TextFormatter log_to",
+            "logs": "JsonFormatter TextFormatter log_to",
             "net": "Listener Net RealNet",
             "outbox": "BUFFERS Outbox Part outbox_for",
             "rand": "Rand RealRand SimRand",

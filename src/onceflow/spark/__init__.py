@@ -4,23 +4,41 @@ transaction, `dead_letters` sorts out rows that cannot be used, and a `Pipeline`
 a topic as a file of some lines says.
 
 Importing this package imports no Spark: what is named here is loaded when it is asked for. It does
-one thing: where nobody chose which Python Spark runs, that is this one (see `session_python`).
+one thing: where nobody chose which Python Spark runs, that is this one (see `session/python.py`).
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from onceflow.spark.session.python import choose_python
+from onceflow.doors import door
+from onceflow.spark.session import choose_python
 
 if TYPE_CHECKING:
-    from onceflow.spark.errors.pipeline import InvalidPipeline, PipelineError, PipelineFailed
-    from onceflow.spark.errors.sink import SinkError, SinkFenced, SinkRefused
-    from onceflow.spark.errors.source import InvalidOptions, SourceError
-    from onceflow.spark.formats.dead_letter_rows import dead_letters
-    from onceflow.spark.pipeline.pipeline import Pipeline
-    from onceflow.spark.sink.api import starting_offsets, write, write_stream
+    from onceflow.spark.errors import (
+        InvalidOptions,
+        InvalidPipeline,
+        PipelineError,
+        PipelineFailed,
+        SinkError,
+        SinkFenced,
+        SinkRefused,
+        SourceError,
+    )
+    from onceflow.spark.formats import dead_letters
+    from onceflow.spark.pipeline import Pipeline
+    from onceflow.spark.sink import starting_offsets, write, write_stream
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "errors": "InvalidOptions InvalidPipeline PipelineError PipelineFailed SinkError "
+            "SinkFenced SinkRefused SourceError",
+            "formats": "dead_letters",
+            "pipeline": "Pipeline",
+            "sink": "starting_offsets write write_stream",
+        },
+    )
 
 __all__ = [
     "Pipeline",
@@ -38,30 +56,7 @@ __all__ = [
     "SourceError",
 ]
 
-# No name here may be that of a module of this package: importing the module would replace it.
-_HOMES: Final = {
-    "Pipeline": "pipeline",
-    "dead_letters": "dead_letter_rows",
-    "starting_offsets": "sink",
-    "write": "sink",
-    "write_stream": "sink",
-    "InvalidOptions": "source_errors",
-    "InvalidPipeline": "pipeline_errors",
-    "PipelineError": "pipeline_errors",
-    "PipelineFailed": "pipeline_errors",
-    "SinkError": "sink_errors",
-    "SinkFenced": "sink_errors",
-    "SinkRefused": "sink_errors",
-    "SourceError": "source_errors",
-}
-
 choose_python()
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,10 +1,10 @@
-"""TODO."""
+"""What the broker and its topics are told: parsed, judged, described and altered as Kafka does."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.config.config import (

@@ -1,10 +1,10 @@
-"""TODO."""
+"""The group coordinator, and the topic in which groups keep their offsets."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.group.coordinator import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The broker's side of connections: frames in, answers out in order, and a fair share of memory and
+descriptors for each.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.net.answer_memory import AnswerMemory as AnswerMemory

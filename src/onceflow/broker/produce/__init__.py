@@ -1,10 +1,10 @@
-"""TODO."""
+"""What a batch has to fulfil before it is appended, and the producers that partitions remember."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.produce.batch import (

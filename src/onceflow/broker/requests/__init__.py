@@ -1,10 +1,10 @@
-"""TODO."""
+"""What all handlers need: who asks, answers that come later, refusals, and long work in slices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.requests.client import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The topics of this broker and their partitions, the metadata log that they are a fold over, and
+the logs in which the broker keeps its own state.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.topics.internal_logs import (

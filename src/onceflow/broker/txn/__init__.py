@@ -1,10 +1,12 @@
-"""TODO."""
+"""The transaction coordinator: ids and their transactions (`state_store`), markers, and producer
+ids.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.txn.coordinator import TransactionService as TransactionService

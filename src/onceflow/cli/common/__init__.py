@@ -1,10 +1,10 @@
-"""TODO."""
+"""What commands share: options, tables, notes, questions, and how an error is told."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.cli.common.confirmation import (

@@ -1,10 +1,10 @@
-"""TODO."""
+"""`onceflow consume`: the records of a topic, from a place on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.cli.consume.record_format import json_fields as json_fields

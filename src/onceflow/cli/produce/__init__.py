@@ -1,1 +1,1 @@
-"""TODO."""
+"""`onceflow produce`: lines as records, sent again until acknowledged, and counted once."""

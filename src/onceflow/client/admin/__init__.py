@@ -1,10 +1,10 @@
-"""TODO."""
+"""What asks or changes a cluster and moves no records: topics, groups, offsets, transactions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.admin.admin import Admin as Admin

@@ -1,10 +1,10 @@
-"""TODO."""
+"""Which member of a group reads which partition: Kafka's strategies, as pure functions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.assignors.assignors import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The client's messages, written and read by hand: those of the hot path, those of transactions,
+and the few that a worker process of Spark needs. Bytes and values only; no connection, no clock.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.codec.cluster import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""Records out of partitions: fetched ahead, filtered by isolation, handed out in order, and
+committed.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.consumer.consumer import Consumer as Consumer

@@ -1,10 +1,14 @@
-"""TODO."""
+"""What a client can raise, and what is done about it.
+
+`requests` has what can go wrong between a client and a broker, `table` what an error code in an
+answer means to each API: try again, look for the coordinator, abort, or give up.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.errors.consumer import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""A member of a consumer group: the machine without a network (`member`), and the tasks that run
+it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.group.events import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The way to a cluster: connections that are opened, protected and shared, who leads and who
+coordinates, and trying again within bounds. Knows no records and no transactions.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.net.address import (

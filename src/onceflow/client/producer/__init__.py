@@ -1,10 +1,12 @@
-"""TODO."""
+"""Records in, receipts of where they are out: batches, partitions, idempotence, and transactions as
+blocks of a program. `idempotence` decides which batch may be sent, `sender` sends it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.producer.batch import Batch as Batch, RecordInvalid as RecordInvalid

@@ -1,19 +1,35 @@
-"""TODO."""
+"""Consume, transform, produce, exactly once: the records of a poll become one transaction, with
+their offsets inside. `states` says what may follow on what.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.session.batch import Batch as Batch
+    from onceflow.client.session.errors import (
+        BatchRefused as BatchRefused,
+        BatchUndone as BatchUndone,
+        NoProgress as NoProgress,
+        OffsetsForgotten as OffsetsForgotten,
+        SessionError as SessionError,
+        SessionFailed as SessionFailed,
+        SessionFenced as SessionFenced,
+        SessionForgotten as SessionForgotten,
+    )
+    from onceflow.client.session.session import Session as Session
     from onceflow.client.session.transaction import SessionTransaction as SessionTransaction
 else:
     __getattr__ = door(
         __name__,
         {
             "batch": "Batch",
+            "errors": "BatchRefused BatchUndone NoProgress OffsetsForgotten "
+            "SessionError SessionFailed SessionFenced SessionForgotten",
+            "session": "Session",
             "transaction": "SessionTransaction",
         },
     )

@@ -1,10 +1,12 @@
-"""TODO."""
+"""What a client can be told, under Kafka's own names: one frozen value for each kind of client,
+read from a mapping or from keyword arguments, and checked as a whole before anything connects.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.settings.clients import (

@@ -1,10 +1,13 @@
-"""TODO."""
+"""A producer's transactions: the machine that knows what to ask next (`machine`, over the table in
+`states`), what runs it on a cluster (`driver`, `ending`), and an open transaction as a value that
+another process can take over (`handoff`).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.transactions.asking import (

@@ -1,10 +1,13 @@
-"""TODO."""
+"""The client for processes that Spark forks: blocking, without an event loop or a thread, and quick
+to import. Writes under a transaction that was begun elsewhere, and reads exact ranges of
+offsets.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.worker.cluster import BlockingCluster as BlockingCluster

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The newest record of each key stays: what is compacted when, and new segments beside the old
+ones.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.log.compaction.compactor import Compactor as Compactor

@@ -1,10 +1,10 @@
-"""TODO."""
+"""One ordered journal for all partitions: an append is durable when its group of entries is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.log.journal.format import (

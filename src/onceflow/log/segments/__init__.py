@@ -1,10 +1,10 @@
-"""TODO."""
+"""The files of one log: batches, sparse indexes, and searches in them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.log.segments.batch_walk import (

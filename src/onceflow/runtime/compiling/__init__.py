@@ -1,10 +1,10 @@
-"""TODO."""
+"""Code that is compiled beside the program, which runs a slower form of it meanwhile."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.runtime.compiling.cache import private_directory as private_directory

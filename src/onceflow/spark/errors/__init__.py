@@ -1,10 +1,10 @@
-"""TODO."""
+"""What Spark's users see when something goes wrong: the cause first, in a sentence, with advice."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.errors.cause import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""The values of records as columns and back: JSON and CSV by the rules of Spark's readers, and what
+is done with records that cannot be read.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.formats.arrow_encode import (

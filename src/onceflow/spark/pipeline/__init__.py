@@ -1,10 +1,12 @@
-"""TODO."""
+"""From topics to a topic as a file of some lines says: read, parse, transform, encode, write; with
+the broker beside it, and what a person sees of it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.pipeline.display import (

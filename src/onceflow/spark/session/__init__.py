@@ -1,15 +1,17 @@
-"""TODO."""
+"""A Spark session that is fast: its settings, its Java, its Python, and the home it is started
+from.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.session.home import ARCHIVE as ARCHIVE, spark_home as spark_home
     from onceflow.spark.session.java_home import find_java_home as find_java_home
-    from onceflow.spark.session.python import is_local as is_local
+    from onceflow.spark.session.python import choose_python as choose_python, is_local as is_local
     from onceflow.spark.session.session import (
         DEFAULT_MASTER as DEFAULT_MASTER,
         is_local_path as is_local_path,
@@ -23,7 +25,7 @@ else:
         {
             "home": "ARCHIVE spark_home",
             "java_home": "find_java_home",
-            "python": "is_local",
+            "python": "choose_python is_local",
             "session": "DEFAULT_MASTER is_local_path make_session require_spark session_settings",
         },
     )

@@ -1,10 +1,12 @@
-"""TODO."""
+"""Frames into topics, exactly once: a micro-batch is one transaction with its offsets and its
+ledger inside. `batch` runs one, `ledger` says what was committed, `claims` who may write.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.sink.api import (

@@ -1,10 +1,12 @@
-"""TODO."""
+"""`format("onceflow")`: topics as a source of Spark, for streams and batches. Plans offsets on the
+driver and reads exact ranges of them in the tasks.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.door import door
+from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.source.datasource import (

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from onceflow.errors import IndexInvalid
-from onceflow.log.checkpoint import Durability
+from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.compaction import cleaner
 from onceflow.log.compaction.cleaning import Outcome
 from onceflow.log.compaction.compactor import Compactor
@@ -29,7 +29,7 @@ from onceflow.runtime.background import Inline
 from onceflow.runtime.rand import SimRand
 from onceflow.testing import background as sim_background
 from onceflow.testing.background import SimBackground
-from onceflow.testing.crash import crash_images
+from onceflow.testing.crash import crash_images, sampled_images
 from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
 from onceflow.types import LogId
 from tests.sim.log_crash import (
@@ -153,6 +153,32 @@ def test_a_power_cut_during_recovery_is_recovered_from() -> None:
         LogStore.open(image.disk, Inline(), SimRand(5), config())
         for second in crash_images(image.disk, seed=4, subsets=1):
             check_image(second._replace(boundary=image.boundary), workload, alive=False)
+
+
+def killed_at(disk: SimDisk, boundary: int) -> SimDisk:
+    """The disk as a process left it that was killed there: what was not synced is in the page
+    cache, for the next start to see and for a power cut to take."""
+    found = SimDisk(disk.base)
+    for op in disk.ops[:boundary]:
+        found.record(op)
+    found.tree.next_node = disk.tree.next_node
+    return found
+
+
+@pytest.mark.parametrize("compacting", [False, True])
+@pytest.mark.parametrize("durability", Durability)
+def test_a_start_removes_nothing_for_the_sake_of_a_checkpoint_that_a_power_cut_may_take(
+    durability: Durability, compacting: bool
+) -> None:
+    """A kill between a checkpoint's rename and its sync, and a power cut in the start after it."""
+    workload = LogWorkload(seed=1, steps=60, durability=durability, compacting=compacting)
+    ops = workload.disk.ops
+    named = [at + 1 for at, op in enumerate(ops) if isinstance(op, Rename) and op.new == PATH]
+    for killed in named[1::2]:
+        disk = killed_at(workload.disk, killed)
+        LogStore.open(disk, Inline(), SimRand(5), workload.config)
+        for image in sampled_images(disk, seed=killed, others=1, first=killed):
+            check_image(image._replace(boundary=killed), workload, alive=False)
 
 
 @pytest.mark.parametrize("seed", range(8))

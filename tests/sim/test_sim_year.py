@@ -11,8 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
+from onceflow.records.batch import StoredBatch
+from onceflow.records.plain import PlainRecord, write_records
+from onceflow.testing.world import World, run
 from tests.sim import year, year_ledger, year_sessions
-from tests.sim.txn_history import PromiseBroken
+from tests.sim.txn_history import Place, PromiseBroken
 from tests.sim.year_bugs import (
     BUGS,
     Bug,
@@ -21,6 +24,9 @@ from tests.sim.year_bugs import (
     forgotten_batches_run,
     forgotten_offsets_unnoticed,
 )
+from tests.sim.year_judge import Judge, Seen
+from tests.sim.year_machine import Machine
+from tests.sim.year_model import Fate, Log, Model, Topic, TopicRules
 
 WORLDS_TO_TRY = 4
 """A change elsewhere moves what is drawn: then a bug shows in another world."""
@@ -72,6 +78,78 @@ def test_a_bug_that_days_bring_to_light_is_found(bug: Bug) -> None:
         is_found(bug.plant, bug.verdict, lambda seed=seed: year.live(seed, shape))  # type: ignore[misc]
         for seed in seeds
     )
+
+
+# --- what the judge says of records that are gone ------------------------------------------------
+
+TABLE = Place("table", 0)
+OLD_VALUE, TOMBSTONE, END = 0, 250, 300
+
+
+def batch_of(offset: int, value: bytes | None) -> StoredBatch:
+    return write_records([PlainRecord(b"key", value)], 0).assign(offset, 0)
+
+
+def seen(*batches: StoredBatch, since: int) -> Seen:
+    return Seen(0, since, END, END, list(batches))
+
+
+async def judge_of_a_tombstone(world: World) -> Judge:
+    """One who knows of a value and, much later, a tombstone of its key."""
+    machine = Machine(world, "os")
+    judge = Judge(machine, Model(machine.clocks), "judge")
+    rules = TopicRules(compacts=True, deletes=False)
+    judge.model.topic_made(Topic(TABLE.topic, 1, {}, rules))
+    for offset, value in ((OLD_VALUE, b"old"), (TOMBSTONE, None)):
+        judge.model.appended(TABLE, offset, [(b"key", value)], 0, Fate.COMMITTED)
+    return judge
+
+
+def judged(judge_it: Callable[[Judge, Log], None]) -> Log:
+    """The model's log after that."""
+
+    async def main(world: World) -> Log:
+        judge = await judge_of_a_tombstone(world)
+        judge_it(judge, judge.model.logs[TABLE])
+        return judge.model.logs[TABLE]
+
+    return run(1, main)[0]
+
+
+def test_a_tombstone_that_is_gone_still_says_why_an_older_record_is() -> None:
+    def ask(judge: Judge, _: Log) -> None:
+        judge._judge_log(TABLE, seen(since=200))  # as on most days, only the end
+        judge._judge_log(TABLE, seen(since=0))
+
+    assert judged(ask).records == {}
+
+
+def test_a_tombstone_that_went_before_what_it_displaces_is_found_on_a_later_day() -> None:
+    def ask(judge: Judge, _: Log) -> None:
+        judge._judge_log(TABLE, seen(since=200))
+        judge._judge_log(TABLE, seen(batch_of(OLD_VALUE, b"old"), since=0))
+
+    with pytest.raises(PromiseBroken, match="is back"):
+        judged(ask)
+
+
+@pytest.mark.parametrize(("end", "is_lost"), [(END, False), (TOMBSTONE, True)])
+def test_a_power_cut_takes_the_end_of_a_log_and_nothing_else(end: int, is_lost: bool) -> None:
+    """Where the log goes on behind it, a tombstone went by compaction, and so did what it
+    displaced; a tombstone that was lost has displaced nothing."""
+
+    def ask(judge: Judge, log: Log) -> None:
+        sure_until = judge.model.clocks.now()
+        log.records[OLD_VALUE].told_at = sure_until - 1
+        left = Seen(0, 0, end, end)
+        judge._take_records(log, left, sure_until)
+        judge._judge_log(TABLE, left)
+
+    if is_lost:
+        with pytest.raises(PromiseBroken, match="is gone"):
+            judged(ask)
+    else:
+        assert judged(ask).records == {}
 
 
 # --- sessions and the ledger ---------------------------------------------------------------------

@@ -31,6 +31,10 @@ class Seen:
     batches: list[StoredBatch] = field(default_factory=list)
     aborted: set[tuple[int, int]] = field(default_factory=set)
 
+    def held(self) -> set[int]:
+        """The offsets of all records that are there, also of markers and of what was aborted."""
+        return {offset for batch in self.batches for offset, _ in read_placed(batch)}
+
     def take_in(self, row: Any) -> None:
         """What a fetch brought of it."""
         self.high_watermark = row["high_watermark"]
@@ -203,7 +207,7 @@ class Judge(Client):
         for offset in [offset for offset in log.records if offset not in visible]:
             gone = log.records[offset]
             if seen.read_from <= offset < seen.last_stable_offset or offset < seen.start:
-                self._check_gone(gone, latest, oldest, seen.start)
+                self._check_gone(gone, latest, oldest, seen)
 
     def _check_stable(self, place: Place, log: Log, seen: Seen) -> None:
         opened = [each.offset for each in log.records.values() if each.fate is Fate.OPEN]
@@ -224,14 +228,14 @@ class Judge(Client):
             )
 
     def _check_gone(
-        self, record: Record, latest: dict[bytes, Record], oldest: dict[bytes, int], start: int
+        self, record: Record, latest: dict[bytes, Record], oldest: dict[bytes, int], seen: Seen
     ) -> None:
         if record.fate is Fate.OPEN:
             return  # it still holds the readers back
         if record.fate is Fate.COMMITTED and self.model.must_stay(record, latest):
             raise PromiseBroken(
                 f"{record.place} {record.offset} of {record.timestamp}, {record.value!r}, is gone "
-                f"at {self.model.clocks.wall()}; the log starts at {start}"
+                f"at {self.model.clocks.wall()}; the log starts at {seen.start}"
             )
         if record.fate is Fate.COMMITTED and record.value is None:
             before = oldest.get(record.key, record.offset)
@@ -240,6 +244,10 @@ class Judge(Client):
                     f"{record.place} {before}: {record.key!r} is back, as its tombstone at "
                     f"{record.offset} is gone"
                 )
+            if seen.start <= record.offset and seen.start < seen.read_from:
+                # Of its key there may be older ones in what was not read: only this one says that
+                # they are not missed, and that they must not come back.
+                return
         del self.model.logs[record.place].records[record.offset]
 
     # --- groups and transactional ids -----------------------------------------------------------
@@ -290,19 +298,25 @@ class Judge(Client):
         await self.topics()
         self._forget_unread()
         for place, seen in (await self._read(whole=True)).items():
-            visible = dict(seen.visible())
-            log = self.model.logs[place]
-            for offset, record in sorted(log.records.items()):
-                found = visible.get(offset)
-                is_same = found is not None and found.value == record.value
-                if record.told_at >= sure_until:
-                    if not is_same:
-                        del log.records[offset]
-                    elif record.fate is Fate.OPEN:
-                        record.fate = Fate.COMMITTED
+            self._take_records(self.model.logs[place], seen, sure_until)
         groups = {name: group for name, group in self.model.groups.items() if group.history}
         for name, offset in (await self.offsets(list(groups))).items():
             self._take_offset(name, groups[name], offset, sure_until)
+
+    def _take_records(self, log: Log, seen: Seen, sure_until: float) -> None:
+        """Lost is what lay behind the end of the log, where there may be something else now, and
+        what is there without the end of its transaction. Where the log goes on and holds nothing,
+        it was age or compaction that took a record: that is judged as on every day, for what it
+        displaced is gone with it."""
+        visible, held = dict(seen.visible()), seen.held()
+        for offset, record in sorted(log.records.items()):
+            if record.told_at < sure_until:
+                continue
+            found = visible.get(offset)
+            if found is not None and found.value == record.value:
+                record.fate = Fate.COMMITTED if record.fate is Fate.OPEN else record.fate
+            elif record.fate is Fate.OPEN or offset in held or offset >= seen.high_watermark:
+                del log.records[offset]
 
     def _take_offset(self, name: str, group: Group, offset: int, sure_until: float) -> None:
         sure = [each for each in group.history if each.told_at < sure_until]

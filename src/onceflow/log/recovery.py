@@ -76,6 +76,9 @@ def recover(
     start = None if checkpoint.clean else checkpoint.journal
     journal = None if start is None else JournalChain(disk, start)
     created = _verify_journal(journal)
+    # From here on files go because this checkpoint does not need them. After a kill its name may be
+    # in the page cache alone: a power cut would bring back the checkpoint before, which needs them.
+    disk.sync_dir(".")
     strays = _clear_unknown(disk, checkpoint, created)
     dropped = 0
     for each in found:

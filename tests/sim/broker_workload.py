@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.crash import Image, crash_images
 from onceflow.testing.disk import SimDisk
 from onceflow.testing.faults import NetFaults
+from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.broker_helpers import RawClient, Running, batch, simulated_broker, values_in

@@ -21,9 +21,9 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import BatchHeader, Codec, NewBatch, iter_stored
 from onceflow.records.columns import encode
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.background import SimBackground
 from onceflow.testing.disk import SimDisk
+from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000

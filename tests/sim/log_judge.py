@@ -22,9 +22,9 @@ from onceflow.log.store import LogStore
 from onceflow.records.batch import StoredBatch, iter_stored, read_header
 from onceflow.records.columns import decode
 from onceflow.runtime.background import Inline
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.crash import Image
 from onceflow.testing.disk import SimDisk
+from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,

@@ -26,11 +26,11 @@ from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Inline
-from onceflow.runtime.rand import SimRand
 from onceflow.testing import background as sim_background
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import crash_images, sampled_images
 from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
+from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 from tests.sim.log_crash import (
     NOW_MS,

@@ -21,10 +21,10 @@ from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import NewBatch, StoredBatch
 from onceflow.records.control import marker
 from onceflow.runtime.background import Inline
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import Image, crash_images
 from onceflow.testing.disk import SimDisk, Unlink
+from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 from tests.sim.log_crash import NOW_MS, PromiseBroken
 from tests.unit.log_compaction_helpers import keyed

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.loop import (
     SimLoop,
     SimulationBudgetExceeded,
@@ -16,6 +15,7 @@ from onceflow.testing.loop import (
     SimulationDeadlock,
     SimulationError,
 )
+from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World, run
 
 

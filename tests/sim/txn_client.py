@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.wire.api import ApiKey
 from tests.sim.txn_history import NEW, OLD, Identity, Place
 from tests.unit.broker_helpers import NOW_MS, RawClient, Running

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from onceflow.records.plain import PlainRecord, write_records
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.wire.api import ApiKey
 from tests.sim.txn_client import AGAIN, END, OFFSETS, PRODUCE, Requests
 from tests.sim.txn_history import NEW, OLD, Identity, Place, PromiseBroken

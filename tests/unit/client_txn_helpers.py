@@ -19,7 +19,7 @@ from onceflow.client.transactions.asking import Ask, Operation, Reply
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode as E
 
 T = TypeVar("T")

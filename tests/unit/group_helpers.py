@@ -25,7 +25,7 @@ from onceflow.group.events import (
 )
 from onceflow.group.lookup import FoundOffset, FoundOffsets
 from onceflow.group.state import Group, Protocol, State
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group_log import WALL_MS, BenchLog
 

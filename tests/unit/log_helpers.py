@@ -14,8 +14,8 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
 from onceflow.runtime.background import Done, Inline, Job, Lane
-from onceflow.runtime.rand import SimRand
 from onceflow.testing.disk import Op, Rename, SimDisk
+from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 
 NOW_MS = 1_700_000_000_000

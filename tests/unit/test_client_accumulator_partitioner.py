@@ -12,7 +12,7 @@ from onceflow.client.producer.idempotence import Answer, Sequences
 from onceflow.client.producer.limits import Limits
 from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
 from onceflow.client.types import TopicPartition
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 
 ROOM = 61 + 3 * (RECORD_OVERHEAD + 4)
 

@@ -21,7 +21,7 @@ from onceflow.client.net.retry import RetryPolicy, retrying
 from onceflow.client.net.stream import Stream
 from onceflow.client.producer.producer import Producer
 from onceflow.runtime.logs import JsonFormatter
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.testing.world import run as simulate
 from tests.unit.client_reading import P0
 from tests.unit.client_txn_helpers import Bench, bumped, code, lost

@@ -23,7 +23,7 @@ from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
 from onceflow.client.net.single_flight import SingleFlight
 from onceflow.client.types import TopicPartition
 from onceflow.runtime.net import RealListener, RealNet
-from onceflow.runtime.rand import SimRand
+from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.client_helpers import (

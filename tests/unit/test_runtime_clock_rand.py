@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from onceflow.runtime.clock import Clock, RealClock, SteadyClock
-from onceflow.runtime.rand import Rand, RealRand, SimRand
+from onceflow.runtime.rand import Rand, RealRand
 from onceflow.testing.clock import WALL_START_MS, SimClock
+from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World, run
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         BrokerNotStarted as BrokerNotStarted,
     )
     from onceflow.broker.main import run as run
+    from onceflow.broker.server import Doors as Doors, Server as Server
 else:
     __getattr__ = door(
         __name__,
@@ -26,5 +27,6 @@ else:
             "config": "Address example_toml load_config",
             "embedded": "Broker BrokerEnded BrokerMisused BrokerNotStarted",
             "main": "run",
+            "server": "Doors Server",
         },
     )

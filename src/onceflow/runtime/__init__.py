@@ -1,8 +1,8 @@
-"""The four doors to the world: Clock, Net, Disk and Rand, each real and simulated.
+"""The four doors to the world: Clock, Net, Disk and Rand.
 
-Everything above takes these as arguments and opens no other door. The simulated twins run on
-one event loop with virtual time, so that a seed decides every delay, fault and interleaving
-and the same seed gives the same run, callback by callback.
+Everything above takes these as arguments and opens no other door. Their simulated twins, in
+`onceflow.testing`, run on one event loop with virtual time, so that a seed decides every delay,
+fault and interleaving, and the same seed gives the same run, callback by callback.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         Part as Part,
         outbox_for as outbox_for,
     )
-    from onceflow.runtime.rand import Rand as Rand, RealRand as RealRand, SimRand as SimRand
+    from onceflow.runtime.rand import Rand as Rand, RealRand as RealRand
     from onceflow.runtime.scheduling import take_short_slices as take_short_slices
 else:
     __getattr__ = door(
@@ -77,7 +77,7 @@ else:
             "logs": "JsonFormatter TextFormatter log_to",
             "net": "Listener Net RealNet",
             "outbox": "BUFFERS Outbox Part outbox_for",
-            "rand": "Rand RealRand SimRand",
+            "rand": "Rand RealRand",
             "scheduling": "take_short_slices",
         },
     )

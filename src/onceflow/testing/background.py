@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from onceflow.runtime import Done, DurableWrite, Job, Lane, SimRand, outcome_of
+from onceflow.runtime import Done, DurableWrite, Job, Lane, outcome_of
 from onceflow.testing.loop import SimulationDeadlock
+from onceflow.testing.rand import SimRand
 
 
 class SimBackground:

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from onceflow.runtime import SimRand
 from onceflow.testing.background import SimBackground
 from onceflow.testing.clock import SimClock
 from onceflow.testing.disk import SimDisk
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.loop import MAX_STEPS, MAX_VIRTUAL_SECONDS, SimLoop, SimulationError
 from onceflow.testing.net import SimNet
+from onceflow.testing.rand import SimRand
 
 T = TypeVar("T")
 _SLOWEST_STEP_SECONDS = 0.005

@@ -26,8 +26,8 @@ from onceflow.spark.errors.sink import (
 )
 from onceflow.spark.sink import run as sink_run
 from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import Writer
-from onceflow.spark.sink.task_report import Report
 from onceflow.testing.world import run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.year_ledger import NOTES, Checkpoint, Killed, Query, Run, Shape

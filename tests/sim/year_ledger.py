@@ -32,15 +32,15 @@ from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.spark.errors.sink import LedgerConflict, SinkError
 from onceflow.spark.sink import (
     batch as batch_run,
-    batch_points as batch_run_points,
+    job_context,
     run as sink_run,
 )
 from onceflow.spark.sink.batch import BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.ledger_start import LedgerStart, read_since
+from onceflow.spark.sink.job_context import Report
+from onceflow.spark.sink.ledger import LedgerStart, read_since
 from onceflow.spark.sink.run import StreamRun
-from onceflow.spark.sink.task_report import Report
 from onceflow.spark.sink.topics import Topics
 from onceflow.testing.world import World, run_blocking
 from onceflow.wire.api import ApiKey
@@ -299,7 +299,7 @@ class Query:
         ):
             patch.setattr(batch_run, "check_reports", lambda *_: 0)
             patch.setattr(sink_run, "_drain", lambda _: None)
-            patch.setattr(batch_run_points, "reached", self._reached)
+            patch.setattr(job_context, "reached", self._reached)
             patch.setattr(BlockingCluster, "transaction_version", lambda *_: version)
             yield
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 from pyspark.errors import PySparkException
 
-from onceflow.spark.sink import batch_points as batch_run_points
+from onceflow.spark.sink import job_context
 from tests.interop.harness import eventually
 from tests.spark.kill_blows import Blow, Blows
 from tests.spark.kill_brokers import Brokers
@@ -117,7 +117,7 @@ class Here:
         self._query: Any = None
 
     def go(self, plan: Plan) -> None:
-        hook = Fate(plan.port, self.name) if plan.port else batch_run_points.nothing
+        hook = Fate(plan.port, self.name) if plan.port else job_context.nothing
         self._points.enter_context(at_points(hook))
         self._query = start_query(self._spark, plan)
 

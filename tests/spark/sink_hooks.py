@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.worker.transaction_client import Finisher
-from onceflow.spark.sink import batch_points as batch_run_points
+from onceflow.spark.sink import job_context
 from onceflow.spark.sink.task import Work
 from onceflow.wire.api import ApiKey
 
@@ -78,7 +78,7 @@ class DriverOnly:
 
 
 def _no_hook() -> Callable[[str], None]:
-    return batch_run_points.nothing
+    return job_context.nothing
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def die() -> None:
 @contextmanager
 def at_points(hook: Callable[[str], None]) -> Iterator[None]:
     """Has the hook called at all points, that of a lost answer included."""
-    perform, reached = Finisher._perform, batch_run_points.reached
+    perform, reached = Finisher._perform, job_context.reached
 
     def unanswered(self: Finisher, step: Ask) -> Reply:
         reply = perform(self, step)
@@ -158,9 +158,9 @@ def at_points(hook: Callable[[str], None]) -> Iterator[None]:
         return reply
 
     Finisher._perform = unanswered  # type: ignore[method-assign]  # a driver that dies in between
-    batch_run_points.reached = hook
+    job_context.reached = hook
     try:
         yield
     finally:
         Finisher._perform = perform  # type: ignore[method-assign]
-        batch_run_points.reached = reached
+        job_context.reached = reached

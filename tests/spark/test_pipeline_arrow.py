@@ -19,7 +19,7 @@ from onceflow.errors import OnceflowError
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.errors.pipeline import InvalidPipeline
 from onceflow.spark.pipeline.pipeline import Pipeline
-from onceflow.spark.sink import batch_points as batch_run_points
+from onceflow.spark.sink import job_context
 from tests.interop.harness import eventually
 from tests.spark.pipeline_world import make_topic, produce, read_all, tables
 
@@ -122,7 +122,7 @@ def test_a_driver_that_fails_leaves_nothing_twice_and_nothing_out(
     produce(broker.bootstrap, topics[0], orders(60))
     pipeline = make(doubled)
     with monkeypatch.context() as patched:
-        patched.setattr(batch_run_points, "reached", fail)
+        patched.setattr(job_context, "reached", fail)
         with pytest.raises(OnceflowError):
             pipeline.run(spark, once=True)
     produce(broker.bootstrap, topics[0], orders(5, first=60))

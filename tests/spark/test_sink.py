@@ -16,7 +16,7 @@ from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.errors.sink import BatchFailed, SinkRefused
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import dead_letters, starting_offsets, write, write_stream
-from onceflow.spark.sink.job_crossing import PIECE_BYTES
+from onceflow.spark.sink.job import PIECE_BYTES
 from tests.interop.clients import Message
 from tests.spark import sink_driver
 from tests.spark.sink_hooks import Attempts, PiecesNoted, at_points

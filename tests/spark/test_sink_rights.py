@@ -14,7 +14,7 @@ from onceflow.client.errors.requests import BrokerError
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.preflight_cluster import look_at_cluster
+from onceflow.spark.sink.preflight import look_at_cluster
 from tests.interop.conftest import cannot_test
 from tests.interop.harness import eventually
 from tests.interop.secured_kafka import (

@@ -22,9 +22,9 @@ from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import write, write_stream
 from onceflow.spark.sink.claims import ClaimService
+from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.routing import Layout
-from onceflow.spark.sink.task_report import Report
 from tests.interop.clients import Message
 from tests.interop.harness import eventually
 from tests.spark import sink_driver

@@ -31,7 +31,7 @@ from onceflow.demo.stage import make_topics
 from onceflow.demo.strikes import COMMITTED, STRIKES, Survived, Victim, planned
 from onceflow.demo.verdict import Outcome, bar, figures, headline, show
 from onceflow.spark.pipeline.file import load_plan
-from onceflow.spark.session import java_home as session_java, session
+from onceflow.spark.session import home as session_java, session
 from tests.interop.harness import eventually
 
 SENT = 400

@@ -20,9 +20,9 @@ from onceflow.spark.errors.sink import (
     ReportsWrong,
     RowRefused,
 )
-from onceflow.spark.sink.batch_reports import check_reports
+from onceflow.spark.sink.batch import check_reports
 from onceflow.spark.sink.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
-from onceflow.spark.sink.task_report import ALL_ROWS, Report
+from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.topics import Topics
 
 EPOCH, NEXT = (7, 1), (7, 2)

@@ -12,30 +12,28 @@ from onceflow.spark.errors.sink import IdentityChanged, LedgerConflict, LedgerMa
 from onceflow.spark.sink.identity import FILE, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.sink.ledger import (
     MOST_BEGUN,
+    STEPS,
     SURELY_KEPT_MS,
     VERDICTS,
     Entry,
     Finding,
+    LedgerNote,
+    LedgerSince,
+    LedgerStart,
+    LedgerState,
     Planned,
+    Step,
     Verdict,
     Writer,
     begun_entries,
     decide,
     find,
-    last_batch,
-    refusal,
-    seen_by,
-)
-from onceflow.spark.sink.ledger_start import (
-    STEPS,
-    LedgerNote,
-    LedgerSince,
-    LedgerStart,
-    LedgerState,
-    Step,
     keep_since,
+    last_batch,
     next_step,
     read_since,
+    refusal,
+    seen_by,
 )
 from onceflow.spark.sink.offset_log import OffsetLogUnreadable, read_offset_log
 

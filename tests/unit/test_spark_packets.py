@@ -10,8 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from onceflow.records.murmur2 import partition_for_key
 from onceflow.spark.sink.claims import Door
+from onceflow.spark.sink.job_context import REPORT, Report, reports_from_bytes, reports_to_bytes
 from onceflow.spark.sink.routing import Layout, split
-from onceflow.spark.sink.shuffle_packets import (
+from onceflow.spark.sink.shuffle import (
     PACKED_NAMES,
     PART,
     PART_BYTES,
@@ -20,7 +21,6 @@ from onceflow.spark.sink.shuffle_packets import (
     report_as_packet,
     unpack,
 )
-from onceflow.spark.sink.task_report import REPORT, Report, reports_from_bytes, reports_to_bytes
 
 DOOR = Door("nowhere", 1, "")
 EPOCH = (1, 0)

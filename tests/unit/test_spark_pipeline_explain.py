@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceflow.spark.errors.explanation import Cause, explain, find_cause
+from onceflow.spark.errors.cause import Cause, explain, find_cause
 from onceflow.spark.errors.pipeline import PipelineFailed
 from onceflow.spark.errors.sink import BatchFailed, SinkFenced
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, strategies as st
 
 from onceflow.spark.errors.pipeline import KeyPath
-from onceflow.spark.pipeline.file_lines import key_lines
+from onceflow.spark.pipeline.file import key_lines
 
 DOCUMENT = r"""# a comment with [brackets] and key = "value"
 title = "one # not a comment" # a comment

@@ -11,9 +11,8 @@ import pytest
 
 from onceflow.errors import InvalidSetting
 from onceflow.spark.errors.pipeline import SparkMissing
-from onceflow.spark.session import java_home as session_java, session
-from onceflow.spark.session.home import ARCHIVE, prepare, spark_home
-from onceflow.spark.session.java_home import find_java_home
+from onceflow.spark.session import home as session_java, session
+from onceflow.spark.session.home import ARCHIVE, find_java_home, prepare, spark_home
 from onceflow.spark.session.python import is_local
 from onceflow.spark.session.session import session_settings, with_short_sockets
 

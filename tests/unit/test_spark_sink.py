@@ -31,15 +31,20 @@ from onceflow.spark.errors.sink import (
     SinkFenced,
     SinkRefused,
 )
-from onceflow.spark.sink import preflight_cluster as checks_cluster
+from onceflow.spark.sink import preflight as checks_cluster
 from onceflow.spark.sink.api import write
 from onceflow.spark.sink.batch import TRIES, BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.claims import ClaimBook, Failure, Owner
 from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import Planned
-from onceflow.spark.sink.preflight import check_spark
-from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_cluster, make_topic
-from onceflow.spark.sink.task_report import ALL_ROWS, Report
+from onceflow.spark.sink.preflight import (
+    BrokerSays,
+    blocking,
+    check_spark,
+    look_at_cluster,
+    make_topic,
+)
 from onceflow.spark.sink.topics import Topics
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode

@@ -125,11 +125,11 @@ def _end_with_the_demo() -> None:
 
 def main() -> None:
     from onceflow.cli import run
-    from onceflow.spark.sink import batch_points as batch_run_points
+    from onceflow.spark.sink import job_context
 
     port, name, pipeline = sys.argv[1:]
     _end_with_the_demo()
-    batch_run_points.reached = Asking(int(port), name)
+    job_context.reached = Asking(int(port), name)
     sys.exit(run(["run", pipeline, "--master", MASTER, "--json"]))
 
 

@@ -8,17 +8,15 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.spark.errors.cause import (
+        RAISED as RAISED,
         SOURCE_GONE as SOURCE_GONE,
+        blame as blame,
         cause_of as cause_of,
+        explain as explain,
+        find_cause as find_cause,
         is_source_gone as is_source_gone,
         told_briefly as told_briefly,
         without_stack as without_stack,
-    )
-    from onceflow.spark.errors.explanation import (
-        RAISED as RAISED,
-        blame as blame,
-        explain as explain,
-        find_cause as find_cause,
     )
     from onceflow.spark.errors.pipeline import (
         InvalidPipeline as InvalidPipeline,
@@ -60,8 +58,8 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "cause": "SOURCE_GONE cause_of is_source_gone told_briefly without_stack",
-            "explanation": "RAISED blame explain find_cause",
+            "cause": "RAISED SOURCE_GONE blame cause_of explain find_cause "
+            "is_source_gone told_briefly without_stack",
             "pipeline": "InvalidPipeline KeyPath MasterRefused PipelineError "
             "PipelineFailed Problem SparkMissing",
             "sink": "AttemptRefused BatchFailed BatchTimedOut ClaimsUnreachable "

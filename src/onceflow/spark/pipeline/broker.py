@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from onceflow.client import Cluster, ReaderSettings, TopicNotFound, create_topic
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors import MasterRefused, PipelineFailed
-from onceflow.spark.pipeline.plan import PipelinePlan
+from onceflow.spark.errors import InvalidPipeline, MasterRefused, PipelineFailed, Problem
+from onceflow.spark.pipeline.plan import SINGLE, PipelinePlan
 from onceflow.spark.session import is_local
+from onceflow.spark.sink import blocking
 
 if TYPE_CHECKING:
     from onceflow.broker import Broker
@@ -124,3 +126,33 @@ def _has_ended(pid: int) -> bool:
 
 def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2] or "nothing"
+
+
+# --- topics of the pipeline ----------------------------------------------------------------------
+
+
+_SUBSCRIBE = "subscribe"
+
+
+def require_topics(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) -> None:
+    """Raises `InvalidPipeline` with all that are missing; `make` creates them instead."""
+    missing = blocking(_missing(plan, settings, make=make))
+    if missing:
+        raise InvalidPipeline(missing)
+
+
+async def _missing(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) -> list[Problem]:
+    problems = []
+    async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
+        for source in plan.sources:
+            path = ("source",) if source.name == SINGLE else ("source", source.name)
+            for topic in filter(None, source.options.get(_SUBSCRIBE, "").split(",")):
+                try:
+                    await cluster.find_topic(topic)
+                except TopicNotFound:
+                    if make:
+                        await create_topic(cluster, topic)
+                    else:
+                        told = f"there is no topic {topic!r}; `onceflow topics create` makes one"
+                        problems.append(Problem((*path, "topics"), told))
+    return problems

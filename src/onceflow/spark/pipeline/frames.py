@@ -22,9 +22,8 @@ from onceflow.spark.pipeline.columns import (
     parsed_columns,
     with_parsed,
 )
-from onceflow.spark.pipeline.deterministic import check_condition
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan, TransformKind
-from onceflow.spark.pipeline.rules import is_met
+from onceflow.spark.pipeline.rules import check_condition, is_met
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from onceflow.spark.errors import InvalidPipeline, blame
-from onceflow.spark.pipeline.broker import broker_beside
+from onceflow.spark.pipeline.broker import broker_beside, require_topics
 from onceflow.spark.pipeline.file import load_plan
 from onceflow.spark.pipeline.parse import read_plan, with_function
 from onceflow.spark.pipeline.plan import PipelinePlan, TransformKind
@@ -145,8 +145,6 @@ class Pipeline:
         return master or self.plan.spark_settings.get("spark.master") or DEFAULT_MASTER
 
     def _require_topics(self, bootstrap: str) -> None:
-        from onceflow.spark.pipeline.topics import require_topics
-
         readers = self.plan.readers(bootstrap)
         require_topics(self.plan, readers, make=self.plan.bootstrap is None)
 

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.spark.session.home import ARCHIVE as ARCHIVE, spark_home as spark_home
-    from onceflow.spark.session.java_home import find_java_home as find_java_home
+    from onceflow.spark.session.home import (
+        ARCHIVE as ARCHIVE,
+        find_java_home as find_java_home,
+        spark_home as spark_home,
+    )
     from onceflow.spark.session.python import choose_python as choose_python, is_local as is_local
     from onceflow.spark.session.session import (
         DEFAULT_MASTER as DEFAULT_MASTER,
@@ -23,8 +26,7 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "home": "ARCHIVE spark_home",
-            "java_home": "find_java_home",
+            "home": "ARCHIVE find_java_home spark_home",
             "python": "choose_python is_local",
             "session": "DEFAULT_MASTER is_local_path make_session require_spark session_settings",
         },

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from onceflow.errors import InvalidSetting
 from onceflow.spark.errors import SparkMissing
-from onceflow.spark.session.home import prepare
-from onceflow.spark.session.java_home import find_java_home
+from onceflow.spark.session.home import find_java_home, prepare
 from onceflow.spark.session.python import CHOICE, is_local, take_back_choice
 
 if TYPE_CHECKING:

@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from onceflow.spark.sink.claims import ClaimService as ClaimService, Failure as Failure
     from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
+        QUERY_ID as QUERY_ID,
         TOKEN as TOKEN,
         run_job as run_job,
         writing_in_plan as writing_in_plan,
     )
-    from onceflow.spark.sink.job_context import pickled as pickled, unpickled as unpickled
+    from onceflow.spark.sink.job_context import (
+        ALL_ROWS as ALL_ROWS,
+        REPORT as REPORT,
+        Report as Report,
+        pickled as pickled,
+        unpickled as unpickled,
+    )
     from onceflow.spark.sink.options import (
         LEDGER_TOPIC as LEDGER_TOPIC,
         TRANSACTION_TIMEOUT_MS as TRANSACTION_TIMEOUT_MS,
@@ -29,24 +36,16 @@ if TYPE_CHECKING:
         checked_options as checked_options,
     )
     from onceflow.spark.sink.preflight import (
-        check_spark as check_spark,
-        producer_settings as producer_settings,
-    )
-    from onceflow.spark.sink.preflight_cluster import (
         BrokerSays as BrokerSays,
         blocking as blocking,
+        check_spark as check_spark,
         look_at_cluster as look_at_cluster,
+        producer_settings as producer_settings,
     )
     from onceflow.spark.sink.query import SinkWriter as SinkWriter
     from onceflow.spark.sink.routing import TARGET as TARGET, Layout as Layout
     from onceflow.spark.sink.run import QueryStopped as QueryStopped, StreamRun as StreamRun
-    from onceflow.spark.sink.shuffle import QUERY_ID as QUERY_ID
     from onceflow.spark.sink.task import Made as Made, Work as Work
-    from onceflow.spark.sink.task_report import (
-        ALL_ROWS as ALL_ROWS,
-        REPORT as REPORT,
-        Report as Report,
-    )
     from onceflow.spark.sink.topics import Topics as Topics
 else:
     __getattr__ = door(
@@ -55,17 +54,14 @@ else:
             "api": "starting_offsets write write_stream",
             "claims": "ClaimService Failure",
             "identity": "SinkIdentity",
-            "job": "TOKEN run_job writing_in_plan",
-            "job_context": "pickled unpickled",
+            "job": "QUERY_ID TOKEN run_job writing_in_plan",
+            "job_context": "ALL_ROWS REPORT Report pickled unpickled",
             "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
-            "preflight": "check_spark producer_settings",
-            "preflight_cluster": "BrokerSays blocking look_at_cluster",
+            "preflight": "BrokerSays blocking check_spark look_at_cluster producer_settings",
             "query": "SinkWriter",
             "routing": "Layout TARGET",
             "run": "QueryStopped StreamRun",
-            "shuffle": "QUERY_ID",
             "task": "Made Work",
-            "task_report": "ALL_ROWS REPORT Report",
             "topics": "Topics",
         },
     )

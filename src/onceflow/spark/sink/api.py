@@ -27,6 +27,7 @@ from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job import claim_service, run_job, writing_in_plan
+from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.options import (
     LEDGER_TOPIC,
@@ -34,9 +35,8 @@ from onceflow.spark.sink.options import (
     SinkOptions,
     checked_options,
 )
-from onceflow.spark.sink.preflight_cluster import BrokerSays, blocking, look_at_cluster, make_topic
+from onceflow.spark.sink.preflight import BrokerSays, blocking, look_at_cluster, make_topic
 from onceflow.spark.sink.run import StreamSink
-from onceflow.spark.sink.task_report import Report
 from onceflow.spark.sink.topics import Topics
 from onceflow.spark.source import by_topic
 

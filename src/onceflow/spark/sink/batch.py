@@ -8,6 +8,7 @@ other: it is asked about again, and the ledger is. Whoever is fenced stops and d
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -35,22 +36,22 @@ from onceflow.spark.errors import (
     SinkError,
     SinkFenced,
 )
-from onceflow.spark.sink import batch_points as points
-from onceflow.spark.sink.batch_reports import check_reports
-from onceflow.spark.sink.claims import ClaimBook
+from onceflow.spark.sink import job_context
+from onceflow.spark.sink.claims import ClaimBook, Owner
 from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
 from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import (
     Entry,
+    LedgerStart,
     Planned,
+    Step,
     Verdict,
     Writer,
     decide,
     last_batch,
     seen_by,
 )
-from onceflow.spark.sink.ledger_start import LedgerStart, Step
-from onceflow.spark.sink.task_report import Report
 from onceflow.spark.sink.topics import Topics
 from onceflow.wire import ErrorCode
 
@@ -304,14 +305,14 @@ class BatchWriter:
         finally:
             self._book.close()
         rows = check_reports(reports, self._book.owners)
-        points.reached("before offsets")
+        job_context.reached("before offsets")
         writer = Writer(opened.producer_id, opened.producer_epoch)
         planned = job.planned
         entry = Entry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
         self._commit_offsets(job, entry)
-        points.reached("before EndTxn")
+        job_context.reached("before EndTxn")
         self._commit()
-        points.reached("after EndTxn")
+        job_context.reached("after EndTxn")
         self._remember_commit(entry)
         return rows
 
@@ -432,3 +433,54 @@ class BatchWriter:
 
 def _told(producer_id: int, epoch: int) -> str:
     return f"producer id {producer_id}, epoch {epoch}"
+
+
+# --- what the tasks report -----------------------------------------------------------------------
+
+
+def check_reports(reports: Iterable[Report], owners: Mapping[int, Owner]) -> int:
+    """The number of rows; raises `ReportsWrong`.
+
+    Each output partition was written by the one attempt that owns it, in one go from sequence 0;
+    each task wrote as many rows as it was given; nobody who claimed something is missing.
+    """
+    found = list(reports)
+    given = {Owner(each.attempt, each.task): each.rows for each in found if each.target == ALL_ROWS}
+    written = [each for each in found if each.target != ALL_ROWS]
+    problems = [*_owners(written, owners), *_sequences(written)]
+    tasks = Counter(owner.task for owner in given)
+    problems += [f"task {task} has reported twice" for task, times in tasks.items() if times > 1]
+    problems += [
+        f"task {owner.task} has claimed partitions and reported nothing"
+        for owner in set(owners.values()) - given.keys()
+    ]
+    sums: Counter[Owner] = Counter()
+    for each in written:
+        sums[Owner(each.attempt, each.task)] += each.rows
+    problems += [
+        f"task {owner.task} was given {given.get(owner, 0)} rows and wrote {sums[owner]}"
+        for owner in given.keys() | sums.keys()
+        if given.get(owner, 0) != sums[owner]
+    ]
+    if problems:
+        raise ReportsWrong("; ".join(sorted(problems)))
+    return sum(given.values())
+
+
+def _owners(written: Iterable[Report], owners: Mapping[int, Owner]) -> Iterable[str]:
+    seen: set[int] = set()
+    for each in written:
+        if each.target in seen:
+            yield f"target {each.target} is reported twice"
+        seen.add(each.target)
+        if owners.get(each.target) != Owner(each.attempt, each.task):
+            yield f"target {each.target} was written by attempt {each.attempt}, not by its owner"
+
+
+def _sequences(written: Iterable[Report]) -> Iterable[str]:
+    for each in written:
+        if each.last_sequence != each.rows - 1:
+            yield (
+                f"target {each.target} has {each.rows} rows and ends at sequence "
+                f"{each.last_sequence}"
+            )

@@ -35,7 +35,7 @@ from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import BatchFailed, EndUnknown
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.ledger import Entry, Writer, begun_entries, last_batch
-from onceflow.spark.sink.preflight_cluster import blocking
+from onceflow.spark.sink.preflight import blocking
 from onceflow.wire import ErrorCode
 
 _log = logging.getLogger("onceflow.spark")

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from onceflow.client import OpenTransaction
 from onceflow.spark.formats import DEAD_LETTER, with_dead_letters
-from onceflow.spark.sink import batch_points as points
+from onceflow.spark.sink import job_context
 from onceflow.spark.sink.claims import ClaimBook, ClaimService, Epoch, Failure
-from onceflow.spark.sink.job_context import Note, noted
-from onceflow.spark.sink.job_crossing import prepare_next
-from onceflow.spark.sink.job_failures import first_cause
+from onceflow.spark.sink.job_context import REPORT_SCHEMA, Note, Report, noted, reports_from_bytes
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.routing import Layout, with_short_offsets
-from onceflow.spark.sink.shuffle import (
-    Columns,
-    arrow_function,
-    collected,
-    in_one_task,
-    literal,
-    map_in_arrow,
-    selected,
-)
-from onceflow.spark.sink.shuffle_packets import PACKED, PACKED_NAMES, PART, WAY, unpack
+from onceflow.spark.sink.shuffle import PACKED, PACKED_NAMES, PART, WAY, unpack
 from onceflow.spark.sink.task import Work
-from onceflow.spark.sink.task_report import REPORT_SCHEMA, Report, reports_from_bytes
 from onceflow.spark.sink.topics import Topics
 
 if TYPE_CHECKING:
@@ -38,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
-
 
 TOKEN: Final = secrets.token_hex(16)
 """Of the claims of this program: it is inside the function of tasks, and that is made before there
@@ -75,7 +63,7 @@ def run_job(
         port=service.door.port,
         tasks=None,
         is_shuffled=False,
-        reached=points.reached,
+        reached=job_context.reached,
     )
     try:
         return _reports(frame, options, note, service.book)
@@ -190,3 +178,153 @@ def _tasks(frame: DataFrame, layout: Layout | None) -> int:
     """No more than there are cores: each costs."""
     cores = frame.sparkSession.sparkContext.defaultParallelism
     return max(1, cores if layout is None else min(cores, layout.total))
+
+
+# --- how rows cross from the JVM to Python -------------------------------------------------------
+#
+# They cross in pieces of a few hundred kilobytes, the fastest size. The limit is in bytes, never in
+# rows alone: Spark then looks at the size after each row, which costs some tenths of a microsecond,
+# but rows can be a thousand times as large from one batch to the next, and a piece with a fixed
+# number of them would not fit into memory.
+
+
+PIECE_BYTES: Final = 256 << 10
+CROSSING: Final = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(PIECE_BYTES),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    # The shuffle of a batch is what it is: there is nothing to adapt, and each of its stages would
+    # be a job of its own.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Settings of Spark, from the second batch on; the first has those of its user, or Spark's own,
+which hold pieces to 64 MB."""
+
+
+def prepare_next(session: SparkSession) -> None:
+    """Sets the session that Spark has made for a stream up for its next batch; any other session is
+    its user's, and left alone."""
+    if session.sparkContext.getLocalProperty(QUERY_ID) is not None:
+        for name, value in CROSSING.items():
+            session.conf.set(name, value)
+
+
+# --- why a job failed in the first place ---------------------------------------------------------
+#
+# A job raises how its last task attempt ended. Only the first attempt may write, so that is often a
+# refusal or a cancelled job; Spark's status store has what came before.
+
+
+_PATIENCE_MS: Final = 5000
+"""Spark notes how tasks end a moment later."""
+_JVM_STACK: Final = "\n\tat "
+
+
+def first_cause(context: SparkContext, tag: str) -> str | None:
+    """How the first task attempt ended that failed in the jobs with this tag, without the stack of
+    the JVM; None when it is not known."""
+    with suppress(Exception):  # whatever is wrong here, the job's own error is told
+        internal: Any = context
+        spark = internal._jsc.sc()
+        spark.listenerBus().waitUntilEmpty(_PATIENCE_MS)
+        failed = list(_failed(internal._jvm, spark.statusStore(), tag))
+        if failed:
+            _, message = min(failed)
+            return message.partition(_JVM_STACK)[0].strip()
+    return None
+
+
+def _failed(jvm: Any, store: Any, tag: str) -> Iterator[tuple[int, str]]:
+    """Of each stage the first attempt that failed: when it was launched, and its error."""
+    api = jvm.org.apache.spark.status.api.v1
+    statuses = jvm.java.util.ArrayList()
+    statuses.add(api.TaskStatus.FAILED)
+    for job in _each(store.jobsList(None)):
+        if not job.jobTags().contains(tag):
+            continue
+        for stage in _each(job.stageIds()):
+            found = store.taskList(stage, 0, 0, 1, api.TaskSorting.ID, statuses)
+            for task in _each(found):
+                yield task.launchTime().getTime(), task.errorMessage().getOrElse(None) or ""
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    found = sequence.iterator()
+    while found.hasNext():
+        yield found.next()
+
+
+# --- frames whose tasks are functions over Arrow batches -----------------------------------------
+#
+# Expressions are SQL text: a Column that Python puts together asks the JVM several times for each
+# of its parts, in every batch.
+
+
+_OF_STREAM: Final = "LogicalRDD"
+"""What Spark calls the plan of a batch, which stands for one that is made already."""
+QUERY_ID: Final = "sql.streaming.queryId"
+"""A local property of the threads that run a stream."""
+Columns: TypeAlias = Mapping[str, str]
+"""What is written or says where, by name: expressions of SQL over a frame."""
+
+
+def selected(frame: DataFrame, columns: Columns) -> DataFrame:
+    """Only these."""
+    return frame.selectExpr(*(f"{text} AS {name}" for name, text in columns.items()))
+
+
+def literal(text: str) -> str:
+    """A text in SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def in_one_task(frame: DataFrame) -> bool:
+    """Whether a batch of a stream is computed by one task, or by none. Of other frames that is not
+    known without a plan, and making one may run jobs."""
+    internal: Any = frame
+    plan = internal._jdf.queryExecution().logical()
+    if plan.nodeName() != _OF_STREAM:
+        return False
+    partitions: int = plan.rdd().getNumPartitions()
+    return partitions <= 1
+
+
+def collected(frame: DataFrame, at: int) -> list[bytes]:
+    """The column with that number, of bytes, of all rows.
+
+    A batch of a stream is part of what Spark does for the stream, and is only run: `collect` would
+    also describe it for Spark's pages and account for it as a query of its own, 7 ms each time.
+    """
+    if frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) is None:
+        return [bytes(row[at]) for row in frame.collect()]
+    internal: Any = frame
+    execution = internal._jdf.queryExecution()
+    is_planned = execution.logical().nodeName() == _OF_STREAM
+    plan = execution.sparkPlan() if is_planned else execution.executedPlan()
+    return [bytes(row.getBinary(at)) for row in plan.executeCollect()]
+
+
+def arrow_function(names: Sequence[str], function: Callable[..., Any], schema: str) -> Any:
+    """A function over batches of frames with these columns, as the JVM knows it."""
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    udf: Any = UserDefinedFunction(function, _struct(schema), evalType=kind)
+    return udf(*names)._jc
+
+
+def map_in_arrow(frame: DataFrame, function: Any) -> DataFrame:
+    """`DataFrame.mapInArrow` of an `arrow_function`; Spark's own asks for pandas and does not use
+    it."""
+    from pyspark.sql import DataFrame
+
+    internal: Any = frame
+    return DataFrame(internal._jdf.mapInArrow(function, False, None), frame.sparkSession)
+
+
+@cache
+def _struct(schema: str) -> Any:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromDDL(schema)

@@ -1,17 +1,19 @@
-"""What tasks are told of the job they belong to, besides what is inside their function.
+"""What crosses between the driver and the tasks of a job: the context there, reports back.
 
-The function of a query's tasks is made once, with the plan of the query. What is another in each
+The function of a query's tasks is made once, with the plan of the query. What changes with each
 batch, its transaction above all, goes with the job as a local property of Spark. Spark shows and
-logs properties, so a note holds no secret: logins and the token of the claims are in the function.
+logs properties, so a job context holds no secret: logins and the token of the claims are in the
+function.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client import OpenTransaction
 from onceflow.spark.sink.claims import Door, Epoch
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 PROPERTY: Final = "onceflow.writing"
 Reached = Callable[[str], None]
-"""Called at named points of a batch: see `batch_run_points`."""
+"""Called at named points of a batch: see `reached`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +91,50 @@ def _serializer() -> Any:
 
     internal: Any = serializers
     return internal.CloudPickleSerializer()
+
+
+# --- what a task reports to the driver -----------------------------------------------------------
+#
+# How many rows each attempt wrote to which partition. The reports of a task are one value of bytes
+# in a row of their own: the driver takes it out of the JVM's row with one call.
+
+
+REPORT: Final = "report"
+"""The column of the reports, of a frame that has no other."""
+REPORT_SCHEMA: Final = f"{REPORT} binary"
+ALL_ROWS: Final = -1
+"""As a target: how many rows the task was given."""
+
+
+class Report(NamedTuple):
+    """What a task attempt wrote to one output partition."""
+
+    task: int
+    attempt: int
+    target: int
+    rows: int
+    last_sequence: int
+
+
+def reports_to_bytes(reports: Iterable[Report]) -> bytes:
+    """All of one task."""
+    return json.dumps(list(reports)).encode()
+
+
+def reports_from_bytes(told: bytes) -> list[Report]:
+    return [Report(*each) for each in json.loads(told)]
+
+
+# --- points in the life of a batch ---------------------------------------------------------------
+#
+# `reached` does nothing. Tests and the demo replace it, to show that a process may die at each
+# point; the replacement goes to the tasks, too. Tasks reach "before claim", "mid-write" (after each
+# portion) and "after write"; the driver reaches "before offsets", "before EndTxn" and "after
+# EndTxn".
+
+
+def nothing(point: str) -> None:
+    """What happens at a point."""
+
+
+reached: Callable[[str], None] = nothing

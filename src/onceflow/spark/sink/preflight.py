@@ -1,18 +1,40 @@
-"""What can be seen to be wrong before a query starts: the frame, the session, the settings.
+"""What can be seen to be wrong before a query starts: in the frame, the session, the settings, and
+on the cluster.
 
-Each check returns what is wrong, in words that say what to do; all of it is told at once.
+Each check returns what is wrong, in words that say what to do; the user is told all of it at once.
+`prepare_cluster` also creates missing topics, where brokers allow it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from onceflow.client import ProducerSettings
+from onceflow.client import (
+    ApiNotServed,
+    BrokerError,
+    ClientError,
+    ClientSettings,
+    Cluster,
+    ProducerSettings,
+    TopicNameInvalid,
+    TopicNotFound,
+    broker_configs,
+    check,
+    create_topic,
+)
 from onceflow.errors import InvalidSetting
+from onceflow.runtime import message_library
+from onceflow.spark.errors import RowRefused
 from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS
+from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.source import TOPIC_RULE, is_topic_name
+from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -148,3 +170,260 @@ def producer_settings(
 def problems_of(*parts: Iterable[str]) -> list[str]:
     """All of them, in order."""
     return [problem for part in parts for problem in part]
+
+
+# --- the cluster ---------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+_log = logging.getLogger("onceflow.spark")
+
+_NEEDED: Final = (
+    ApiKey.PRODUCE,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.END_TXN,
+    ApiKey.OFFSET_FETCH,
+)
+_READ: Final = 3
+_WRITE: Final = 4
+"""Operations, as bits of what a user may do."""
+_NOT_TOLD: Final = -(2**31)
+_MAKING_S: Final = 3.0
+_POLL_S: Final = 0.05
+_RETENTION: Final = "offsets.retention.minutes"
+_MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+_AUTO_CREATE: Final = "auto.create.topics.enable"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSays:
+    """Settings of the brokers; None where this user may not see them."""
+
+    max_timeout_ms: int | None
+    forgets_after_ms: int
+    """How long the offsets of a group are kept; 0 where this user may not see it."""
+    makes_topics: bool | None
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str | None]) -> BrokerSays:
+        limit, makes = configs.get(_MAX_TIMEOUT), configs.get(_AUTO_CREATE)
+        minutes = int(configs.get(_RETENTION) or 0)
+        return cls(
+            None if limit is None else int(limit),
+            minutes * 60_000,
+            {"true": True, "false": False}.get(makes or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFindings:
+    """What was found, and what is wrong."""
+
+    says: BrokerSays
+    problems: tuple[str, ...]
+
+
+def look_at_cluster(
+    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], *, reads: bool
+) -> ClusterFindings:
+    """Everything; makes the ledger's topic, and others where brokers would make them by
+    themselves. `reads`: source offsets are committed."""
+    found = blocking(_look(settings, identity, topics, reads))
+    if reads and not found.problems and not found.says.forgets_after_ms:
+        _warn_of_hidden_age(identity)
+    return found
+
+
+def _warn_of_hidden_age(identity: SinkIdentity) -> None:
+    _log.warning(
+        "query %r cannot see how long brokers keep offsets (%s): this user lacks the right to "
+        "DESCRIBE_CONFIGS on the cluster. So it relies on its ledger for an hour only: a batch "
+        "that comes later costs a transaction more, and one that a driver has left unfinished is "
+        "refused when the ledger is empty, also if brokers have only forgotten it",
+        identity.name,
+        _RETENTION,
+    )
+
+
+def make_topic(settings: ClientSettings, name: str) -> None:
+    """For a topic that a row names; raises `RowRefused` when it is not there and must not be."""
+
+    async def make() -> list[str]:
+        async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
+            says = await _says(cluster)
+            return await _topic_problems(cluster, name, says)
+
+    if problems := blocking(make()):
+        raise RowRefused(problems[0])
+
+
+def blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Its result. On a thread of its own: a notebook has an event loop running here already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+async def _look(
+    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], reads: bool
+) -> ClusterFindings:
+    async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
+        says = await _says(cluster)
+        problems = [*_timeout_problems(settings, says), *await _api_problems(cluster)]
+        for topic in topics:
+            problems += await _topic_problems(cluster, topic, says)
+        problems += await _ledger_problems(cluster, identity.ledger_topic)
+        if not problems:
+            groups = [identity.ledger_group, *([identity.group] if reads else ())]
+            problems += await _rights(cluster, topics, identity.ledger_topic, groups)
+        return ClusterFindings(says, tuple(problems))
+
+
+async def _says(cluster: Cluster) -> BrokerSays:
+    try:
+        configs = await broker_configs(cluster, cluster.node_ids[0])
+    except BrokerError as error:
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+        return BrokerSays.of({})
+    return BrokerSays.of({each.name: each.value for each in configs})
+
+
+def _timeout_problems(settings: ProducerSettings, says: BrokerSays) -> Iterator[str]:
+    limit, wanted = says.max_timeout_ms, settings.transaction_timeout_ms
+    if limit is not None and wanted > limit:
+        yield (
+            f"transaction_timeout_ms = {wanted} is more than the broker allows "
+            f"({_MAX_TIMEOUT} = {limit}): give less, or let the broker allow more"
+        )
+
+
+async def _api_problems(cluster: Cluster) -> list[str]:
+    connection = await cluster.any_broker()
+    problems = []
+    for key in _NEEDED:
+        try:
+            connection.version_of(key)
+        except ApiNotServed as error:
+            problems.append(f"{error}: transactions need Apache Kafka 3.0 or later")
+    return problems
+
+
+async def _topic_problems(cluster: Cluster, name: str, says: BrokerSays) -> list[str]:
+    """None when the topic is there, or when a broker has made it because it was asked for."""
+    try:
+        await cluster.find_topic(name)
+    except BrokerError as error:
+        return [_not_seen(error, name, "DESCRIBE and WRITE")]
+    except TopicNameInvalid as error:
+        return [str(error)]  # nobody can create it
+    except TopicNotFound as error:
+        is_made = says.makes_topics is not False and await _made_by_asking(cluster, name)
+        return [] if is_made else [f"{error}; create it"]
+    return []
+
+
+async def _made_by_asking(cluster: Cluster, name: str) -> bool:
+    """Brokers that make topics do so a moment after they have answered that there is none."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _MAKING_S
+    await _ask_for_topics(cluster, [name], makes=True)
+    while loop.time() < deadline:
+        try:
+            topic = await cluster.find_topic(name)
+        except TopicNotFound:
+            await asyncio.sleep(_POLL_S)
+            continue
+        return bool(topic.partitions)
+    return False
+
+
+async def _ask_for_topics(cluster: Cluster, names: Collection[str], *, makes: bool) -> Any:
+    with message_library:
+        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
+
+    request = MetadataRequest(
+        topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names),
+        allow_auto_topic_creation=makes,
+        include_topic_authorized_operations=not makes,
+    )
+    connection = await cluster.any_broker()
+    return await connection.request(ApiKey.METADATA, request)
+
+
+def _not_seen(error: BrokerError, name: str, rights: str) -> str:
+    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"this user needs the right to {rights} topic {name!r}"
+    return f"topic {name!r} cannot be looked at: {error}"
+
+
+async def _ledger_problems(cluster: Cluster, name: str) -> list[str]:
+    try:
+        await cluster.find_topic(name)
+    except BrokerError as error:
+        return [_not_seen(error, name, "DESCRIBE and READ")]
+    except TopicNotFound:
+        try:
+            await create_topic(cluster, name, partitions=1)
+        except ClientError as error:
+            if not _is_there(error):
+                problem = (
+                    f"the ledger's topic {name!r} is missing and cannot be created ({error}): "
+                    "create it with one partition, or name an existing topic as ledger_topic; "
+                    "nothing is written to it"
+                )
+                return [problem]
+    return []
+
+
+def _is_there(error: ClientError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+# --- rights -------------------------------------------------------------------------------------
+
+
+async def _rights(
+    cluster: Cluster, topics: Sequence[str], ledger: str, groups: Collection[str]
+) -> list[str]:
+    needed = {**dict.fromkeys(topics, (_WRITE, "WRITE")), ledger: (_READ, "READ")}
+    answer = await _ask_for_topics(cluster, needed, makes=False)
+    problems = []
+    for found in answer.topics:
+        bit, word = needed[found.name]
+        if not _may(found.topic_authorized_operations, bit):
+            problems.append(f"this user needs the right to {word} topic {found.name!r}")
+    for group in groups:
+        if not await _may_commit(cluster, group):
+            problems.append(f"this user needs the right to READ group {group!r}")
+    return problems
+
+
+async def _may_commit(cluster: Cluster, group: str) -> bool:
+    with message_library:
+        from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
+
+    request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=True)
+
+    async def attempt() -> bool:
+        connection = await cluster.coordinator(group)
+        answer = await connection.request(ApiKey.DESCRIBE_GROUPS, request)
+        for found in answer.groups:
+            if found.error_code.value == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                return False
+            if found.error_code.value not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+                check(ApiKey.DESCRIBE_GROUPS, found, f"group {group!r}")
+            return _may(found.authorized_operations, _READ)
+        return True
+
+    try:
+        return await cluster.retrying(attempt)
+    except BrokerError as error:
+        if error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            return False
+        raise
+
+
+def _may(operations: int, bit: int) -> bool:
+    return operations == _NOT_TOLD or bool(operations >> bit & 1)

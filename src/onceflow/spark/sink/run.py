@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from onceflow.client import OpenTransaction
-from onceflow.spark.errors import SinkError, SinkRefused, without_stack
+from onceflow.client import OpenTransaction, TopicPartition
+from onceflow.spark.errors import LedgerConflict, SinkError, SinkRefused, without_stack
 from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles
 from onceflow.spark.sink.claims import ClaimBook
-from onceflow.spark.sink.continuation import check_continues
 from onceflow.spark.sink.identity import Files, check_identity, keep_identity
-from onceflow.spark.sink.job import claim_service, run_job
-from onceflow.spark.sink.ledger import Finding, Planned, refusal, seen_by
-from onceflow.spark.sink.ledger_start import LedgerStart
-from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log
+from onceflow.spark.sink.job import QUERY_ID, claim_service, run_job
+from onceflow.spark.sink.job_context import Report
+from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
+from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.preflight_cluster import make_topic
-from onceflow.spark.sink.shuffle import QUERY_ID
-from onceflow.spark.sink.task_report import Report
+from onceflow.spark.sink.preflight import make_topic
 from onceflow.spark.sink.topics import Topics
+from onceflow.spark.source import by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -231,3 +231,49 @@ def _register(run: StreamRun, name: str) -> None:
     with _running_lock:
         _check_free(name)
         _running[name] = run
+
+
+# --- going on without the checkpoint that was lost -----------------------------------------------
+
+
+def check_continues(
+    writer: BatchWriter,
+    files: Files,
+    planned: Planned,
+    logged: LoggedBatch,
+    *,
+    require_stable: bool,
+) -> None:
+    """Raises `LedgerConflict` unless the query's first batch begins where the group ended."""
+    if planned.batch_id != 0:
+        raise LedgerConflict(
+            f"continue_from_group is for a new checkpoint; this one is at batch {planned.batch_id}"
+        )
+    starts = _starts(files, logged)
+    if not starts:
+        raise LedgerConflict(
+            "continue_from_group needs a source whose offsets are those of topics, and to know "
+            "where it starts"
+        )
+    group = writer.group_offsets(starts, require_stable=require_stable)
+    differing = {place for place, start in starts.items() if group.get(place, start) != start}
+    if differing:
+        wanted = json.dumps(by_topic({**starts, **group}))
+        raise LedgerConflict(
+            f"the query does not start where the group ended, in {len(differing)} partitions: rows "
+            f"would be lost or written twice. Start its source with startingOffsets = {wanted}"
+        )
+
+
+def _starts(files: Files, logged: LoggedBatch) -> Mapping[TopicPartition, int]:
+    """Where the first batch begins: our source says so in its offset, Spark's own keeps it in a
+    file."""
+    starts: dict[TopicPartition, int] = {}
+    for name, offsets in logged.topic_offsets().items():
+        found = dict(offsets.start)
+        if not found:
+            text = files.read(f"sources/{name}/0") or ""
+            kept = topic_offsets_of(text[text.find("{") :])
+            found = dict(kept.end) if kept is not None else {}
+        starts |= found
+    return starts

@@ -1,84 +1,169 @@
-"""Frames whose tasks are functions over Arrow batches, and the shuffle before tasks that write.
+"""What goes through the shuffle: not each row by itself, but rows that have the same way together,
+as a stream of bytes that is cut into parts.
 
-Expressions are written as text: one that is put together in Python asks the JVM several times for
-each of its parts, and that for every batch.
+A task before the shuffle finds the target of every row, orders rows by it, and packs those of each
+writing task; Spark moves bytes then, and looks at no row again. Rows of a target keep their order.
+Parts are small, as Spark gathers thousands of values before it hands them on; each says how much is
+still to come, so that a stream that does not come as it was sent is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from onceflow.spark.errors import RowRefused, SinkError
+from onceflow.spark.sink.claims import Door, Epoch
+from onceflow.spark.sink.job_context import REPORT
+from onceflow.spark.sink.routing import (
+    TARGET,
+    Layout,
+    placed_by_row,
+    portions,
+    runs,
+    unknown_topics,
+)
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
-_OF_STREAM: Final = "LogicalRDD"
-"""What Spark calls the plan of a batch, which stands for one that is made already."""
-QUERY_ID: Final = "sql.streaming.queryId"
-"""A local property of the threads that run a stream."""
-Columns: TypeAlias = Mapping[str, str]
-"""What is written or says where, by name: expressions of SQL over a frame."""
-
-
-def selected(frame: DataFrame, columns: Columns) -> DataFrame:
-    """Only these."""
-    return frame.selectExpr(*(f"{text} AS {name}" for name, text in columns.items()))
-
-
-def literal(text: str) -> str:
-    """A text in SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+WAY: Final = "way"
+"""The number of the task that writes the rows."""
+_LEFT: Final = "left"
+"""How many bytes of the packet there are from this part on."""
+PART: Final = "part"
+PACKED: Final = f"{WAY} int, {_LEFT} int, {PART} binary"
+PACKED_NAMES: Final = (WAY, _LEFT, PART)
+PACKET_BYTES: Final = 4 << 20
+"""Of so many bytes of rows the packets are made, one for each way."""
+PART_BYTES: Final = 4 << 10
 
 
-def in_one_task(frame: DataFrame) -> bool:
-    """Whether a batch of a stream is computed by one task, or by none. Of other frames that is not
-    known without a plan, and making one may run jobs."""
-    internal: Any = frame
-    plan = internal._jdf.queryExecution().logical()
-    if plan.nodeName() != _OF_STREAM:
-        return False
-    partitions: int = plan.rdd().getNumPartitions()
-    return partitions <= 1
+class PacketsBroken(SinkError):
+    """What came out of a shuffle is not what went in."""
 
 
-def collected(frame: DataFrame, at: int) -> list[bytes]:
-    """The column with that number, of bytes, of all rows.
-
-    A batch of a stream is part of what Spark does for the stream, and is only run: `collect` would
-    also describe it for Spark's pages and account for it as a query of its own, 7 ms each time.
-    """
-    if frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID) is None:
-        return [bytes(row[at]) for row in frame.collect()]
-    internal: Any = frame
-    execution = internal._jdf.queryExecution()
-    is_planned = execution.logical().nodeName() == _OF_STREAM
-    plan = execution.sparkPlan() if is_planned else execution.executedPlan()
-    return [bytes(row.getBinary(at)) for row in plan.executeCollect()]
+def pack(
+    layout: Layout | None, door: Door, epoch: Epoch, tasks: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """`layout` is None when only the rows know their topics: then the driver is asked."""
+    for batch in portions((each for each in batches if each.num_rows), PACKET_BYTES):
+        known = layout or _asked(door, epoch, batch.column("topic"))
+        yield from _packed(placed_by_row(known, batch), tasks)
 
 
-def arrow_function(names: Sequence[str], function: Callable[..., Any], schema: str) -> Any:
-    """A function over batches of frames with these columns, as the JVM knows it."""
-    from pyspark.sql.udf import UserDefinedFunction
-    from pyspark.util import PythonEvalType
+def report_as_packet(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What a task reports, in a frame of packets: where nothing is shuffled, the parts are that."""
+    import pyarrow as pa
 
-    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
-    udf: Any = UserDefinedFunction(function, _struct(schema), evalType=kind)
-    return udf(*names)._jc
+    zero = pa.array([0], pa.int32())
+    return pa.record_batch({WAY: zero, _LEFT: zero, PART: batch.column(REPORT)})
 
 
-def map_in_arrow(frame: DataFrame, function: Any) -> DataFrame:
-    """`DataFrame.mapInArrow` of an `arrow_function`; Spark's own asks for pandas and does not use
-    it."""
-    from pyspark.sql import DataFrame
+def _packed(batch: pa.RecordBatch, tasks: int) -> Iterator[pa.RecordBatch]:
+    import numpy as np
 
-    internal: Any = frame
-    return DataFrame(internal._jdf.mapInArrow(function, False, None), frame.sparkSession)
+    targets: Any = batch.column(TARGET).to_numpy()
+    ways = targets % tasks
+    order: Any = np.lexsort((targets, ways))
+    ordered = batch.take(order)
+    for way, rows in runs(ordered, ways[order]):
+        yield _parts(way, _packet(rows))
 
 
-@cache
-def _struct(schema: str) -> Any:
-    from pyspark.sql.types import StructType
+def _packet(rows: pa.RecordBatch) -> Any:
+    import pyarrow as pa
 
-    return StructType.fromDDL(schema)
+    made = pa.BufferOutputStream()
+    with pa.ipc.new_stream(made, rows.schema) as stream:
+        stream.write_batch(rows)
+    return made.getvalue()
+
+
+def _parts(way: int, packet: Any) -> pa.RecordBatch:
+    """The packet itself, seen as the values of a column."""
+    import numpy as np
+    import pyarrow as pa
+
+    starts: Any = np.arange(0, packet.size, PART_BYTES, dtype=np.int32)
+    borders: Any = np.append(starts, np.int32(packet.size))
+    columns: dict[str, Any] = {
+        WAY: np.full(len(starts), way, np.int32),
+        _LEFT: np.int32(packet.size) - starts,
+        PART: pa.Array.from_buffers(
+            pa.binary(), len(starts), [None, pa.py_buffer(borders), packet]
+        ),
+    }
+    return pa.record_batch(columns)
+
+
+def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of all packets, with their targets; raises `PacketsBroken`."""
+    begun: list[Any] = []
+    missing = 0
+    for batch in batches:
+        left: Any = batch.column(_LEFT).to_numpy()
+        data, borders = _values(batch.column(PART))
+        at = 0
+        while at < len(left):
+            expected = missing or int(left[at])
+            ends = _length_of_run(left[at:], borders[at:], expected)
+            begun.append(data[borders[at] : borders[at + ends]])
+            missing = expected - len(begun[-1])
+            at += ends
+            if not missing:
+                yield from _rows(begun)
+                begun = []
+    if missing:
+        raise PacketsBroken("rows have come only in part out of the shuffle")
+
+
+def _values(column: Any) -> tuple[memoryview, Any]:
+    """All bytes of a column, and where each value begins and ends."""
+    import numpy as np
+
+    _, offsets, data = column.buffers()
+    borders = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    return memoryview(data), borders
+
+
+def _length_of_run(left: Any, borders: Any, expected: int) -> int:
+    """How many parts go on with the packet of which so many bytes are missing."""
+    import numpy as np
+
+    sizes = np.diff(borders)
+    count = int(np.searchsorted(np.cumsum(sizes), expected)) + 1
+    count = min(count, len(sizes))
+    wanted = expected - (borders[:count] - borders[0])
+    if not np.array_equal(left[:count], wanted) or wanted[-1] < sizes[count - 1]:
+        raise PacketsBroken("rows have come out of the shuffle in another order than they went in")
+    return count
+
+
+def _rows(parts: list[Any]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    packet = parts[0] if len(parts) == 1 else b"".join(parts)
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(packet)) as stream:
+            yield from stream
+    except pa.ArrowException as error:
+        raise PacketsBroken(f"what has come out of the shuffle are no rows: {error}") from error
+
+
+# --- topics that only rows know -----------------------------------------------------------------
+
+_known: dict[tuple[Door, Epoch], Layout] = {}
+"""What this process was told, by query and epoch: numbers hold for one epoch only."""
+
+
+def _asked(door: Door, epoch: Epoch, topics: Any) -> Layout:
+    """A layout that has all these topics; the driver numbers those that are new."""
+    layout = _known.get((door, epoch), Layout())
+    if unknown := unknown_topics(layout, topics):
+        layout = Layout(tuple(door.layout(unknown)))
+        _known.clear()
+        _known[door, epoch] = layout
+    if missing := unknown_topics(layout, topics):
+        raise RowRefused(f"there is no topic {missing[0]!r}")
+    return layout

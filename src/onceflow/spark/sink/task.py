@@ -27,7 +27,15 @@ from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.connection_cache import Kept
 from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
 from onceflow.spark.sink.claims import Door, Epoch, Failure, Owner
-from onceflow.spark.sink.job_context import Note, Reached, note_of_task
+from onceflow.spark.sink.job_context import (
+    ALL_ROWS,
+    REPORT,
+    Note,
+    Reached,
+    Report,
+    note_of_task,
+    reports_to_bytes,
+)
 from onceflow.spark.sink.routing import (
     TARGET,
     Layout,
@@ -37,8 +45,7 @@ from onceflow.spark.sink.routing import (
     split,
     with_short_offsets,
 )
-from onceflow.spark.sink.shuffle_packets import pack, report_as_packet
-from onceflow.spark.sink.task_report import ALL_ROWS, REPORT, Report, reports_to_bytes
+from onceflow.spark.sink.shuffle import pack, report_as_packet
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:

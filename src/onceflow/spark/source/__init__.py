@@ -19,20 +19,20 @@ if TYPE_CHECKING:
         by_topic as by_topic,
         worth_tasks as worth_tasks,
     )
-    from onceflow.spark.source.options import SourceOptions as SourceOptions
-    from onceflow.spark.source.task import ReadTask as ReadTask
-    from onceflow.spark.source.topic_names import (
+    from onceflow.spark.source.option_values import (
         TOPIC_RULE as TOPIC_RULE,
         is_topic_name as is_topic_name,
     )
+    from onceflow.spark.source.options import SourceOptions as SourceOptions
+    from onceflow.spark.source.task import ReadTask as ReadTask
 else:
     __getattr__ = door(
         __name__,
         {
             "datasource": "OnceflowSource StreamReader",
             "offsets": "BatchOffsets OffsetSpan by_topic worth_tasks",
+            "option_values": "TOPIC_RULE is_topic_name",
             "options": "SourceOptions",
             "task": "ReadTask",
-            "topic_names": "TOPIC_RULE is_topic_name",
         },
     )

@@ -21,7 +21,6 @@ from onceflow.client import (
     one_of,
     whole_number,
 )
-from onceflow.spark.source.topic_names import TOPIC_RULE, is_topic_name
 
 LARGEST_LONG: Final = 2**63 - 1
 COLUMNS: Final = (
@@ -226,3 +225,14 @@ def strategy(text: str) -> bool:
 
 
 Reader: TypeAlias = Callable[[str], Any]
+
+
+# --- names of topics -----------------------------------------------------------------------------
+
+
+TOPIC_RULE: Final = "up to 249 letters of ASCII, digits, '.', '_' and '-', and not '.' or '..'"
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def is_topic_name(name: str) -> bool:
+    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")

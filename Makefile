@@ -48,18 +48,17 @@ PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
 test-ours:
 	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop --ignore=tests/spark
 # Our client with brokers of others, and our broker with clients of others.
-CLIENT_TESTS := $(addprefix tests/interop/test_, client_* consumer* session* two_phase*)
 test-client:
-	$(PYTEST) $(wildcard $(addsuffix .py, $(CLIENT_TESTS)))
+	$(PYTEST) tests/interop/client
 test-broker:
-	$(PYTEST) tests/interop $(addprefix --ignore-glob=*, $(addsuffix .py, $(CLIENT_TESTS)))
+	$(PYTEST) tests/interop --ignore=tests/interop/client
 # One process has one Spark, and tests/interop has one with other settings.
 test-spark:
 	$(PYTEST) tests/spark
 
 long: setup-spark
 	$(PYTEST) -m long
-	ONCEFLOW_DOSE=whole $(PYTEST) $$(grep -l hypothesis tests/property/test_*.py tests/unit/test_*.py)
+	ONCEFLOW_DOSE=whole $(PYTEST) $$(grep -lr --include='test_*.py' hypothesis tests/property tests/unit)
 
 bench: setup-spark
 	$(VENV)/python bench/records.py
@@ -76,9 +75,9 @@ bench-quick: setup
 	$(VENV)/python -m bench.headlines
 
 crash: setup
-	$(VENV)/python -m tests.sim.campaign
-	$(VENV)/python -m tests.sim.txn_campaign
-	$(VENV)/python -m tests.sim.client_campaign --seeds 300
+	$(VENV)/python -m tests.sim.log.campaign
+	$(VENV)/python -m tests.sim.txn.campaign
+	$(VENV)/python -m tests.sim.client.campaign --seeds 300
 
 kill: setup-spark
 	$(VENV)/python -m tests.kill.campaign --kills 100
@@ -87,15 +86,15 @@ kill: setup-spark
 	$(VENV)/python -m tests.kill.spark_campaign --kills 100
 
 sweep: setup-spark
-	$(VENV)/python -m tests.sim.sending_sweep
-	$(VENV)/python -m tests.sim.consumer_sweeps
-	$(VENV)/python -m tests.sim.listener_sweeps
-	$(VENV)/python -m tests.sim.session_sweeps
+	$(VENV)/python -m tests.sim.sweeps.sending
+	$(VENV)/python -m tests.sim.sweeps.consumers
+	$(VENV)/python -m tests.sim.sweeps.listeners
+	$(VENV)/python -m tests.sim.sweeps.sessions
 
 year: setup-spark
-	$(VENV)/python -m tests.sim.year --years 40
-	$(VENV)/python -m tests.sim.year_sessions --seeds 60
-	$(VENV)/python -m tests.sim.year_ledger --seeds 300
+	$(VENV)/python -m tests.sim.years.broker --years 40
+	$(VENV)/python -m tests.sim.years.sessions --seeds 60
+	$(VENV)/python -m tests.sim.years.ledger --seeds 300
 
 soak: setup
 	$(VENV)/python -m tests.soak.run --minutes 60

@@ -24,7 +24,7 @@ from typing import Final
 from tools.kafka_jars import ROOT, may_install_packages
 
 CACHE: Final = ROOT / ".cache"
-PROGRAMS: Final = ROOT / "tests" / "interop" / "foreign"
+PROGRAMS: Final = ROOT / "tests" / "interop" / "broker" / "languages"
 KAFKA_PYTHON_LOCK: Final = ROOT / "requirements-kafka-python-2.lock"
 KAFKAJS_VERSION: Final = "2.2.4"
 KAFKAJS_SHA512: Final = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
 
-from tests.interop.cluster_fixture import NO_RETENTION, three_nodes as three_nodes
+from tests.interop.client.cluster.cluster_fixture import NO_RETENTION, three_nodes as three_nodes
 from tests.interop.harness import Script, differences, heard, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer
@@ -30,7 +30,7 @@ from tools.other_clients import (
 )
 
 if TYPE_CHECKING:
-    from tests.interop.secured_kafka import Secured
+    from tests.interop.client.secured_kafka import Secured
 
 REFERENCE: Final = "apache_kafka"
 BROKERS: Final = (REFERENCE, "onceflow_server")
@@ -72,7 +72,7 @@ def secured(
     request: pytest.FixtureRequest, kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
     """An Apache Kafka with TLS and logins."""
-    from tests.interop.secured_kafka import secured_kafka
+    from tests.interop.client.secured_kafka import secured_kafka
 
     if shutil.which("openssl") is None:
         cannot_test(request, "secured", "there is no openssl to make a certificate with")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.interop.compressed_frames import UNREAD_HERE
+from tests.interop.broker.raw.compressed_frames import UNREAD_HERE
 from tests.interop.harness import KnownDifference
 
 TOPIC_IDS = "offsets by topic id, of version 10, are not served"

@@ -18,9 +18,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.interop.cluster_kills import Kill, kill_at
-from tests.interop.cluster_loads import IMPATIENT, Driven, Follower, Load, Stream, Transactions
-from tests.interop.cluster_world import SETTINGS, wake_up
+from tests.interop.client.cluster.kills import Kill, kill_at
+from tests.interop.client.cluster.loads import (
+    IMPATIENT,
+    Driven,
+    Follower,
+    Load,
+    Stream,
+    Transactions,
+)
+from tests.interop.client.cluster.three_nodes import SETTINGS, wake_up
 from tests.interop.harness import Names
 from tools.apache_kafka import ApacheKafkaCluster
 from tools.kafka_jars import ensure_kafka_jars

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.interop.client.session.strikes import Strikes
 from tests.interop.conftest import EAGER, SETTINGS as ONE_NODE
 from tests.interop.onceflow_server import OnceflowServer
-from tests.interop.session_strikes import Strikes
 from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tools.kafka_jars import ensure_kafka_jars
 
@@ -35,7 +35,7 @@ def broker(kafka: str | None, directory: Path) -> Iterator[str]:
         with ApacheKafka(ensure_kafka_jars(), directory, properties=properties) as node:
             yield node.bootstrap
     else:
-        from tests.interop.cluster_world import SETTINGS, wake_up
+        from tests.interop.client.cluster.three_nodes import SETTINGS, wake_up
 
         with ApacheKafkaCluster(ensure_kafka_jars(), directory, properties=SETTINGS) as cluster:
             wake_up(cluster)

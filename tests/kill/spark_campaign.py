@@ -24,13 +24,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.spark.kill_blows import Blow
-from tests.spark.kill_brokers import Brokers, OneKafka, Ours, Role, ThreeKafkas
-from tests.spark.kill_fate import FateServer
-from tests.spark.kill_faults import POINTS, ROLES, Fault
-from tests.spark.kill_judge import Verdict, judge
-from tests.spark.kill_round import Drivers, Outcome, Round, Stage, making_drivers
-from tests.spark.kill_world import make_world
+from tests.spark.kills.blows import Blow
+from tests.spark.kills.brokers import Brokers, OneKafka, Ours, Role, ThreeKafkas
+from tests.spark.kills.fate import FateServer
+from tests.spark.kills.faults import POINTS, ROLES, Fault
+from tests.spark.kills.judge import Verdict, judge
+from tests.spark.kills.round import Drivers, Outcome, Round, Stage, making_drivers
+from tests.spark.kills.world import make_world
 from tests.spark.session import MASTER
 
 ON_EXECUTORS: Final = "local-cluster[2,1,1024]"

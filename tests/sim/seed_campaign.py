@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-from tests.sim.txn_history import PromiseBroken
+from tests.sim.txn.history import PromiseBroken
 
 S = TypeVar("S")
 

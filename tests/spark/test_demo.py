@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from onceflow.demo.strikes import STRIKES
-from tests.spark.pipeline_run import QUICK
+from tests.spark.pipeline.run import QUICK
 from tests.spark.session import require_spark
 
 PATIENCE_S = 900.0

@@ -14,7 +14,7 @@ import pytest
 
 import onceflow
 from tests.spark.session import spark_environment
-from tests.spark.sink_world import fresh
+from tests.spark.sink.world import fresh
 
 pytestmark = pytest.mark.interop
 

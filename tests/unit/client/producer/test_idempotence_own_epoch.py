@@ -1,0 +1,25 @@
+"""Sequences where every transaction has its own epoch, so that brokers know what comes first."""
+
+from __future__ import annotations
+
+from onceflow.client.producer.idempotence import Answer, Verdict
+from onceflow.wire.error_codes import ErrorCode as E
+from tests.unit.client.producer.test_idempotence import GAP, NEWER, Producer, numbers
+
+
+def test_the_first_batch_is_not_waited_for() -> None:
+    """Brokers insist on 0 then: whatever comes before it is refused, and has its turn again."""
+    producer = Producer(transactional=True)
+    producer.sequences.adopt(NEWER, has_own_epoch=True)
+    first, second, third = producer.put(3)
+    assert producer.send() == [first, second, third]
+    assert numbers([first, second, third]) == [(4, 0), (4, 2), (4, 4)]
+    too_soon = Answer(E.CONCURRENT_TRANSACTIONS)
+    assert producer.answer(first, too_soon) is Verdict.RETRY
+    assert producer.answer(second, GAP) is Verdict.RETRY
+    assert producer.send() == [first]
+    assert producer.answer(third, GAP) is Verdict.RETRY
+    for batch, following in ((first, [second]), (second, [third]), (third, [])):
+        producer.ack(batch)
+        assert producer.send() == following
+    assert not producer.has_gap()

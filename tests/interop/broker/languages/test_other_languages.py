@@ -1,7 +1,7 @@
 """Clients in Go and JavaScript, and kafka-python before its version 3: each has a program in
 its folder here that administers topics, groups and the broker, produces, transforms in
-transactions, and
-prints what it was answered. What they ask differs: AlterConfigs, say, is all that some have."""
+transactions, and prints what it was answered. What they ask differs: AlterConfigs, say, is all that
+some have."""
 
 from __future__ import annotations
 

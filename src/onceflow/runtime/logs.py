@@ -25,7 +25,13 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, logger, message and, where there are any, what a broker
     has counted (`extra={"numbers": ...}`), what happened to a client (`event`, and its `fields` by
-    name) and the exception."""
+    name) and the exception.
+
+    >>> import logging
+    >>> record = logging.makeLogRecord({"name": "onceflow.client.groups", "msg": "joined"})
+    >>> json.loads(JsonFormatter().format(record))["message"]
+    'joined'
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, Any] = {

@@ -10,10 +10,12 @@ import pytest
 HEAVY = ("awscrt", "kio", "llvmlite", "numba", "numpy", "pandas", "pyarrow", "uvloop")
 
 
-@pytest.mark.parametrize("module", ["producer", "fetcher", "admin", "consumer"])
-def test_nothing_heavy_comes_with_it(module: str) -> None:
+@pytest.mark.parametrize("name", ["Producer", "Session", "Admin", "Consumer", "TopicPartition"])
+@pytest.mark.parametrize("package", ["onceflow", "onceflow.client"])
+def test_nothing_heavy_comes_with_it(package: str, name: str) -> None:
     code = (
-        f"import sys, onceflow.client.{module}; print([n for n in {HEAVY!r} if n in sys.modules])"
+        f"import sys; from {package} import {name}; "
+        f"print([each for each in {HEAVY!r} if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
     program = (
-        "import time; from rich.console import Console; from onceflow.cli import demo\n"
+        "import time; from rich.console import Console; from onceflow.demo import command as demo\n"
         "with demo._ended_by_sigterm(), demo._scratch(Console()) as directory:\n"
         "    (directory / 'file').touch(); print(directory, flush=True); time.sleep(60)"
     )

@@ -24,8 +24,10 @@ from onceflow.client.session import session
 from onceflow.client.transactions import handoff as transfer
 from onceflow.client.worker import reader as worker_reader, writer as worker
 
+EXPORTED: list[type] = [getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()]
+# What is a value, or an error, is shown by the examples of those who hand it out.
 PUBLIC: list[type] = [
-    *(getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()),
+    *(each for each in EXPORTED if not issubclass(each, tuple | BaseException)),
     *(getattr(blocking, name) for name in blocking.__all__),
     admin.Admin,
     cluster.Cluster,

@@ -28,7 +28,21 @@ if TYPE_CHECKING:
 
 class SessionTransaction:
     """Handed out with a batch, and good until the next one is asked for. The session begins and
-    ends it, and adds the offsets of the batch: so it is no block for `async with`."""
+    ends it, and adds the offsets of the batch: so it is no block for `async with`.
+
+    >>> from onceflow import Producer, Session
+    >>> async def main() -> None:
+    ...     async with Producer(bootstrap) as producer:
+    ...         await producer.send("payments", b"42")
+    ...     settings = {"group.id": "billing", "auto.offset.reset": "earliest"}
+    ...     async with Session(bootstrap, settings, topics=["payments"]) as session:
+    ...         async for batch, txn in session:
+    ...             receipts = [await txn.send("orders", record.value) for record in batch]
+    ...             break
+    ...     print([(await receipt).offset for receipt in receipts])
+    >>> asyncio.run(main())
+    [0]
+    """
 
     def __init__(self, producer: SessionProducer, dead_letter_topic: str | None) -> None:
         self._sends = producer

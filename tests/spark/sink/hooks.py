@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.sink import job_context
 from onceflow.spark.sink.task import Work

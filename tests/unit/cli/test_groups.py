@@ -147,7 +147,7 @@ def test_lag_is_counted_or_estimated_and_what_is_open_is_told_apart(
         producer.begin_transaction()
         producer.send("jobs", b"open").result()
         assert [described(capsys)[name] for name in ("lag", "held_back")] == [3, 1]
-        monkeypatch.setattr("onceflow.client.admin.group_lag.COUNTED", 2)
+        monkeypatch.setattr("onceflow.client.COUNTED", 2)
         found = described(capsys)
         assert (found["lag"], found["lag_is_exact"]) == (6, False)
         assert run(["groups", "describe", "shop"]) == 0

@@ -61,8 +61,8 @@ long: setup-spark
 	ONCEFLOW_DOSE=whole $(PYTEST) $$(grep -lr --include='test_*.py' hypothesis tests/property tests/unit)
 
 bench: setup-spark
-	$(VENV)/python bench/records.py
-	$(VENV)/python bench/log.py
+	$(VENV)/python -m bench.records
+	$(VENV)/python -m bench.log
 	$(VENV)/python -m bench.broker
 	$(VENV)/python -m bench.transactions
 	$(VENV)/python -m bench.ceiling

@@ -1,6 +1,6 @@
 """What the log costs, as ratios: to syncing each append, to a small log, to one partition.
 
-    python bench/log.py [--gigabytes 10]
+    python -m bench.log [--gigabytes 10]
 
 Four questions, each answered by interleaved rounds in one run, median and spread; raw numbers go to
 bench/results/log.json.

@@ -1,6 +1,6 @@
 """How fast records become columns and columns records, against aiokafka and kafka-python.
 
-Run `python bench/records.py`. All get the same records. Rounds are interleaved, so that a busy
+Run `python -m bench.records`. All get the same records. Rounds are interleaved, so that a busy
 machine slows all alike; printed are the median of the rounds' ratios and their spread. Each name
 says whether checksums are part of the work.
 

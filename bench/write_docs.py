@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-from bench.figures import PAGE, Figure, Kept, read_all_kept, unit_of
-from bench.report import number
+from bench.common.figures import PAGE, Figure, Kept, read_all_kept, unit_of
+from bench.common.report import number
 
 FIRST: Final = "headlines"
 
@@ -30,8 +30,8 @@ BENCHES: Final = (
     Bench("python -m bench.session", "sessions against the same loop by aiokafka", "SESSION.md"),
     Bench("python -m bench.spark", "source and sink against Spark's own connector", "SPARK.md"),
     Bench("python -m bench.flink", "pipelines on Spark against PyFlink", "TESTING.md"),
-    Bench("python bench/log.py", "the log against the plain way", "LOG.md"),
-    Bench("python bench/records.py", "batches against other libraries", "RECORDS.md"),
+    Bench("python -m bench.log", "the log against the plain way", "LOG.md"),
+    Bench("python -m bench.records", "batches against other libraries", "RECORDS.md"),
 )
 HEAD: Final = """# Performance
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bench.figures import KEEP_ROUNDS, PAGE, read_all_kept
+from bench.common.figures import KEEP_ROUNDS, PAGE, read_all_kept
 from bench.write_docs import BENCHES, Bench, render
 
 ALL_KEPT = read_all_kept()

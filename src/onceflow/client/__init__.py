@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         PartitionLag as PartitionLag,
         RebalanceListener as RebalanceListener,
         Record as Record,
+        WaitedFor as WaitedFor,
         columns_of as columns_of,
         fetch as fetch,
         offset_at as offset_at,
@@ -78,7 +79,6 @@ if TYPE_CHECKING:
         Address as Address,
         Backoff as Backoff,
         Cluster as Cluster,
-        WaitedFor as WaitedFor,
         check as check,
         parse_addresses as parse_addresses,
     )
@@ -157,7 +157,7 @@ else:
             "end_open_transaction list_topics",
             "codec": "FetchAnswer Identity Leaders OffsetToCommit read_metadata write_metadata",
             "consumer": "Consumer ConsumerMetrics PartitionLag RebalanceListener Record "
-            "columns_of fetch offset_at records_of",
+            "WaitedFor columns_of fetch offset_at records_of",
             "errors": "AbortableError ApiNotServed AuthenticationFailed BrokerError "
             "BrokerUnreachable BufferFull ClientError CommitFailed ConsumerClosed "
             "ConsumerError CrossedFork DeliveryFailed FatalProducerError Fenced "
@@ -167,7 +167,7 @@ else:
             "TopicNameInvalid TopicNotFound TransactionAborted TwoPhaseNotServed "
             "UnknownOutcome WrongUse",
             "group": "Wish",
-            "net": "Address Backoff Cluster WaitedFor check parse_addresses",
+            "net": "Address Backoff Cluster check parse_addresses",
             "offsets": "list_offsets",
             "prepared": "PreparedTransaction",
             "producer": "Producer ProducerMetrics Receipt RecordInvalid Transaction",

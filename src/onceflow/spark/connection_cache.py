@@ -13,17 +13,17 @@ from typing import Final, Generic, Protocol, TypeVar
 _MOST: Final = 4
 
 
-class Closing(Protocol):
+class Closable(Protocol):
     """Ends when it is closed."""
 
     def close(self) -> None: ...
 
 
 K = TypeVar("K", bound=Hashable)
-T = TypeVar("T", bound=Closing)
+T = TypeVar("T", bound=Closable)
 
 
-class Kept(Generic[K, T]):
+class ConnectionCache(Generic[K, T]):
     """By what they are made of, each for one task at a time."""
 
     def __init__(self, make: Callable[[K], T]) -> None:
@@ -31,7 +31,7 @@ class Kept(Generic[K, T]):
         self._idle: dict[tuple[int, K], T] = {}
 
     @contextmanager
-    def borrowed(self, key: K) -> Iterator[T]:
+    def lease(self, key: K) -> Iterator[T]:
         """For the caller alone, also when somebody before has not given back theirs. With what
         something failed is not kept."""
         mine = os.getpid(), key

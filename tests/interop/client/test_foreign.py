@@ -19,7 +19,7 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.partitioner import partition_for_key
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import Reader
 from onceflow.records.arrow import HEADERS

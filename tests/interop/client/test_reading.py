@@ -15,9 +15,9 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.admin.transactions import TransactionNotFound
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.errors.reading import OffsetOutOfRange
+from onceflow.client.errors.consumer import OffsetOutOfRange
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import EARLIEST, LATEST, PartitionTransaction, TopicPartition
 from tests.interop.conftest import Compare
 from tests.interop.harness import Names, Transcript

@@ -10,10 +10,9 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.accumulator import Accumulator, Limits
 from onceflow.client.producer.batch import Batch, Delivered, ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import LAST_EPOCH, Answer, Sequences, Verdict
-from onceflow.client.producer.limits import Limits
 from onceflow.client.types import TopicPartition
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable

@@ -17,7 +17,7 @@ from onceflow.client.codec.transactions import (
     Request,
 )
 from onceflow.client.errors.requests import ConnectionLost, UnknownOutcome
-from onceflow.client.transactions.asking import Ask, Operation, Reply
+from onceflow.client.transactions.retrier import Ask, Operation, Reply
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E

@@ -10,13 +10,13 @@ import pytest
 from onceflow.client.codec.transactions import Answer, EndTxn, Request, TxnOffsetCommit
 from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.client.errors.requests import BrokerError, ClientError
-from onceflow.client.producer import send_errors as troubles, sender
+from onceflow.client.producer import sender
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import UNKNOWN_OFFSET, Batch, Delivered
 from onceflow.client.producer.idempotence import PartitionSequences, Sequences
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.asking import Asked, Asker, Operation
 from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.retrier import Asked, Asker, Operation
 from onceflow.client.transactions.states import Event
 from onceflow.records.batch import StoredBatch
 from onceflow.records.sequence import NO_SEQUENCE
@@ -116,8 +116,7 @@ def lost_taken_for_delivered(patch: pytest.MonkeyPatch) -> None:
 
 def doubt_denied(patch: pytest.MonkeyPatch) -> None:
     """What may be in the log is said not to be."""
-    for each in (sender, troubles):
-        patch.setattr(each, "outcome_of", lambda batch: "not applied")
+    patch.setattr(sender, "outcome_of", lambda batch: "not applied")
 
 
 # --- transactions -------------------------------------------------------------------------------

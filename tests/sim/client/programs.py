@@ -18,7 +18,7 @@ from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt, TableReceipt
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.sim.client.history import Delivery, History, Outcome, ReadBy, Sent, Used

@@ -14,7 +14,7 @@ from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import TopicPartition
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World, run

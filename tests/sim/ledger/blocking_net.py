@@ -127,5 +127,5 @@ def blocking_clients(world: World, host: str, step: Step) -> Iterator[None]:
         for module in _WITH_RANDOM:
             patch.setattr(module, "RealRand", lambda: rand)
         patch.setattr(left_open, "Cluster", partial(Cluster, net=world.net.host(host)))
-        patch.setattr(left_open, "blocking", run)
+        patch.setattr(left_open, "run_on_own_thread", run)
         yield

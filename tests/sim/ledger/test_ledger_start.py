@@ -25,9 +25,9 @@ from onceflow.spark.errors.sink import (
     SinkFenced,
 )
 from onceflow.spark.sink import run as sink_run
-from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from onceflow.spark.sink.job_context import Report
-from onceflow.spark.sink.ledger import Writer
+from onceflow.spark.sink.ledger import WriterEpoch
 from onceflow.testing.world import run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.years.ledger import NOTES, Checkpoint, Killed, Query, Run, Shape
@@ -519,12 +519,14 @@ def test_a_driver_that_slept_does_not_take_away_the_note_of_the_next(
 class MissingMarker:
     """Of one batch in the output, as a broker leaves it that has ended a transaction without it."""
 
-    def __init__(self, writer: Writer, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, writer: WriterEpoch, patch: pytest.MonkeyPatch) -> None:
         self._left = LeftOpen(TopicPartition("out", 0), *writer, 0)
         self.ends: list[bool] = []
         """Whether it was a commit or an abort that was written for it."""
-        patch.setattr(LeftOpenGuard, "_find", lambda _, mine, __: self._found(mine))
-        patch.setattr(LeftOpenGuard, "_end", lambda _, __, *, commit: self.ends.append(commit))
+        patch.setattr(HangingTransactions, "_find", lambda _, mine, __: self._found(mine))
+        patch.setattr(
+            HangingTransactions, "_end", lambda _, __, *, commit: self.ends.append(commit)
+        )
 
     def _found(self, mine: Identity) -> tuple[LeftOpen, ...]:
         is_older = self._left.producer_epoch < mine.producer_epoch
@@ -546,7 +548,7 @@ def test_an_empty_ledger_does_not_abort_a_batch_that_was_committed(
         missing = MissingMarker(found.writer, monkeypatch)
         told.delete_ledger(mine)
         if not is_known:
-            monkeypatch.setattr(LeftOpenGuard, "remember", lambda _: None)
+            monkeypatch.setattr(HangingTransactions, "remember", lambda _: None)
         with pytest.raises(LedgerConflict if is_known else EndUnknown):
             told.start(mine, 1)
         return missing.ends
@@ -566,7 +568,7 @@ def test_a_first_batch_that_failed_is_aborted_where_its_marker_is_missing(
         opened = run._writer._opened
         run.close()
         assert opened is not None
-        writer = Writer(opened.producer_id, opened.producer_epoch)
+        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
         missing = MissingMarker(writer, monkeypatch)
         told.start(mine, 0)
         return missing.ends, told.rows()
@@ -592,7 +594,7 @@ def test_rows_name_topics_one_after_the_other(version: int, count: int, has_bad_
         def run_tasks(frame: Any, transaction: OpenTransaction) -> list[Report]:
             tries.append(transaction)
             for name in names:
-                run._topics.meet([name])
+                run._topics.ensure([name])
             return honest(frame, transaction)
 
         run.run_tasks = run_tasks  # type: ignore[method-assign]

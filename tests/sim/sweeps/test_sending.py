@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceflow.client.errors.requests import ClientError, TransactionAborted
-from onceflow.client.producer.record_producer import RecordProducer
+from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.sender import Sender
 from onceflow.client.producer.transaction import Transaction
 from onceflow.client.session.session_work import SessionWork
@@ -107,8 +107,8 @@ def sends_are_not_refused(patch: pytest.MonkeyPatch) -> None:
 
 def sends_that_waited_are_not_asked(patch: pytest.MonkeyPatch) -> None:
     """For which transaction they were."""
-    honest = RecordProducer._check_transaction
-    patch.setattr(RecordProducer, "_check_transaction", lambda ours, number=None: honest(ours))
+    honest = Producer._check_transaction
+    patch.setattr(Producer, "_check_transaction", lambda ours, number=None: honest(ours))
 
 
 def blocks_have_no_number(patch: pytest.MonkeyPatch) -> None:

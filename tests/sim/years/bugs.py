@@ -31,7 +31,7 @@ from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.runtime.clock import SteadyClock
 from onceflow.spark.sink import batch as batch_run
-from onceflow.spark.sink.ledger import Entry, Planned, Verdict, decide
+from onceflow.spark.sink.ledger import BatchVerdict, LedgerEntry, Planned, decide
 from onceflow.spark.sink.offset_log import LoggedBatch
 from onceflow.spark.sink.run import StreamRun
 from onceflow.txn.state import Transaction
@@ -261,9 +261,11 @@ def forgotten_offsets_unnoticed(patch: pytest.MonkeyPatch) -> None:
 def forgotten_batches_run(patch: pytest.MonkeyPatch) -> None:
     """What the ledger does not know was never committed, however long ago it was planned."""
 
-    def ageless(entry: Entry | None, batch: Planned, _: int, forgets_after_ms: int) -> Verdict:
+    def ageless(
+        entry: LedgerEntry | None, batch: Planned, _: int, offsets_retention_ms: int
+    ) -> BatchVerdict:
         unknown = batch._replace(known_ms=None)
-        return decide(entry, unknown, batch.planned_ms, forgets_after_ms)
+        return decide(entry, unknown, batch.planned_ms, offsets_retention_ms)
 
     patch.setattr(batch_run, "decide", ageless)
 
@@ -278,9 +280,11 @@ def batches_do_not_age(patch: pytest.MonkeyPatch) -> None:
         looked_at[found.query_id, found.batch_id] = run._writer._clock.wall_ms()
         return found
 
-    def stale(entry: Entry | None, batch: Planned, _: int, forgets_after_ms: int) -> Verdict:
+    def stale(
+        entry: LedgerEntry | None, batch: Planned, _: int, offsets_retention_ms: int
+    ) -> BatchVerdict:
         looked_ms = looked_at[batch.query_id, batch.batch_id]
-        return decide(entry, batch._replace(known_ms=None), looked_ms, forgets_after_ms)
+        return decide(entry, batch._replace(known_ms=None), looked_ms, offsets_retention_ms)
 
     patch.setattr(StreamRun, "_planned", planned)
     patch.setattr(batch_run, "decide", stale)

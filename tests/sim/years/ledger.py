@@ -41,7 +41,7 @@ from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import LedgerStart, read_since
 from onceflow.spark.sink.run import StreamRun
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.topics import SinkTopics
 from onceflow.testing.world import World, run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.ledger.blocking_net import blocking_clients
@@ -213,15 +213,15 @@ class Run(StreamRun):
         self._files = Files(checkpoint, world.step)
         options: Any = SimpleNamespace(identity=identity, continue_from_group=False)
         self._options = options
-        self._topics = Topics(settings, [OUT.topic], make=lambda name: None)
+        self._topics = SinkTopics(settings, [OUT.topic], create=lambda name: None)
         self._writer = BatchWriter(
             identity,
             settings,
             self._topics,
             ClaimBook(),
-            forgets_after_ms=world.told_offsets_kept_ms,
+            offsets_retention_ms=world.told_offsets_kept_ms,
         )
-        self._is_settled = False
+        self._has_taken_over = False
         self._start = LedgerStart(self._files, self._planned_ms)
         at_work: Any = world.lock
         self._at_work = at_work

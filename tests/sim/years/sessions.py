@@ -21,7 +21,7 @@ import pytest
 
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.errors.reading import NoPosition
+from onceflow.client.errors.consumer import NoPosition
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster

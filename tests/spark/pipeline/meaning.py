@@ -25,7 +25,7 @@ from onceflow.spark.formats.record import (
     Members,
     NoNumber,
     NotJson,
-    Refused,
+    RecordRefused,
     Whole,
     object_of,
 )
@@ -442,7 +442,7 @@ def _tokens(source: SourcePlan, value: bytes) -> dict[str, list[Any]]:
                 value.decode()
             )
             found = {each.name: [cell] for each, cell in zip(source.schema, cells, strict=True)}
-    except (NotJson, Refused, ValueError):
+    except (NotJson, RecordRefused, ValueError):
         return {}  # what cannot be taken apart is documented nowhere
     return found
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.client.transactions.asking import Ask, Reply
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.sink import job_context
-from onceflow.spark.sink.task import Work
+from onceflow.spark.sink.task import TaskFunction
 from onceflow.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Attempts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PiecesNoted(Work):
+class PiecesNoted(TaskFunction):
     """What the tasks of a query do, and a note of the bytes of each piece of rows that they are
     given at once."""
 

@@ -14,7 +14,7 @@ from onceflow.client.errors.requests import BrokerError
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.preflight import look_at_cluster
+from onceflow.spark.sink.preflight import prepare_cluster
 from tests.interop.client.secured_kafka import (
     PASSWORD,
     USER,
@@ -83,7 +83,7 @@ def test_missing_rights_are_named(strict: SecuredKafka, caplog: pytest.LogCaptur
     out = make_topic(strict.bootstrap, "out")
 
     def problems() -> list[str]:
-        found = look_at_cluster(settings(strict), IDENTITY, [out], reads=True)
+        found = prepare_cluster(settings(strict), IDENTITY, [out], reads=True)
         return sorted(found.problems)
 
     def becomes(*expected: str) -> None:

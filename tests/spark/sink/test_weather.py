@@ -24,7 +24,7 @@ from onceflow.spark.sink.api import write, write_stream
 from onceflow.spark.sink.claims import ClaimService
 from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.routing import Layout
+from onceflow.spark.sink.routing import TopicLayout
 from tests.interop.broker.clients.face import Message
 from tests.interop.harness import eventually
 from tests.spark.sink import driver as sink_driver
@@ -200,7 +200,7 @@ def test_the_claims_cannot_be_reached(
     def run_job(
         frame: DataFrame,
         options: SinkOptions,
-        layout: Layout,
+        layout: TopicLayout,
         transaction: OpenTransaction,
         service: ClaimService,
     ) -> list[Report]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.client.errors.reading import RangeUnavailable
+from onceflow.client.errors.consumer import RangeUnavailable
 from onceflow.spark.errors.source import DataLost, InvalidOptions
 from tests.interop.broker.clients.face import Message
 from tests.interop.broker.raw.steps import START_MS

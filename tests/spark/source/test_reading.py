@@ -11,7 +11,7 @@ import pytest
 
 from onceflow.client.consumer.fetched import FETCHED_SCHEMA
 from onceflow.client.worker.reader import Reader
-from onceflow.spark.connection_cache import Kept
+from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.source import task as reading
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.option_values import COLUMNS
@@ -130,7 +130,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_process(
             super().__init__(*given)
             made.append(self)
 
-    kept = Kept(Counted)
+    kept = ConnectionCache(Counted)
     monkeypatch.setattr(reading, "READERS", kept)
     topic = world.topic()
     world.send(topic, *"abc")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import (
+from bench.common.figures import (
     DirtyTree,
     Figure,
     Kept,
@@ -19,7 +19,7 @@ from bench.figures import (
     read_kept,
     write_kept,
 )
-from bench.report import Spread
+from bench.common.report import Spread
 from bench.write_docs import render
 
 STEADY_BEFORE = Spread(2.0, 1.95, 2.05)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from onceflow.client.errors import consumer as consumer_errors
+from onceflow.client.errors import FencedMember
 from onceflow.client.session import errors as session_errors
 from onceflow.client.session.settings import SessionSettings
 
@@ -39,5 +39,5 @@ def test_settings_of_its_own_and_their_defaults_are_told() -> None:
 
 def test_every_error_is_told() -> None:
     mine = {name for name in dir(session_errors) if name.startswith(("Session", "Batch", "No"))}
-    for name in mine - {"SessionError"} | {consumer_errors.FencedMember.__name__}:
+    for name in mine - {"SessionError"} | {FencedMember.__name__}:
         assert f"| `{name}` |" in TEXT

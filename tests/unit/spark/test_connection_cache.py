@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from onceflow.spark.connection_cache import Kept
+from onceflow.spark.connection_cache import ConnectionCache
 
 
 class Door:
@@ -21,18 +21,18 @@ class Door:
 
 
 def test_what_is_given_back_is_used_again() -> None:
-    kept = Kept(Door)
-    with kept.borrowed("a") as first:
+    kept = ConnectionCache(Door)
+    with kept.lease("a") as first:
         pass
-    with kept.borrowed("a") as again, kept.borrowed("b") as other:
+    with kept.lease("a") as again, kept.lease("b") as other:
         assert again is first
         assert again.is_open
         assert other is not first
 
 
 def test_two_never_have_the_same() -> None:
-    kept = Kept(Door)
-    with kept.borrowed("a") as one, kept.borrowed("a") as other:
+    kept = ConnectionCache(Door)
+    with kept.lease("a") as one, kept.lease("a") as other:
         assert one is not other
     kept.close()
     assert not one.is_open
@@ -40,19 +40,19 @@ def test_two_never_have_the_same() -> None:
 
 
 def test_with_what_something_failed_is_closed_and_not_kept() -> None:
-    kept = Kept(Door)
-    with pytest.raises(RuntimeError, match="lost"), kept.borrowed("a") as failed:
+    kept = ConnectionCache(Door)
+    with pytest.raises(RuntimeError, match="lost"), kept.lease("a") as failed:
         raise RuntimeError("lost")
     assert not failed.is_open
-    with kept.borrowed("a") as next_one:
+    with kept.lease("a") as next_one:
         assert next_one is not failed
 
 
 def test_few_are_kept_and_closing_ends_them() -> None:
-    kept = Kept(Door)
+    kept = ConnectionCache(Door)
     made = []
     for name in "abcdef":
-        with kept.borrowed(name) as door:
+        with kept.lease(name) as door:
             made.append(door)
     assert [door.name for door in made if door.is_open] == list("cdef")
     kept.close()
@@ -60,11 +60,11 @@ def test_few_are_kept_and_closing_ends_them() -> None:
 
 
 def test_a_process_that_is_forked_off_opens_its_own() -> None:
-    kept = Kept(Door)
-    with kept.borrowed("a") as parents:
+    kept = ConnectionCache(Door)
+    with kept.lease("a") as parents:
         pass
     child = os.fork()
     if child == 0:
-        with kept.borrowed("a") as mine:
+        with kept.lease("a") as mine:
             os._exit(0 if mine is not parents and parents.is_open else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -8,8 +8,10 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.admin.admin import Admin as Admin
-    from onceflow.client.admin.group_lag import COUNTED as COUNTED
-    from onceflow.client.admin.groups import committed_offsets as committed_offsets
+    from onceflow.client.admin.groups import (
+        COUNTED as COUNTED,
+        committed_offsets as committed_offsets,
+    )
     from onceflow.client.admin.topics import (
         broker_configs as broker_configs,
         create_topic as create_topic,
@@ -25,8 +27,7 @@ else:
         __name__,
         {
             "admin": "Admin",
-            "group_lag": "COUNTED",
-            "groups": "committed_offsets",
+            "groups": "COUNTED committed_offsets",
             "topics": "broker_configs create_topic list_topics",
             "transactions": "TransactionNotFound describe_transaction end_open_transaction",
         },

@@ -9,12 +9,13 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from onceflow.client.admin.group_lag import COUNTED, lag_behind
 from onceflow.client.admin.groups import (
+    COUNTED,
     commit_offsets,
     committed_offsets,
     delete_group,
     describe_group,
+    lag_behind,
     list_groups,
     require_empty,
 )

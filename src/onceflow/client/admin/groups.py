@@ -6,10 +6,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from onceflow.client.errors import BrokerError, GroupNotEmpty, GroupNotFound, TopicNotFound
+from onceflow.client.consumer import PartitionLag, count_records
+from onceflow.client.errors import (
+    BrokerError,
+    ClientError,
+    GroupNotEmpty,
+    GroupNotFound,
+    TopicNotFound,
+)
 from onceflow.client.net import Cluster, check
-from onceflow.client.offsets import offset_ranges
+from onceflow.client.offsets import list_offsets, offset_ranges
+from onceflow.client.settings import ReaderSettings
 from onceflow.client.types import (
+    EARLIEST,
+    LATEST,
     GroupDescription,
     GroupOffset,
     ListedGroup,
@@ -239,3 +249,46 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
 
 def _in_use(group_id: str) -> str:
     return f"group {group_id!r} has members; stop its consumers first"
+
+
+COUNTED: Final = 10_000
+"""Offsets of a partition that are worth reading for it."""
+_NO_WAIT_MS: Final = 50
+
+
+async def lag_behind(
+    cluster: Cluster, committed: Mapping[TopicPartition, int], *, count_up_to: int | None = COUNTED
+) -> dict[TopicPartition, PartitionLag]:
+    """How many committed records a group has still to read, from these offsets on.
+
+    Offsets are not records: transaction markers and aborted records have them too. So a span of no
+    more than `count_up_to` offsets (None: any span) is read and counted; of a longer one each
+    offset is taken for a record.
+    """
+    stable, end, start = await asyncio.gather(
+        list_offsets(cluster, dict.fromkeys(committed, LATEST), read_committed=True),
+        list_offsets(cluster, dict.fromkeys(committed, LATEST)),
+        list_offsets(cluster, dict.fromkeys(committed, EARLIEST)),
+    )
+    found: dict[TopicPartition, PartitionLag] = {}
+    for partition, offset in committed.items():
+        first, last = max(offset, start[partition].offset), stable[partition].offset
+        span = max(0, last - first)
+        counted = None
+        if span and (count_up_to is None or span <= count_up_to):
+            counted = await _count(cluster, partition, first, last)
+        found[partition] = PartitionLag(
+            records=span if counted is None else counted,
+            is_exact=not span or counted is not None,
+            held_back=max(0, end[partition].offset - last),
+        )
+    return found
+
+
+async def _count(cluster: Cluster, partition: TopicPartition, first: int, last: int) -> int | None:
+    """None where they cannot be read: no right to, or gone meanwhile."""
+    settings = ReaderSettings(fetch_max_wait_ms=_NO_WAIT_MS)
+    try:
+        return await count_records(cluster, settings, partition, first, last)
+    except ClientError:
+        return None

@@ -13,8 +13,8 @@ from contextlib import suppress
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onceflow.client.consumer.fetch_metrics import FetchMetrics
 from onceflow.client.consumer.fetch_state import Chunk, FetchCore
+from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import RecordsUnreadable
 from onceflow.client.types import TopicPartition
 from onceflow.errors import RecordError

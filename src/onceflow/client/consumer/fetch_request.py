@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from onceflow.client.codec import FetchAnswer, FetchFrom, read_fetch, write_fetch
-from onceflow.client.consumer.fetch_metrics import FetchMetrics
+from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import BrokerError, OffsetOutOfRange
 from onceflow.client.net import Cluster, Lane
 from onceflow.client.offsets import offset_ranges

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from onceflow.client.codec import FetchAnswer
 from onceflow.client.consumer.events import told_reset, told_truncated
 from onceflow.client.consumer.fetch_buffer import Delivery
-from onceflow.client.consumer.fetch_metrics import FetchMetrics
 from onceflow.client.consumer.fetch_request import fetch, is_out_of_range, out_of_range, refusal
 from onceflow.client.consumer.fetch_state import NOWHERE, Event, FetchCore, Reading, Stage
+from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import ClientError, LogTruncated, NoPosition
 from onceflow.client.net import Cluster
 from onceflow.client.offsets import epoch_ends, offsets_of

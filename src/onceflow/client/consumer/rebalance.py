@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from onceflow.client.codec import NO_GENERATION
+from onceflow.client.consumer.listener_guard import WaitedFor
 from onceflow.client.errors import ConsumerError
 from onceflow.client.group import (
     Given,
@@ -22,7 +23,6 @@ from onceflow.client.group import (
     told_lost,
     told_revoked,
 )
-from onceflow.client.net import WaitedFor
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
 

@@ -16,16 +16,14 @@ if TYPE_CHECKING:
         ConsumerClosed as ConsumerClosed,
         ConsumerError as ConsumerError,
         FencedMember as FencedMember,
-        RebalanceInProgress as RebalanceInProgress,
-        WrongUse as WrongUse,
-    )
-    from onceflow.client.errors.reading import (
         LogTruncated as LogTruncated,
         NoPosition as NoPosition,
         NotAssigned as NotAssigned,
         OffsetOutOfRange as OffsetOutOfRange,
         RangeUnavailable as RangeUnavailable,
+        RebalanceInProgress as RebalanceInProgress,
         RecordsUnreadable as RecordsUnreadable,
+        WrongUse as WrongUse,
     )
     from onceflow.client.errors.requests import (
         LOST as LOST,
@@ -69,9 +67,8 @@ else:
         __name__,
         {
             "consumer": "CommitFailed ConsumerClosed ConsumerError FencedMember "
-            "RebalanceInProgress WrongUse",
-            "reading": "LogTruncated NoPosition NotAssigned OffsetOutOfRange "
-            "RangeUnavailable RecordsUnreadable",
+            "LogTruncated NoPosition NotAssigned OffsetOutOfRange RangeUnavailable "
+            "RebalanceInProgress RecordsUnreadable WrongUse",
             "requests": "AbortableError AnswerMalformed ApiNotServed "
             "AuthenticationFailed BrokerError BrokerUnreachable BufferFull "
             "ClientError ConnectionClosed ConnectionLost CrossedFork DeliveryFailed "

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         Versions as Versions,
         choose as choose,
     )
-    from onceflow.client.net.waited_for import WaitedFor as WaitedFor
 else:
     __getattr__ = door(
         __name__,
@@ -58,6 +57,5 @@ else:
             "security": "MECHANISMS PLAINTEXT PROTOCOLS Security log_in",
             "stream": "LARGEST_ANSWER",
             "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN Versions choose",
-            "waited_for": "WaitedFor",
         },
     )

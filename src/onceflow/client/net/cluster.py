@@ -27,9 +27,13 @@ from onceflow.client.errors import (
 )
 from onceflow.client.net.address import Address
 from onceflow.client.net.connection import Connection
-from onceflow.client.net.pool import ClusterSettings as ClusterSettings, Lane as Lane, Pool
+from onceflow.client.net.pool import (
+    ClusterSettings as ClusterSettings,
+    Lane as Lane,
+    Pool,
+    SingleFlight,
+)
 from onceflow.client.net.retry import RetryPolicy, retrying
-from onceflow.client.net.single_flight import SingleFlight
 from onceflow.client.types import Partition, Topic, TopicPartition
 from onceflow.runtime import Net, Rand, RealNet, RealRand, message_library
 from onceflow.wire import ApiKey, ErrorCode

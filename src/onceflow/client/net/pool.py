@@ -8,20 +8,76 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from onceflow.client.errors import BrokerUnreachable, ClientError, NotKafka, TlsFailed
+from onceflow.client.errors import (
+    BrokerUnreachable,
+    ClientError,
+    ConnectionClosed,
+    NotKafka,
+    TlsFailed,
+)
 from onceflow.client.events import CONNECTIONS
 from onceflow.client.net.address import Address
 from onceflow.client.net.connection import Connection
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.net.security import PLAINTEXT, Security
-from onceflow.client.net.single_flight import SingleFlight
 from onceflow.runtime import Net, Rand
+
+T = TypeVar("T")
+
+
+class SingleFlight:
+    """Many tasks want the same thing at the same time, and one call gets it for all of them.
+
+    Belongs to one event loop; a forked child begins with none under way. A task that is cancelled
+    while it waits disturbs no other."""
+
+    __slots__ = ("_flights", "_pid")
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, asyncio.Task[Any]] = {}
+        self._pid = os.getpid()
+
+    async def run(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of `work`, or of one for the same key that is under way."""
+        self._notice_fork()
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = asyncio.get_running_loop().create_task(work())
+            self._flights[key] = flight
+            flight.add_done_callback(lambda done: self._landed(key, done))
+        try:
+            result: T = await asyncio.shield(flight)
+        except asyncio.CancelledError:
+            waiting = asyncio.current_task()
+            if flight.cancelled() and waiting is not None and not waiting.cancelling():
+                raise ConnectionClosed("the client was closed meanwhile") from None
+            raise
+        return result
+
+    def _landed(self, key: Hashable, flight: asyncio.Task[Any]) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+        if not flight.cancelled():
+            flight.exception()  # looked at, even when all who waited have gone
+
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._flights.clear()  # they run in the parent
+
+    def close(self) -> None:
+        """Ends what is under way."""
+        self._notice_fork()
+        for flight in self._flights.values():
+            flight.cancel()
+        self._flights.clear()
+
 
 _NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 

@@ -9,21 +9,23 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.client.producer.batch import Batch as Batch, RecordInvalid as RecordInvalid
+    from onceflow.client.producer.batch import (
+        Batch as Batch,
+        Headers as Headers,
+        RecordInvalid as RecordInvalid,
+    )
     from onceflow.client.producer.metrics import ProducerMetrics as ProducerMetrics
     from onceflow.client.producer.producer import Producer as Producer
     from onceflow.client.producer.receipts import Receipt as Receipt, TableReceipt as TableReceipt
-    from onceflow.client.producer.record_producer import Headers as Headers
     from onceflow.client.producer.transaction import Transaction as Transaction
 else:
     __getattr__ = door(
         __name__,
         {
-            "batch": "Batch RecordInvalid",
+            "batch": "Batch Headers RecordInvalid",
             "metrics": "ProducerMetrics",
             "producer": "Producer",
             "receipts": "Receipt TableReceipt",
-            "record_producer": "Headers",
             "transaction": "Transaction",
         },
     )

@@ -8,8 +8,10 @@ batch ends in exactly one outcome, or in two parts that do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set as AbstractSet
-from typing import Final
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final, Self
 
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
@@ -20,13 +22,86 @@ from onceflow.client.producer.batch import (
     checked_timestamp,
     split,
 )
-from onceflow.client.producer.idempotence import Answer, Sequences, Verdict, leaves_doubt
-from onceflow.client.producer.limits import Limits
-from onceflow.client.producer.partition_queue import Queue
+from onceflow.client.producer.idempotence import (
+    Answer,
+    PartitionSequences,
+    Sequences,
+    Verdict,
+    leaves_doubt,
+)
+from onceflow.client.settings import ProducerSettings
 from onceflow.client.types import TopicPartition
-from onceflow.records import NewBatch
+from onceflow.records import Codec, NewBatch
+
+CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Kafka's settings of the same names, times in seconds."""
+
+    batch_size: int = 16384
+    linger: float = 0.005
+    buffer_memory: int = 32 << 20
+    delivery_timeout: float = 120.0
+    codec: Codec = Codec.NONE
+    level: int | None = None
+
+    @classmethod
+    def of(cls, settings: ProducerSettings) -> Self:
+        return cls(
+            batch_size=settings.batch_size,
+            linger=settings.linger_ms / 1000,
+            buffer_memory=settings.buffer_memory,
+            delivery_timeout=settings.delivery_timeout_ms / 1000,
+            codec=CODECS[settings.compression_type],
+        )
+
 
 _NEVER: Final = float("inf")
+
+
+class Queue:
+    """The batches of one partition that wait to be sent: those with a sequence number first, in the
+    order of their numbers."""
+
+    __slots__ = ("_open", "partition", "state", "waiting")
+
+    def __init__(
+        self, partition: TopicPartition, state: PartitionSequences, open_batches: dict[int, Batch]
+    ) -> None:
+        self.partition = partition
+        self.state = state
+        self.waiting: deque[Batch] = deque()
+        self._open = open_batches
+
+    @property
+    def open(self) -> Batch | None:
+        """The last one, while records may be added to it."""
+        return self._open.get(self.partition.partition)
+
+    def append(self, batch: Batch) -> None:
+        """Behind all others, to which nothing is added any more; whether to this one it says."""
+        self.close()
+        self.waiting.append(batch)
+        if batch.is_open:
+            self._open[self.partition.partition] = batch
+
+    def close(self) -> None:
+        batch = self._open.pop(self.partition.partition, None)
+        if batch is not None:
+            batch.is_open = False
+
+    def put_back(self, batch: Batch) -> None:
+        """In front of everything that has no number, behind those with earlier numbers."""
+        flight = self.state.in_flight
+        place = flight.index(batch)
+        position = 0
+        for waiting in self.waiting:
+            if waiting not in flight or flight.index(waiting) > place:
+                break
+            position += 1
+        self.waiting.insert(position, batch)
 
 
 class Accumulator:

@@ -31,7 +31,7 @@ from onceflow.records import (
 )
 
 if TYPE_CHECKING:
-    from onceflow.client.producer.unheard import Failure
+    from onceflow.client.producer.receipts import Failure
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 

@@ -6,26 +6,68 @@ a transactional id, records are sent inside transactions.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from copy import copy
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 from onceflow.client.codec import GroupMember, OffsetsInvalid, OffsetToCommit, offset_rows
+from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
+from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.producer.record_producer import RecordProducer
+from onceflow.client.producer.accumulator import CODECS, Accumulator, Limits
+from onceflow.client.producer.batch import (
+    RECORD_OVERHEAD,
+    Headers,
+    ProducerIdAndEpoch,
+    check_topic,
+    checked,
+    checked_partition,
+    checked_timestamp,
+)
+from onceflow.client.producer.idempotence import Sequences
+from onceflow.client.producer.metrics import ProducerMetrics
+from onceflow.client.producer.partitioner import Places, StickyPartitioner
+from onceflow.client.producer.receipts import Receipt, TableReceipt, all_settled
+from onceflow.client.producer.sender import Sender
 from onceflow.client.producer.transaction import Transaction
+from onceflow.client.settings import ProducerSettings
 from onceflow.client.transactions import (
+    SENDS,
     Claim,
     Event,
+    Meets,
     OpenTransaction,
+    Operation,
     State,
+    TransactionDriver,
+    TransactionEnds,
     TransactionMachine,
+    Ways,
     WrongState,
     told,
 )
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
+from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REQUEST_BYTES: Final = 256 << 10
+"""A request of that size is well worth the trouble."""
+_OPEN: Final = State.IN_TRANSACTION  # asked for with every record, and slow to find in its class
+_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
-class Producer(RecordProducer):
+class _AlwaysOpen:
+    """In the place of a machine, where there are no transactions."""
+
+    state: Final = _OPEN
+
+
+class Producer:
     """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
 
     >>> async def main() -> None:
@@ -37,6 +79,400 @@ class Producer(RecordProducer):
     0
     1.0
     """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        *,
+        net: Net | None = None,
+        clock: Clock | None = None,
+        rand: Rand | None = None,
+        **named: object,
+    ) -> None:
+        if bootstrap is not None:
+            named["bootstrap_servers"] = bootstrap
+        self.settings = ProducerSettings.of(settings, **named)
+        self._clock = clock or RealClock()
+        self._rand = rand or RealRand()
+        self._cluster = Cluster(
+            self.settings.bootstrap_servers, self.settings.cluster(), net=net, rand=self._rand
+        )
+        name = self.settings.transactional_id
+        self._sequences = Sequences(
+            idempotent=self.settings.enable_idempotence,
+            transactional=name is not None,
+            max_in_flight=self.settings.max_in_flight_requests_per_connection,
+        )
+        self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
+        sticky = StickyPartitioner(self._rand, self.settings.batch_size)
+        self._places = Places(
+            self._cluster,
+            sticky,
+            max_block_ms=self.settings.max_block_ms,
+            may_create=self.settings.allow_auto_create_topics,
+        )
+        self._sender: Sender | None = None
+        self.measured = ProducerMetrics(self._clock.monotonic)
+        """What was counted, one by one; `metrics` is all at once."""
+        self._room: asyncio.Event
+        """Of the loop on which it was started."""
+        # At hand, because they are asked for with every record.
+        self._door: TransactionMachine | _AlwaysOpen = _AlwaysOpen()
+        self._machine: TransactionMachine | None = None
+        self._ends: TransactionEnds | None = None
+        self._is_started = False
+        """From the beginning of a start until that fails, or a close has ended."""
+        self._is_used = False
+        """It was closed."""
+        self._life = 0
+        """How often it was started."""
+        self._block: object = None
+        """The transaction that is inside of its `async with`."""
+        self._begin_anew()
+        self._wall_ns = self._clock.wall_ns
+        self._open_batches = self._accumulator.open_batches
+        self._room_of_batch = self.settings.batch_size - RECORD_OVERHEAD
+        self._full_batches = 0
+        self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
+
+    def _begin_anew(self) -> None:
+        """As a producer that has never had a transaction, if it is to have any."""
+        self._driver = TransactionDriver(self._cluster, self._clock)
+        settings = self.settings
+        if settings.transactional_id is None:
+            return
+        before = self._machine
+        machine = self._door = self._machine = TransactionMachine(
+            settings.transactional_id,
+            timeout_ms=settings.transaction_timeout_ms,
+            clock=self._clock,
+            rand=self._rand,
+            policy=settings.transactional_retry,
+            two_phase=settings.transaction_two_phase_commit_enable,
+            number=0 if before is None else before.retire(),
+        )
+        self._block = None
+        ways = Ways(self.flush, self._drop, self._ask_end, self._count_end)
+        self._ends = TransactionEnds(machine, self._clock, ways)
+
+    def __repr__(self) -> str:
+        settings = self.settings
+        name = settings.transactional_id
+        what = settings.delivery or f"acks={settings.acks}"
+        if name is not None:
+            what = f"transactional.id {name!r}"
+        if self._sender is None:
+            state = "closed" if self._is_used else "not started"
+        elif self._machine is None:
+            state = "running"
+        else:
+            state = self._machine.state.name.lower().replace("_", " ")
+        return f"<Producer of {comma_separated(settings.bootstrap_servers)}, {what}, {state}>"
+
+    # --- start and end ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
+        anew, as another process would, and nothing that was asked for before is done any more;
+        while somebody else starts or closes it this raises `WrongState`, and if it runs nothing
+        happens."""
+        if self._sender is not None and not self._accumulator.closing:
+            return
+        if self._is_started:
+            raise WrongState("start: the producer is being started or closed by somebody else")
+        self._is_started = True
+        try:
+            if self._is_used:
+                await self._driver.idle()
+            await self._cluster.connect()
+            self._cluster.check_open()  # else it was closed meanwhile
+        except BaseException:
+            self._is_started = False
+            raise
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        if self._is_used:
+            self._begin_anew()
+            self._is_used = False
+        self._life += 1
+        self._accumulator.closing = False
+        self._sender = Sender(
+            self.settings,
+            self._cluster,
+            self._accumulator,
+            self._clock,
+            self._rand,
+            self._machine,
+            self._driver,
+            self.measured,
+        )
+        self._room = asyncio.Event()
+        self._sender.on_progress = self._room.set
+
+    async def close(self) -> None:
+        """Sends what is gathered, or gives up on it when its time is up; waits for a commit or an
+        abort that is under way; then ends everything, and raises as `flush` does. An open
+        transaction is left to its timeout: abort it first. Who is cancelled meanwhile cuts only the
+        waiting short: all ends at once, and each receipt that is out has an outcome."""
+        sender = self._sender
+        if sender is None:
+            self._cluster.close()  # a start may be under way
+            return
+        self._accumulator.closing = True
+        try:
+            await self._settled()
+            if self._machine is None or self._machine.state is State.IN_TRANSACTION:
+                await self.flush()
+        finally:
+            self._stop(sender)
+            await sender.stopped()
+
+    async def _close_at_once(self) -> None:
+        """As a close that is cut short before it has waited for anything."""
+        sender = self._sender
+        if sender is None:
+            self._cluster.close()  # a start may be under way
+            return
+        self._accumulator.closing = True
+        self._stop(sender)
+        await sender.stopped()
+
+    def _stop(self, sender: Sender) -> None:
+        """Nothing is waited for in here: it is done, however impatient the caller is."""
+        sender.stop()
+        if self._sender is not sender:
+            return
+        self._sender = None
+        self._is_started, self._is_used = False, True
+        self._driver.close()
+        if self._ends is not None:
+            self._ends.close()
+        self._cluster.close()
+        sender.give_up_all()
+
+    async def _settled(self) -> None:
+        """Until no transaction is being ended."""
+        if self._ends is not None and self._ends.is_under_way:
+            await self._ends.settled()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except ClientError as problem:
+            if error is None:
+                raise
+            if str(problem) != str(error):
+                error.add_note(f"besides, the producer ended with: {problem}")
+
+    # --- sending ------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+    ) -> Receipt:
+        """Gathers a record; the receipt says where it is. Records that one task sends to a
+        partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
+        and in a transaction that has failed why it has."""
+        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
+        if found is not None:
+            return found
+        self._running()
+        transaction = self._check_transaction()
+        if self._accumulator.is_full:
+            await self._wait_for_room()
+        if timestamp_ms is None:
+            timestamp_ms = self._clock.wall_ms()
+        return await self._begin(transaction, topic, value, key, partition, timestamp_ms, headers)
+
+    def _gather(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: Headers,
+    ) -> Receipt | None:
+        """The short way of nearly all records: into a batch that is being gathered, so that its
+        partition is there. None when there is none with room for it and another, or anything has
+        to be waited for or to be said: that is for `send`."""
+        if self._door.state is not _OPEN:
+            return None
+        try:
+            number = self._places.likely(topic, key) if partition is None else partition
+            batch = self._open_batches[topic][number]
+        except (KeyError, TypeError):  # of a wrong type the long way says what to pass
+            return None
+        if value.__class__ is bytes and (key is None or key.__class__ is bytes) and not headers:
+            section, size = None, RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
+        else:
+            key, value, section, size = checked(key, value, headers)
+        filled = batch.size + size
+        if filled > self._room_of_batch:
+            return None
+        # What `Accumulator.append` does, without a call: this is done for every record.
+        values = batch.values
+        index = len(values)
+        if timestamp_ms is None:
+            if (now := self._wall_ns()) >= batch.last_time_until_ns:
+                batch.now_at(now)
+        elif (time := checked_timestamp(timestamp_ms)) != batch.last_time:
+            batch.last_time, batch.last_time_until_ns = time, 0
+            batch.times.append((index, time))
+        values.append(value)
+        if key is not None:
+            batch.keys[index] = key
+        if section is not None:
+            batch.headers[index] = section
+        batch.size = filled
+        return _made(Receipt, (batch, index))
+
+    async def _begin(
+        self,
+        transaction: int,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp_ms: int,
+        headers: Headers,
+    ) -> Receipt:
+        """Gathers a record for which there may have to be a new batch, unless its transaction ends
+        while that is waited for."""
+        check_topic(topic)
+        partition = checked_partition(partition)
+        timestamp_ms = checked_timestamp(timestamp_ms)
+        key, value, _, size = checked(key, value, headers)
+        size -= RECORD_OVERHEAD
+        is_free = key is None and partition is None
+        before = self._places.sticky.batch_of(topic) if is_free else None
+        place = await self._places.find(topic, key, partition, size)
+        accumulator = self._accumulator
+        if accumulator.shut(place if before is None else before.partition, size):
+            await self._give_way()
+        sender = self._running()
+        self._check_transaction(transaction)
+        now = self._clock.monotonic()
+        batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
+        if is_free:
+            self._places.sticky.landed(topic, batch)
+        if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
+            sender.wake()
+        return Receipt(batch, index)
+
+    async def _give_way(self) -> None:
+        """A batch is full. When one for each partition is, or enough for a request, it is the
+        sender's turn, unless it has to hold everything back: else nothing would be sent to the
+        broker, nor heard from it, as long as somebody sends record after record."""
+        self._full_batches += 1
+        enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
+        sender, now = self._running(), self._clock.monotonic()
+        is_held = sender.settling.held_until(now) > now
+        if self._full_batches >= enough and not is_held:
+            self._full_batches = 0
+            sender.wake()
+            await asyncio.sleep(0)
+
+    async def send_table(
+        self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
+    ) -> TableReceipt:
+        """Gathers the rows of an Arrow table (columns key, value, timestamp, headers and partition,
+        of which only value is needed), batch by batch through compiled code."""
+        from onceflow.client.producer.arrow import encoded_by_partition, highest_partition
+
+        self._running()
+        check_topic(topic)
+        partition = checked_partition(partition)
+        transaction = self._check_transaction()
+        if self._accumulator.is_full:
+            await self._wait_for_room()
+        partitions = await self._places.count(topic, highest_partition(table, partition))
+        pieces = []
+        for piece in encoded_by_partition(
+            table,
+            partitions,
+            partition=partition,
+            sticky=self._rand.randrange(partitions),
+            max_batch_bytes=self.settings.max_request_size // 2,
+            codec=CODECS[self.settings.compression_type],
+            now_ms=self._clock.wall_ms(),
+        ):
+            pieces.append(piece)
+            # What was sent before goes on its way meanwhile: the broker is not left waiting.
+            await asyncio.sleep(0)
+        # Only now, so that a row that cannot be sent is found before any other is.
+        sender = self._running()
+        self._check_transaction(transaction)
+        now = self._clock.monotonic()
+        batches = [
+            batch
+            for number, encoded in pieces
+            for batch in self._accumulator.add_encoded(TopicPartition(topic, number), encoded, now)
+        ]
+        sender.wake()
+        return TableReceipt(batches)
+
+    async def partitions_for(self, topic: str) -> int:
+        """How many partitions a topic has, which a broker may create as for `send`; raises
+        `TopicNotFound`."""
+        self._running()
+        if self._cluster.known_partitions(topic) is None:
+            return await self._places.count(topic)
+        return len((await self._cluster.find_topic(topic)).partitions)
+
+    async def _wait_for_room(self) -> None:
+        limit_s = self.settings.max_block_ms / 1000
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._accumulator.is_full:
+                    self._room.clear()
+                    self._running().wake()
+                    await self._room.wait()
+        except TimeoutError:
+            raise BufferFull(
+                f"{self._accumulator.used} bytes wait to be sent (buffer.memory is "
+                f"{self.settings.buffer_memory}) and none could be sent within max.block.ms, "
+                f"{limit_s:g} s"
+            ) from None
+
+    async def flush(self) -> None:
+        """Returns when everything that was sent so far has an outcome. Raises `DeliveryFailed` for
+        records that failed and whose receipts nobody has awaited, once; in a transaction the commit
+        does."""
+        sender = self._running()
+        self._accumulator.flushing += 1
+        try:
+            sender.send_now()
+            await all_settled(self._accumulator.incomplete())
+        finally:
+            self._accumulator.flushing -= 1
+        if sender.unheard:
+            await asyncio.sleep(0)  # who awaits a receipt just now is told before this is
+            if (problem := sender.unheard.take()) is not None:
+                raise problem
+
+    def metrics(self) -> Mapping[str, float]:
+        """What was counted so far, by the names that Kafka's producers use."""
+        return self.measured.snapshot()
+
+    # --- transactions ---------------------------------------------------------------------------
 
     def _transactional(self) -> TransactionMachine:
         if self._machine is None:
@@ -164,3 +600,75 @@ class Producer(RecordProducer):
         following = self._sequences.next_sequences()
         claims = (Claim(each, following.get(each, 0)) for each in partitions)
         return OpenTransaction.of(machine, self.settings.bootstrap_servers, claims)
+
+    # --- checks ---------------------------------------------------------------------------------
+
+    def _running(self) -> Sender:
+        if self._sender is None:
+            raise WrongState("the producer is not started, or is closed: use it in `async with`")
+        if (failure := self._sender.failure) is not None:
+            raise copy(failure) from failure.__cause__  # its traceback is of another call
+        return self._sender
+
+    def _check_life(self, machine: TransactionMachine) -> None:
+        """For those who had to wait."""
+        self._running()
+        if machine is not self._machine:
+            raise WrongState("the producer was closed meanwhile, and started again")
+
+    def _check_transaction(self, number: int | None = None) -> int:
+        """The number of the open transaction, which is to be this one, if it is given; where there
+        are no transactions, of the life."""
+        machine = self._machine
+        if machine is None:
+            if number is not None and number != self._life:
+                raise WrongState("send: the producer was closed meanwhile, and started again")
+            return self._life
+        if machine.state is not _OPEN:
+            raise self._refusal(machine)
+        if number is not None and machine.number != number:
+            raise WrongState("send: the transaction that this was for is over")
+        return machine.number
+
+    def _refusal(self, machine: TransactionMachine) -> ClientError:
+        """Why nothing can be sent in a transaction now."""
+        meets = SENDS[machine.state]
+        is_ending = self._ends is not None and self._ends.is_under_way
+        if meets is Meets.COMMIT and is_ending:
+            return WrongState("send: the transaction is being committed; send before that")
+        if machine.error is not None:
+            return copy(machine.error)  # its traceback is of another call
+        if meets is Meets.ABORT:
+            return TransactionAborted("send: the transaction is being aborted")
+        return WrongState(f"send: the producer {machine.state.value}")
+
+    # --- for the ends of transactions -----------------------------------------------------------
+
+    async def _drop(self, reason: TransactionAborted) -> None:
+        self._running().fail_waiting(reason)
+        await all_settled(self._accumulator.incomplete())
+
+    async def _ask_end(self, operation: Operation[None]) -> None:
+        """As an end of a transaction is asked for."""
+        machine = self._machine
+        began = self._clock.monotonic()
+        try:
+            await self._driver.run(operation)
+        finally:
+            if machine is not None:
+                self._adopt(machine)
+            if self._sender is not None:
+                self._sender.transaction_ended(began)
+
+    def _adopt(self, machine: TransactionMachine) -> None:
+        """Under a new identity sequences begin at 0."""
+        _, producer_id, epoch = machine.identity
+        pair = ProducerIdAndEpoch(producer_id, epoch)
+        if producer_id >= 0 and pair != self._sequences.producer:
+            self._sequences.adopt(pair, has_own_epoch=machine.has_own_epochs)
+
+    def _count_end(self, event: Event, took_s: float) -> None:
+        if event is Event.COMMIT:
+            self.measured.committed(took_s)
+        elif event is Event.ABORT:
+            self.measured.aborted()

@@ -1,15 +1,17 @@
 """Sends what the accumulator has gathered, and takes in what brokers say.
 
 What is ready is grouped by the leader of each partition and sent, whenever something has changed
-or the time has come; answers are taken in as they come. None of this has a task of its own, only
-what waits for brokers does. Decisions are the core's (`accumulator`, `sequences`, `txn_machine`):
-this module only has the sockets and the clock.
+or the time has come; responses are handled as they come. None of this has a task of its own, only
+what waits for brokers does. `accumulator`, `idempotence` and the transaction machine decide; this
+module only has the sockets and the clock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -20,20 +22,18 @@ from onceflow.client.errors import (
     ClientError,
     DeliveryFailed,
     FatalProducerError,
+    Outcome,
+    TransactionAborted,
     action,
 )
-from onceflow.client.events import PRODUCING
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Cluster, Connection, Lane
+from onceflow.client.events import PRODUCING, Recurring
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Cluster, Connection, Lane, check
 from onceflow.client.producer.accumulator import Accumulator
-from onceflow.client.producer.batch import Batch
+from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch
 from onceflow.client.producer.commit_pacing import Settling
 from onceflow.client.producer.idempotence import Answer, Verdict
-from onceflow.client.producer.leader_connections import Links
 from onceflow.client.producer.metrics import ProducerMetrics
-from onceflow.client.producer.producer_id import new_producer_id
-from onceflow.client.producer.receipts import tell
-from onceflow.client.producer.send_errors import Troubles, outcome_of
-from onceflow.client.producer.unheard import UnheardFailures
+from onceflow.client.producer.receipts import UnheardFailures, tell
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.transactions import (
     Operation,
@@ -44,13 +44,109 @@ from onceflow.client.transactions import (
 )
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
-from onceflow.runtime import Clock, Rand
+from onceflow.runtime import Clock, Rand, message_library
 from onceflow.wire import ApiKey, ErrorCode
 
 _FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
 _DONE: Final = Answer(0)
 _OPEN: Final = (State.IN_TRANSACTION, State.FLUSHING)
 _NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+class Links:
+    """The connections over which a producer sends: one to each leader, or two.
+
+    A broker works on the requests of one connection one after the other, and reads no more of it
+    than its buffer holds. So where a connection is full a second one is opened beside it, and every
+    other partition moves there. Transactions have one: Apache Kafka lets one of two batches that
+    bring new partitions at the same time wait.
+    """
+
+    __slots__ = ("_lanes", "_links", "_may_have_two")
+
+    def __init__(self, *, may_have_two: bool) -> None:
+        self._may_have_two = may_have_two
+        self._links: dict[tuple[int, Lane], Connection] = {}
+        self._lanes: dict[TopicPartition, Lane] = {}
+
+    def opened(self, leader: int, lane: Lane, link: Connection) -> None:
+        self._links[leader, lane] = link
+
+    def of(
+        self, partition: TopicPartition, leader: int, is_under_way: Callable[[TopicPartition], bool]
+    ) -> Connection | None:
+        """The one for the next batch of a partition; None when there is none that is open."""
+        if not self._may_have_two:
+            return self._open(leader, Lane.SHARED)
+        moves = partition.partition % 2 and self._open(leader, Lane.BESIDE) is not None
+        wanted = Lane.BESIDE if moves else Lane.SHARED
+        lane = self._lanes.get(partition, Lane.SHARED)
+        # Order is kept within a connection only: a partition that moved while a batch of it is
+        # under way could have its next batch arrive first, and be refused as out of sequence.
+        if lane is not wanted and not is_under_way(partition):
+            self._lanes[partition] = lane = wanted
+        return self._open(leader, lane)
+
+    def lacks_second(self, leader: int) -> bool:
+        """Whether there may be one more connection to a leader than there is."""
+        return self._may_have_two and self._open(leader, Lane.BESIDE) is None
+
+    def _open(self, leader: int, lane: Lane) -> Connection | None:
+        link = self._links.get((leader, lane))
+        return link if link is not None and link.is_open else None
+
+
+class Troubles:
+    """What keeps one producer's records from being sent: logged, and kept for the message of the
+    error when time is up."""
+
+    __slots__ = ("_clock", "_last", "_recurring")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: ClientError | None = None
+        self._recurring = Recurring()
+
+    def met(self, error: ClientError, records: int = 0) -> None:
+        """So many records are sent again, or what they wait for is tried again."""
+        self._last = error
+        what = "sent again (records: %(records)d)" if records else "tried again before sending"
+        self._tell("again", what, error, records, logging.INFO)
+
+    def over(self) -> None:
+        """Something was acknowledged."""
+        self._last = None
+
+    def gave_up(self, batch: Batch, error: ClientError) -> None:
+        """Its records will not be there, as far as is known."""
+        # Who aborts a transaction knows that.
+        first = logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
+        what = "not delivered (records: %(records)d)"
+        self._tell("undelivered", what, error, batch.count, first)
+
+    def expired(self, batch: Batch, delivery_timeout_ms: int) -> DeliveryFailed:
+        """The error of a batch whose time is up."""
+        last = f"; the last problem was: {self._last}" if self._last else ""
+        seconds = delivery_timeout_ms / 1000
+        count, place = batch.count, batch.partition
+        who = f"1 record for {place} was" if count == 1 else f"{count} records for {place} were"
+        message = f"{who} not acknowledged within delivery.timeout.ms, {seconds:g} s{last}"
+        return DeliveryFailed(message, outcome=outcome_of(batch))
+
+    def _tell(self, event: str, what: str, error: ClientError, records: int, first: int) -> None:
+        kind = getattr(error, "name", type(error).__name__)
+        PRODUCING.tell(
+            self._recurring.level((event, kind), self._clock.monotonic(), first),
+            event,
+            f"{what}: %(reason)s",
+            records=records,
+            reason=str(error),
+        )
+
+
+def outcome_of(batch: Batch) -> Outcome:
+    """Whether it is known that its records are not there."""
+    return "unknown" if batch.is_outstanding or batch.in_doubt else "not applied"
 
 
 class Sender:
@@ -434,3 +530,20 @@ class Sender:
         if self._machine is None:
             self.unheard.add(batch, error)
         tell(batch)
+
+
+_NEWEST: Final = 5
+"""The next one is of two-phase commits."""
+_NEVER: Final = timedelta(milliseconds=2**31 - 1)
+
+
+async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
+    """One that nobody has had, in its first epoch. Raises what the broker says."""
+    with message_library:
+        from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
+
+    connection = await cluster.any_broker()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)
+    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request, newest=_NEWEST)
+    check(ApiKey.INIT_PRODUCER_ID, answer, "a producer id")
+    return ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))

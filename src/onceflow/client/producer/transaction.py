@@ -16,8 +16,8 @@ from onceflow.client.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from onceflow.client.producer.batch import Headers
     from onceflow.client.producer.producer import Producer
-    from onceflow.client.producer.record_producer import Headers
 
 
 class Transaction:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
         ProducerSettings as ProducerSettings,
         ReaderSettings as ReaderSettings,
     )
-    from onceflow.client.settings.consumer import ConsumerSettings as ConsumerSettings
-    from onceflow.client.settings.fetcher import (
+    from onceflow.client.settings.consumer import (
         EARLIEST as EARLIEST,
         NONE as NONE,
         RAISE as RAISE,
+        ConsumerSettings as ConsumerSettings,
         FetcherSettings as FetcherSettings,
     )
     from onceflow.client.settings.values import (
@@ -38,8 +38,7 @@ else:
         __name__,
         {
             "clients": "CODECS ClientSettings ProducerSettings ReaderSettings",
-            "consumer": "ConsumerSettings",
-            "fetcher": "EARLIEST FetcherSettings NONE RAISE",
+            "consumer": "ConsumerSettings EARLIEST FetcherSettings NONE RAISE",
             "values": "LARGEST_INT NotAllowed one_of secret setting unknown "
             "whole_number words yes_or_no",
         },

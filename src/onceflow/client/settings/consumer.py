@@ -1,5 +1,5 @@
-"""What a consumer can be told, under Kafka's own names and with Kafka's defaults, except that it
-reads what was committed (`isolation.level`) unless told otherwise."""
+"""The settings of a consumer, under Kafka's own names and with Kafka's defaults, except that
+`isolation.level` is `read_committed`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from onceflow.client.assignors import ASSIGNORS, Assignor
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.rules import Given
 from onceflow.client.settings.values import (
     NotAllowed,
@@ -18,6 +18,26 @@ from onceflow.client.settings.values import (
     words,
     yes_or_no,
 )
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+NONE: Final = "none"
+RAISE: Final = "raise"
+RESET: Final = "reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherSettings(ReaderSettings):
+    """The settings of a `Fetcher`, which reads on by itself: those of a reader, and these."""
+
+    auto_offset_reset: str = setting(one_of(EARLIEST, LATEST, NONE), LATEST)
+    """Where to read when there is no position, or one that the log does not hold."""
+    on_log_truncation: str = setting(one_of(RAISE, RESET), RAISE)
+    """When records that were read are gone from the log of a new leader: `raise` says so, `reset`
+    logs it and goes on from the last offset that the logs have in common."""
+    fetch_queued_max_bytes: int = setting(whole_number(1), 67_108_864)
+    """How much may be fetched ahead of the one who reads, one answer more or less."""
+
 
 AT_MOST_ONCE: Final = "at-most-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -37,7 +57,7 @@ def strategies(value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(FetcherSettings):
-    """What a consumer has besides a reader."""
+    """Those of a fetcher, and these."""
 
     group_id: str | None = setting(words, None)
     group_instance_id: str | None = setting(words, None)

@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.client.transactions.asking import (
-        Ask as Ask,
-        Operation as Operation,
-        Reply as Reply,
-        T as T,
-        is_worth_it as is_worth_it,
-    )
     from onceflow.client.transactions.driver import TransactionDriver as TransactionDriver
     from onceflow.client.transactions.ending import (
         MAY_ABORT as MAY_ABORT,
         TransactionEnds as TransactionEnds,
         Ways as Ways,
     )
-    from onceflow.client.transactions.events import told as told
     from onceflow.client.transactions.handoff import (
         Claim as Claim,
         OpenTransaction as OpenTransaction,
     )
-    from onceflow.client.transactions.machine import TransactionMachine as TransactionMachine
+    from onceflow.client.transactions.machine import (
+        TransactionMachine as TransactionMachine,
+        told as told,
+    )
+    from onceflow.client.transactions.retrier import (
+        Ask as Ask,
+        Operation as Operation,
+        Reply as Reply,
+        T as T,
+        is_worth_it as is_worth_it,
+    )
     from onceflow.client.transactions.states import (
         SENDS as SENDS,
         Event as Event,
@@ -40,12 +42,11 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "asking": "Ask Operation Reply T is_worth_it",
             "driver": "TransactionDriver",
             "ending": "MAY_ABORT TransactionEnds Ways",
-            "events": "told",
             "handoff": "Claim OpenTransaction",
-            "machine": "TransactionMachine",
+            "machine": "TransactionMachine told",
+            "retrier": "Ask Operation Reply T is_worth_it",
             "states": "Event Meets SENDS State WrongState",
         },
     )

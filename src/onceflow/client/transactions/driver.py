@@ -8,7 +8,7 @@ from typing import TypeVar
 from onceflow.client.codec import read_answer
 from onceflow.client.errors import ApiNotServed, ClientError, ConnectionClosed, RequestTimedOut
 from onceflow.client.net import Cluster, Connection, CoordinatorOf
-from onceflow.client.transactions.asking import Ask, Operation, Reply
+from onceflow.client.transactions.retrier import Ask, Operation, Reply
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock
 

@@ -26,8 +26,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from onceflow.client.errors import ClientError, ConnectionClosed, TransactionAborted
-from onceflow.client.transactions.asking import Operation
 from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.retrier import Operation
 from onceflow.client.transactions.states import Event, State, WrongState
 from onceflow.runtime import Clock
 

@@ -14,10 +14,12 @@ id, epoch) changes, sequences restart at 0; as long as it does not, they go on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 
 from onceflow.client.codec import (
     TRANSACTION_V2,
@@ -49,15 +51,106 @@ from onceflow.client.errors import (
     action_for,
     producer_error,
 )
+from onceflow.client.events import TRANSACTIONS
 from onceflow.client.net import TRANSACTIONAL, RetryPolicy
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.transactions.asking import Asked, Asker, Operation, code_of, is_worth_it
-from onceflow.client.transactions.events import told
-from onceflow.client.transactions.renewal import Owner, owner
+from onceflow.client.transactions.retrier import Asked, Asker, Operation, code_of, is_worth_it
 from onceflow.client.transactions.states import Event, State, WrongState, after
 from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
 from onceflow.wire import ApiKey, ErrorCode
+
+_OPEN: Final = "Ongoing"
+_NOTHING_OPEN: Final = (
+    "Empty",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+)
+"""As coordinators say it. What is being ended was open; InitProducerId then waits."""
+
+
+class Owner(Enum):
+    """Who has a transactional id."""
+
+    SELF = "the producer that asks: it may take the next epoch"
+    OTHER = "another producer, by all that can be seen: leave it alone"
+    NOT_TOLD = "the broker has no answer to that, or none for this user"
+    NOT_ANSWERED = "no answer came in time"
+
+
+def owner(mine: Identity, asked: Asked, *, is_used_up: bool, has_asked: bool) -> Owner:
+    """Who has the transactional id, by the response to DescribeTransactions; asked before a
+    producer that rested takes its next epoch.
+
+    InitProducerId is no harmless question, though it names the epoch that it follows: while a
+    transaction is open, Apache Kafka aborts that one first and looks at the epoch afterwards. A
+    producer that was replaced while it slept would so end the work of its successor, and with the
+    older protocol fence it for good. DescribeTransactions changes nothing, so it is asked first.
+
+    `is_used_up`: a late copy of what this producer asked for may have opened a transaction under
+    its own epoch. `has_asked`: it asked for its next epoch already, and may have been given it.
+    """
+    error, said = asked.error, asked.answer
+    if error is not None:
+        is_forgotten = isinstance(error, BrokerError) and (
+            error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        )
+        if is_forgotten:
+            return Owner.SELF
+        return Owner.NOT_TOLD if asked.is_refusal else Owner.NOT_ANSWERED
+    _, producer_id, epoch = mine
+    is_closed = said.transaction_state in _NOTHING_OPEN
+    if (said.producer_id, said.producer_epoch) == (producer_id, epoch):
+        is_own = is_closed or (is_used_up and said.transaction_state == _OPEN)
+    else:
+        # Of the next epoch the coordinator knows who asked for it, and refuses all others; as long
+        # as nothing is open, that does no harm.
+        given = (producer_id, epoch + 1)
+        is_own = has_asked and is_closed and (said.producer_id, said.producer_epoch) == given
+    return Owner.SELF if is_own else Owner.OTHER
+
+
+class _Entry(NamedTuple):
+    level: int
+    event: str
+    message: str
+
+
+_OF: Final = "a transaction of %(transactional_id)r "
+_ENTRIES: Final[Mapping[Event, _Entry]] = {
+    Event.IDENTIFIED: _Entry(
+        logging.INFO,
+        "initialized",
+        "%(transactional_id)r is taken over: producer id %(producer_id)d, epoch %(epoch)d",
+    ),
+    Event.BEGIN: _Entry(logging.DEBUG, "begun", _OF + "has begun"),
+    Event.PREPARE: _Entry(logging.DEBUG, "prepared", _OF + "is prepared"),
+    Event.COMMITTED: _Entry(logging.DEBUG, "committed", _OF + "is committed"),
+    Event.ABORTED: _Entry(logging.INFO, "aborted", _OF + "is aborted"),
+    Event.TROUBLE: _Entry(logging.INFO, "doomed", _OF + "can only be aborted: %(reason)s"),
+    Event.GAVE_UP: _Entry(logging.WARNING, "unknown", "%(reason)s"),
+    Event.RESOLVE: _Entry(logging.INFO, "resolved", _OF + "was in doubt, and is committed"),
+    Event.ABORT_FAILED: _Entry(logging.WARNING, "unended", _OF + "is still open: %(reason)s"),
+    Event.FENCED: _Entry(
+        logging.ERROR, "fenced", "the producer of %(transactional_id)r has to stop: %(reason)s"
+    ),
+}
+
+
+def told(event: Event, identity: Identity, reason: object = None) -> None:
+    """Says what has happened to a transaction, or to who makes them."""
+    level, name, message = _ENTRIES[event]
+    fields = {
+        "transactional_id": identity.transactional_id,
+        "producer_id": identity.producer_id,
+        "epoch": identity.producer_epoch,
+    }
+    if reason is not None:
+        fields["reason"] = str(reason)
+    TRANSACTIONS.tell(level, name, message, **fields)
+
 
 SENDING: Final = (State.IN_TRANSACTION, State.FLUSHING, State.DROPPING)
 """What was gathered for the transaction may go to brokers, and what they have not answered again:

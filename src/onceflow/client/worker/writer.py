@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
 from onceflow.client.errors import (
     LOST,
+    AbortableError,
     Action,
     BrokerError,
     ClientError,
@@ -35,12 +36,6 @@ from onceflow.client.transactions import Claim, OpenTransaction, is_worth_it
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
-from onceflow.client.worker.errors import (
-    AttemptEnded as AttemptEnded,
-    for_good,
-    graver,
-    worth_trying,
-)
 from onceflow.client.worker.partition_queue import Lane, Pending, Written
 from onceflow.errors import MessageMalformed
 from onceflow.records import Codec
@@ -51,6 +46,46 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Columns: TypeAlias = pa.Table | pa.RecordBatch
+
+
+_ENDS: Final = frozenset(
+    {
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        E.INVALID_PRODUCER_EPOCH,
+        E.INVALID_TXN_STATE,
+        E.INVALID_PRODUCER_ID_MAPPING,
+        E.PRODUCER_FENCED,
+        E.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+class AttemptEnded(AbortableError):
+    """The transaction is not this attempt's any more: it timed out, was taken over, or another
+    attempt has written to the same partition. Nothing is written again within this epoch."""
+
+    advice = "let the one who began the transaction abort it; then do all of its work in a new one"
+
+
+def graver(one: ClientError | None, other: ClientError | None) -> ClientError | None:
+    """Of two, the one that asks for new leaders counts."""
+    is_worse = other is not None and (one is None or action_for(other) is Action.REFRESH)
+    return other if is_worse else one
+
+
+def worth_trying(error: ClientError) -> ClientError:
+    """The error, to be tried again later; raises it when that would be in vain."""
+    if not is_worth_it(error):
+        raise error
+    return error
+
+
+def for_good(error: BrokerError, transaction: OpenTransaction) -> ClientError:
+    """What a refusal means that no other try would change."""
+    if error.code in _ENDS:
+        return AttemptEnded(f"{error}, in the transaction of {transaction.identity}")
+    return AbortableError(str(error), outcome=error.outcome)
+
 
 MAX_BATCH_BYTES: Final = 512 << 10
 """Half of what a topic takes by default, before compression."""

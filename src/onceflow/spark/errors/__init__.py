@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from onceflow.spark.errors.pipeline import (
         InvalidPipeline as InvalidPipeline,
         KeyPath as KeyPath,
+        KeyProblem as KeyProblem,
         MasterRefused as MasterRefused,
         PipelineError as PipelineError,
         PipelineFailed as PipelineFailed,
-        Problem as Problem,
         SparkMissing as SparkMissing,
     )
     from onceflow.spark.errors.sink import (
@@ -60,8 +60,8 @@ else:
         {
             "cause": "RAISED SOURCE_GONE blame cause_of explain find_cause "
             "is_source_gone told_briefly without_stack",
-            "pipeline": "InvalidPipeline KeyPath MasterRefused PipelineError "
-            "PipelineFailed Problem SparkMissing",
+            "pipeline": "InvalidPipeline KeyPath KeyProblem MasterRefused PipelineError "
+            "PipelineFailed SparkMissing",
             "sink": "AttemptRefused BatchFailed BatchTimedOut ClaimsUnreachable "
             "CommitUnclear EndUnknown IdentityChanged LaterAttempt LedgerConflict "
             "LedgerMalformed ReportsWrong RowRefused SinkError SinkFenced "

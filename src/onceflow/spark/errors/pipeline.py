@@ -11,7 +11,7 @@ from onceflow.errors import InvalidSetting, OnceflowError
 KeyPath: TypeAlias = tuple[str, ...]
 
 
-class Problem(NamedTuple):
+class KeyProblem(NamedTuple):
     """Something wrong in a description of a pipeline, and the key where it is."""
 
     path: KeyPath
@@ -32,7 +32,7 @@ class InvalidPipeline(InvalidSetting):
 
     def __init__(
         self,
-        problems: Sequence[Problem],
+        problems: Sequence[KeyProblem],
         path: Path | None = None,
         lines: Mapping[KeyPath, int] | None = None,
     ) -> None:

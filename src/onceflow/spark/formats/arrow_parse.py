@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from onceflow.spark.formats.arrow_readers import CsvReader, JsonReader, Odd
 from onceflow.spark.formats.format import Format
-from onceflow.spark.formats.record import CsvRecord, JsonRecord, Marks, Refused, Row, text_of
+from onceflow.spark.formats.record import CsvRecord, JsonRecord, Marks, RecordRefused, Row, text_of
 from onceflow.spark.formats.schema import (
     DataType,
     Field,
@@ -132,7 +132,7 @@ class Parser:
             for number, value in enumerate(values.to_pylist(), start):
                 try:
                     rows.append(self._row(value))
-                except Refused as error:
+                except RecordRefused as error:
                     refused[number] = str(error)
             table = self._table(rows)
         except Exception as error:

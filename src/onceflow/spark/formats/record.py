@@ -36,25 +36,25 @@ def misfit(form: str) -> str:
     return f"the value does not fit the schema of the {form}"
 
 
-class Refused(Exception):
+class RecordRefused(Exception):
     """A record that is no row; the text says why."""
 
 
 def text_of(value: bytes | None) -> str:
-    """Raises `Refused`."""
+    """Raises `RecordRefused`."""
     if value is None:
-        raise Refused(IS_NULL)
+        raise RecordRefused(IS_NULL)
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise Refused(NOT_UTF8) from None
+        raise RecordRefused(NOT_UTF8) from None
 
 
 def complete(fields: tuple[Field, ...], row: Row) -> Row:
-    """The row, if nothing is null that must not be; raises `Refused`."""
+    """The row, if nothing is null that must not be; raises `RecordRefused`."""
     for field, value in zip(fields, row, strict=True):
         if value is None and not field.nullable:
-            raise Refused(f"{field.name} is null")
+            raise RecordRefused(f"{field.name} is null")
     return row
 
 
@@ -106,20 +106,20 @@ class CsvRecord:
         self._readers = [_cell_reader(each.type, zone) for each in fields]
 
     def row(self, value: bytes | None) -> Row:
-        """Raises `Refused`."""
+        """Raises `RecordRefused`."""
         text = text_of(value)
         if END_OF_INPUT in text:
-            raise Refused(misfit("CSV"))
+            raise RecordRefused(misfit("CSV"))
         cells = list(islice(self._cells(text), len(self._fields) + 1))
         if len(cells) != len(self._fields):
-            raise Refused(misfit("CSV"))
+            raise RecordRefused(misfit("CSV"))
         try:
             found = tuple(
                 None if text is None else read(text)
                 for text, read in zip(cells, self._readers, strict=True)
             )
         except Misfit:
-            raise Refused(misfit("CSV")) from None
+            raise RecordRefused(misfit("CSV")) from None
         return complete(self._fields, found)
 
     def _cells(self, text: str) -> Iterator[str | None]:
@@ -127,13 +127,13 @@ class CsvRecord:
         while True:
             found = self._cell.match(text, at)
             if found is None:
-                raise Refused(misfit("CSV"))
+                raise RecordRefused(misfit("CSV"))
             yield self._content(found[0])
             at = found.end()
             if at == len(text):
                 return
             if text[at] != self._marks.sep:
-                raise Refused(misfit("CSV"))
+                raise RecordRefused(misfit("CSV"))
             at += 1
 
     def _content(self, cell: str) -> str | None:
@@ -225,14 +225,14 @@ class JsonRecord:
         self._read = _struct_reader(fields, zone)
 
     def row(self, value: bytes | None) -> Row:
-        """Raises `Refused`."""
+        """Raises `RecordRefused`."""
         text = text_of(value)
         try:
             found = self._read(object_of(text))
         except NotJson:
-            raise Refused(NOT_JSON) from None
+            raise RecordRefused(NOT_JSON) from None
         except Misfit:
-            raise Refused(misfit("JSON")) from None
+            raise RecordRefused(misfit("JSON")) from None
         return complete(self._fields, tuple(found.values()))
 
 

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from onceflow.spark.errors import InvalidPipeline, Problem, SinkRefused
+from onceflow.spark.errors import InvalidPipeline, KeyProblem, SinkRefused
 from onceflow.spark.formats import Misfit, Parser, zone_of
 from onceflow.spark.pipeline.arrow_source import SINK, TASKS, SpansSource, spans_source
 from onceflow.spark.pipeline.arrow_task import ArrowTask
 from onceflow.spark.pipeline.frames import carry_by_value
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
-from onceflow.spark.pipeline.sink import PipelineSink, ask_cluster, sink_settings
+from onceflow.spark.pipeline.sink import PipelineSink, prepare_cluster_or_refuse, sink_settings
 from onceflow.spark.sink import (
     LEDGER_TOPIC,
     TOKEN,
     SinkIdentity,
     SinkOptions,
-    Topics,
-    Work,
+    SinkTopics,
+    TaskFunction,
     check_spark,
     producer_settings,
     run_job,
@@ -49,11 +49,11 @@ def start_arrow(
     if problems := list(check_spark(dict(session.sparkContext.getConf().getAll()))):
         raise SinkRefused(problems)
     options = _sink_options(plan, bootstrap)
-    says = ask_cluster(options)
+    limits = prepare_cluster_or_refuse(options)
     partitions = _partitions(plan, options)
     carry_by_value(plan.base)
     sink = PipelineSink(
-        session, options, run_job, base=plan.base, forgets_after_ms=says.forgets_after_ms
+        session, options, run_job, base=plan.base, offsets_retention_ms=limits.offsets_retention_ms
     )
     task = task_of(plan, bootstrap, partitions, _zone(session))
     return _reports(session, plan, bootstrap, options, task), sink
@@ -67,7 +67,7 @@ def _zone(session: SparkSession) -> str:
         pa.scalar(0, pa.timestamp("ms", zone)).cast(pa.string())
     except (Misfit, pa.ArrowInvalid):
         told = f"{zone!r} is no zone that Arrow knows: name it as Europe/Berlin or as +02:00"
-        raise InvalidPipeline([Problem(("settings", _ZONE), told)]) from None
+        raise InvalidPipeline([KeyProblem(("settings", _ZONE), told)]) from None
     return zone
 
 
@@ -91,7 +91,7 @@ def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
 def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
     """How many the sink has. Dead letters go by the same numbers, so that each of their partitions
     has one task, too."""
-    topics = Topics(options.settings, options.topics, make=_make_nothing)
+    topics = SinkTopics(options.settings, options.topics, create=_make_nothing)
     try:
         sizes = topics.refresh().counts()
     finally:
@@ -103,7 +103,7 @@ def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
             f"{plan.dead_letters!r} has {letters} partitions and {plan.sink.topic!r} has "
             f"{partitions}: an Arrow pipeline needs as many for dead letters"
         )
-        raise InvalidPipeline([Problem(("dead_letters", "topic"), told)])
+        raise InvalidPipeline([KeyProblem(("dead_letters", "topic"), told)])
     return partitions
 
 
@@ -115,7 +115,7 @@ def _reports(
     session: SparkSession, plan: PipelinePlan, bootstrap: str, options: SinkOptions, task: ArrowTask
 ) -> DataFrame:
     """A stream of what tasks report that read, transform and write."""
-    work = Work(settings=options.settings, token=TOKEN)
+    work = TaskFunction(settings=options.settings, token=TOKEN)
     session.dataSource.register(spans_source(work, task))
     (source,) = plan.sources
     chosen = {
@@ -139,7 +139,7 @@ def task_of(plan: PipelinePlan, bootstrap: str, partitions: int, zone: str = "UT
     options = SourceOptions.of(_source_options(plan, source, bootstrap))
     function = plan.transform.load()
     if function is None:
-        raise InvalidPipeline([Problem(("transform", "arrow"), "there is no function")])
+        raise InvalidPipeline([KeyProblem(("transform", "arrow"), "there is no function")])
     return ArrowTask(
         settings=options.settings,
         fail_on_data_loss=options.fail_on_data_loss,

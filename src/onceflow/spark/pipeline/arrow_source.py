@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from onceflow.runtime import RealClock
 from onceflow.spark.errors import AttemptRefused, InvalidOptions, told_briefly
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
-from onceflow.spark.sink import REPORT, Layout, Made, Work, pickled, unpickled
+from onceflow.spark.sink import REPORT, MadeRows, TaskFunction, TopicLayout, pickled, unpickled
 from onceflow.spark.source import OffsetSpan, OnceflowSource, SourceOptions, StreamReader
 
 if TYPE_CHECKING:
@@ -93,14 +93,14 @@ class SpansReader(StreamReader):
         return self._targets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        work: Work
+        work: TaskFunction
         task: ArrowTask
         work, task = unpickled(self._work)
         spans, targets = partition.value
         return work.write_made(lambda at: _made(replace(task, partitions=targets), spans, at))
 
 
-def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: Layout) -> Made:
+def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: TopicLayout) -> MadeRows:
     """Raises `AttemptRefused` for a sink that has lost partitions."""
     there = layout.counts()[task.sink.topic or ""]
     if there < task.partitions:
@@ -108,10 +108,10 @@ def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: Layout) -> Mad
             f"{task.sink.topic!r} had {task.partitions} partitions when the batch was planned, and "
             f"has {there}: it was deleted and made again. Start the query again"
         )
-    return Made(task.rows(spans, layout), task.targets(spans, layout))
+    return MadeRows(task.rows(spans, layout), task.targets(spans, layout))
 
 
-def spans_source(work: Work, task: ArrowTask) -> type[SpansSource]:
+def spans_source(work: TaskFunction, task: ArrowTask) -> type[SpansSource]:
     """The source for one pipeline; it goes to Spark by value."""
 
     class Source(SpansSource):

@@ -21,7 +21,7 @@ from onceflow.records import HEADERS, one_array, stray_partition
 from onceflow.spark.errors import RowRefused
 from onceflow.spark.formats import Format, Parser, TableUnusable, encode_values, to_bytes
 from onceflow.spark.pipeline.plan import SinkPlan
-from onceflow.spark.sink import TARGET, Layout
+from onceflow.spark.sink import TARGET, TopicLayout
 from onceflow.spark.source import OffsetSpan, ReadTask, worth_tasks
 
 STAYS: Final = "source"
@@ -51,20 +51,20 @@ class ArrowTask:
     zone: str = "UTC"
     """Of the session: that of times which are written."""
 
-    def rows(self, spans: Iterable[OffsetSpan], layout: Layout) -> Iterator[pa.RecordBatch]:
+    def rows(self, spans: Iterable[OffsetSpan], layout: TopicLayout) -> Iterator[pa.RecordBatch]:
         """What is to be written, with the number of its output partition in each row."""
         read = ReadTask(self.settings, READ, self.fail_on_data_loss)
         for span in spans:
             for records in read.read_fetched(span):
                 yield from self._tried(records, span, layout)
 
-    def targets(self, spans: Iterable[OffsetSpan], layout: Layout) -> list[int]:
+    def targets(self, spans: Iterable[OffsetSpan], layout: TopicLayout) -> list[int]:
         """The output partitions of these spans, but for dead letters."""
         base = layout.bases()[self.sink.topic or ""]
         return sorted({base + span.partition % self.partitions for span in spans})
 
     def _tried(
-        self, records: pa.RecordBatch, span: OffsetSpan, layout: Layout
+        self, records: pa.RecordBatch, span: OffsetSpan, layout: TopicLayout
     ) -> list[pa.RecordBatch]:
         try:
             return list(self._written(records, span, layout))
@@ -75,7 +75,7 @@ class ArrowTask:
             ) from error
 
     def _written(
-        self, records: pa.RecordBatch, span: OffsetSpan, layout: Layout
+        self, records: pa.RecordBatch, span: OffsetSpan, layout: TopicLayout
     ) -> Iterator[pa.RecordBatch]:
         parsed = self.parser.parse(records.column("value"))
         reasons = dict(parsed.bad)
@@ -113,7 +113,7 @@ class ArrowTask:
     # --- the way out ----------------------------------------------------------------------------
 
     def _encoded(
-        self, table: pa.Table, number: int, span: OffsetSpan, layout: Layout
+        self, table: pa.Table, number: int, span: OffsetSpan, layout: TopicLayout
     ) -> pa.RecordBatch:
         sink = self.sink
         own = [name for name in table.column_names if name not in _OF_RECORD]
@@ -143,7 +143,7 @@ class ArrowTask:
             )
 
     def _letters(
-        self, records: pa.RecordBatch, reasons: Mapping[int, str], number: int, layout: Layout
+        self, records: pa.RecordBatch, reasons: Mapping[int, str], number: int, layout: TopicLayout
     ) -> pa.RecordBatch:
         """The records as they were read, with headers that say why and from where."""
         there = layout.counts()[self.dead_letters or ""]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from onceflow.client import Cluster, ReaderSettings, TopicNotFound, create_topic
 from onceflow.errors import OnceflowError
-from onceflow.spark.errors import InvalidPipeline, MasterRefused, PipelineFailed, Problem
+from onceflow.spark.errors import InvalidPipeline, KeyProblem, MasterRefused, PipelineFailed
 from onceflow.spark.pipeline.plan import SINGLE, PipelinePlan
 from onceflow.spark.session import is_local
-from onceflow.spark.sink import blocking
+from onceflow.spark.sink import run_on_own_thread
 
 if TYPE_CHECKING:
     from onceflow.broker import Broker
@@ -29,7 +29,7 @@ _POLL_S: Final = 0.2
 _log = logging.getLogger("onceflow.spark")
 
 
-class BrokerBeside:
+class PipelineBroker:
     """A broker that runs."""
 
     def __init__(self, broker: Broker) -> None:
@@ -84,7 +84,7 @@ class BrokerBeside:
 
 
 @contextmanager
-def broker_beside(plan: PipelinePlan, master: str) -> Iterator[BrokerBeside]:
+def pipeline_broker(plan: PipelinePlan, master: str) -> Iterator[PipelineBroker]:
     """Raises `MasterRefused` for a master on another machine, and `BrokerNotStarted`."""
     from onceflow.broker import Broker
 
@@ -98,7 +98,7 @@ def broker_beside(plan: PipelinePlan, master: str) -> Iterator[BrokerBeside]:
     data_dir = settings.pop("data.dir")
     broker = Broker(settings, process=True, data_dir=data_dir)
     _without_interrupts(broker.start)
-    beside = BrokerBeside(broker)
+    beside = PipelineBroker(broker)
     try:
         yield beside
     finally:
@@ -136,12 +136,12 @@ _SUBSCRIBE = "subscribe"
 
 def require_topics(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) -> None:
     """Raises `InvalidPipeline` with all that are missing; `make` creates them instead."""
-    missing = blocking(_missing(plan, settings, make=make))
+    missing = run_on_own_thread(_missing(plan, settings, make=make))
     if missing:
         raise InvalidPipeline(missing)
 
 
-async def _missing(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) -> list[Problem]:
+async def _missing(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) -> list[KeyProblem]:
     problems = []
     async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
         for source in plan.sources:
@@ -154,5 +154,5 @@ async def _missing(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) 
                         await create_topic(cluster, topic)
                     else:
                         told = f"there is no topic {topic!r}; `onceflow topics create` makes one"
-                        problems.append(Problem((*path, "topics"), told))
+                        problems.append(KeyProblem((*path, "topics"), told))
     return problems

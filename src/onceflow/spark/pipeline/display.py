@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
-from onceflow.spark.pipeline.progress import Told
-from onceflow.spark.pipeline.sink import Written
+from onceflow.spark.pipeline.progress import BatchProgress
+from onceflow.spark.pipeline.sink import PipelineTotals
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,7 +31,7 @@ _OVER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class PipelineSnapshot:
     """How a pipeline is doing."""
 
     state: str
@@ -56,8 +56,8 @@ class Running(Protocol):
     @property
     def is_stopping(self) -> bool: ...
     @property
-    def written(self) -> Written: ...
-    def progress(self) -> tuple[Told, int] | None: ...
+    def written(self) -> PipelineTotals: ...
+    def progress(self) -> tuple[BatchProgress, int] | None: ...
 
 
 class Watch:
@@ -68,10 +68,10 @@ class Watch:
         self._clock = clock
         self._reads: deque[tuple[float, int]] = deque([(clock(), 0)])
 
-    def look(self) -> Snapshot:
+    def look(self) -> PipelineSnapshot:
         written, found = self._running.written, self._running.progress()
         told, read = found if found is not None else (None, 0)
-        return Snapshot(
+        return PipelineSnapshot(
             state=self._state(),
             batch=written.last_batch,
             batches=written.batches,
@@ -113,13 +113,13 @@ class Begun:
     log: str
 
 
-class Screen(Protocol):
+class PipelineScreen(Protocol):
     """Shows snapshots, each time it is given one."""
 
     every_s: float
 
     def begin(self, begun: Begun) -> None: ...
-    def show(self, snapshot: Snapshot) -> None: ...
+    def show(self, snapshot: PipelineSnapshot) -> None: ...
 
 
 class JsonScreen:
@@ -133,7 +133,7 @@ class JsonScreen:
     def begin(self, begun: Begun) -> None:
         self._print({"state": "started", **asdict(begun)})
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: PipelineSnapshot) -> None:
         self._print(asdict(snapshot))
 
     def _print(self, document: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ class PlainScreen:
     def begin(self, begun: Begun) -> None:
         print(begun_line(begun), file=self._output, flush=True)
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: PipelineSnapshot) -> None:
         print(plain_line(snapshot), file=self._output, flush=True)
 
 
@@ -160,7 +160,7 @@ def begun_line(begun: Begun) -> str:
     return f"{begun.name} runs on the brokers at {begun.bootstrap}; Spark's log is {begun.log}"
 
 
-def plain_line(snapshot: Snapshot) -> str:
+def plain_line(snapshot: PipelineSnapshot) -> str:
     parts = [
         snapshot.state,
         f"batch {'-' if snapshot.batch is None else snapshot.batch}",
@@ -189,11 +189,11 @@ class LiveScreen:
     def begin(self, begun: Begun) -> None:
         self._live.console.print(begun_line(begun), style="dim", soft_wrap=True)
 
-    def show(self, snapshot: Snapshot) -> None:
+    def show(self, snapshot: PipelineSnapshot) -> None:
         self._live.update(live_table(self._name, snapshot), refresh=True)
 
 
-def live_table(name: str, snapshot: Snapshot) -> RenderableType:
+def live_table(name: str, snapshot: PipelineSnapshot) -> RenderableType:
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -223,7 +223,9 @@ def live_table(name: str, snapshot: Snapshot) -> RenderableType:
 
 
 @contextmanager
-def screen_for(name: str, output: TextIO, console: Console, *, as_json: bool) -> Iterator[Screen]:
+def screen_for(
+    name: str, output: TextIO, console: Console, *, as_json: bool
+) -> Iterator[PipelineScreen]:
     """The right one for whoever looks."""
     if as_json:
         yield JsonScreen(output)
@@ -240,7 +242,7 @@ class Showing:
     """Called all the time; looks and shows when it is time to."""
 
     def __init__(
-        self, watch: Watch, screen: Screen, clock: Callable[[], float] = time.monotonic
+        self, watch: Watch, screen: PipelineScreen, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._watch = watch
         self._screen = screen

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from onceflow.spark.errors import InvalidPipeline, KeyPath, Problem
+from onceflow.spark.errors import InvalidPipeline, KeyPath, KeyProblem
 from onceflow.spark.pipeline.parse import read_plan
 from onceflow.spark.pipeline.plan import PipelinePlan
 
@@ -21,12 +21,12 @@ def load_plan(path: Path, *, bootstrap: str | None = None) -> PipelinePlan:
         document = tomllib.loads(text)
     except OSError as error:
         raise InvalidPipeline(
-            [Problem((), f"it cannot be read: {error.strerror}")], path
+            [KeyProblem((), f"it cannot be read: {error.strerror}")], path
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidPipeline([Problem((), f"it is not TOML: {error}")], path) from error
+        raise InvalidPipeline([KeyProblem((), f"it is not TOML: {error}")], path) from error
     except RecursionError:
-        raise InvalidPipeline([Problem((), "it is nested too deeply")], path) from None
+        raise InvalidPipeline([KeyProblem((), "it is nested too deeply")], path) from None
     if bootstrap is not None:
         document = _elsewhere(document, bootstrap)
     try:

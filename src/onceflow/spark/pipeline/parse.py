@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from onceflow.client import NotAllowed
-from onceflow.spark.errors import InvalidPipeline, KeyPath, Problem
+from onceflow.spark.errors import InvalidPipeline, KeyPath, KeyProblem
 from onceflow.spark.formats import Field, Format, Plain, has_other_keys
 from onceflow.spark.pipeline import parse_values as values
 from onceflow.spark.pipeline.columns import OF_RECORD, OWN
@@ -39,10 +39,10 @@ class Judge:
     """Reads values by tables of readers."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[KeyProblem] = []
 
     def wrong(self, path: KeyPath, text: str) -> None:
-        self.problems.append(Problem(path, text))
+        self.problems.append(KeyProblem(path, text))
 
     def table(self, path: KeyPath, value: object) -> Table:
         if isinstance(value, Mapping):
@@ -153,11 +153,11 @@ def with_function(plan: PipelinePlan) -> PipelinePlan:
         function = transform.function.load()
     except NotAllowed as error:
         told = f"{transform.function.module}:{transform.function.name} is not allowed"
-        raise InvalidPipeline([Problem(path, f"{told}; it may be {error}")]) from error
+        raise InvalidPipeline([KeyProblem(path, f"{told}; it may be {error}")]) from error
     is_arrow = transform.kind is TransformKind.ARROW
     names = None if is_arrow else call_names([each.name for each in plan.sources])
     if problem := call_problem(function, names):
-        raise InvalidPipeline([Problem(path, problem)])
+        raise InvalidPipeline([KeyProblem(path, problem)])
     return replace(plan, transform=replace(transform, function=function))
 
 
@@ -446,38 +446,40 @@ def schema_problems(form: Format, fields: tuple[Field, ...]) -> Iterator[str]:
             yield f"{field.name!r} has a MAP whose keys are no STRING, and those of JSON are"
 
 
-def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[Problem]:
+def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[KeyProblem]:
     """What needs rows in Spark, which an Arrow pipeline never has."""
     from onceflow.spark.formats import Parser, option_problems
     from onceflow.spark.pipeline.arrow_task import STAYS
 
     where = "in an Arrow pipeline rows never reach Spark's engine"
     if len(sources) > 1:
-        yield Problem(("source",), f"{where}: it has one source; use sql or python to join several")
+        yield KeyProblem(
+            ("source",), f"{where}: it has one source; use sql or python to join several"
+        )
     for source in sources:
         if source.watermark is not None:
-            yield Problem(("source", "watermark"), f"{where}: it has no state; leave it out")
+            yield KeyProblem(("source", "watermark"), f"{where}: it has no state; leave it out")
         if source.rules:
-            yield Problem(("rules",), f"{where}: let the function return (good, bad) instead")
+            yield KeyProblem(("rules",), f"{where}: let the function return (good, bad) instead")
         for name in ("minPartitions", "maxPartitions", "maxRecordsPerPartition"):
             if name.lower() in {each.lower() for each in source.options}:
-                yield Problem(
+                yield KeyProblem(
                     ("source", "options", name),
                     "one task reads a partition here: leave it out",
                 )
         yield from (
-            Problem(("source",), text)
+            KeyProblem(("source",), text)
             for text in Parser(source.format, source.schema, source.format_options).problems()
         )
     yield from (
-        Problem(("sink", "format_options"), text)
+        KeyProblem(("sink", "format_options"), text)
         for text in option_problems(sink.format, sink.format_options)
     )
     if sink.mode is not OutputMode.APPEND:
-        yield Problem(("sink", "mode"), f"{where}: it can only append")
+        yield KeyProblem(("sink", "mode"), f"{where}: it can only append")
     if sink.partition not in (None, STAYS):
         told = f'rows stay in the partition of their source: leave it out, or set it to "{STAYS}"'
-        yield Problem(("sink", "partition"), told)
+        yield KeyProblem(("sink", "partition"), told)
 
 
 def _is_source(key: str, value: object) -> bool:

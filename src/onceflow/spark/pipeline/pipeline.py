@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from onceflow.spark.errors import InvalidPipeline, blame
-from onceflow.spark.pipeline.broker import broker_beside, require_topics
+from onceflow.spark.pipeline.broker import pipeline_broker, require_topics
 from onceflow.spark.pipeline.file import load_plan
 from onceflow.spark.pipeline.parse import read_plan, with_function
 from onceflow.spark.pipeline.plan import PipelinePlan, TransformKind
@@ -120,7 +120,7 @@ class Pipeline:
         with ExitStack() as cleanup:
             bootstrap, broker = self.plan.bootstrap, None
             if bootstrap is None:
-                broker = cleanup.enter_context(broker_beside(self.plan, chosen))
+                broker = cleanup.enter_context(pipeline_broker(self.plan, chosen))
                 bootstrap = broker.bootstrap
             self._require_topics(bootstrap)
             session = spark or cleanup.enter_context(self._session(chosen))

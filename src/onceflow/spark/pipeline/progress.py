@@ -16,7 +16,7 @@ from onceflow.spark.source import BatchOffsets
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class BatchProgress:
     """The last batch, in Spark's words."""
 
     batch_id: int
@@ -29,7 +29,7 @@ class Told:
     starts: Mapping[TopicPartition, int]
 
 
-def told_by(progress: Mapping[str, Any]) -> Told:
+def batch_progress(progress: Mapping[str, Any]) -> BatchProgress:
     """Of a query's `lastProgress`, as JSON."""
     starts: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
@@ -41,7 +41,7 @@ def told_by(progress: Mapping[str, Any]) -> Told:
         ends.update({_of(number, place): offset for place, offset in offsets.end.items()})
         seen = _offsets(source.get("latestOffset"))
         lag += sum(max(0, seen.end[place] - seen.start.get(place, 0)) for place in seen.end)
-    return Told(
+    return BatchProgress(
         batch_id=progress.get("batchId", -1),
         batch_ms=progress.get("durationMs", {}).get("triggerExecution", 0),
         lag=lag,
@@ -71,7 +71,7 @@ class ReadCount:
     def __init__(self) -> None:
         self._begins: dict[TopicPartition, int] = {}
 
-    def add(self, told: Told) -> int:
+    def add(self, told: BatchProgress) -> int:
         """All so far."""
         for place in told.ends:
             self._begins.setdefault(place, told.starts.get(place, told.ends[place]))

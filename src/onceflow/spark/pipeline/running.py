@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.errors import OnceflowError
 from onceflow.spark.errors import SOURCE_GONE, PipelineFailed, explain, is_source_gone
-from onceflow.spark.pipeline.progress import ReadCount, Told, told_by
-from onceflow.spark.pipeline.sink import PipelineSink, Written
+from onceflow.spark.pipeline.progress import BatchProgress, ReadCount, batch_progress
+from onceflow.spark.pipeline.sink import PipelineSink, PipelineTotals
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from onceflow.spark.pipeline.broker import BrokerBeside
+    from onceflow.spark.pipeline.broker import PipelineBroker
 
 _POLL_S: Final = 0.05
 STARTS: Final = 3
@@ -44,7 +44,7 @@ class RunningPipeline:
         *,
         start: Callable[[], StreamingQuery],
         bootstrap: str,
-        broker: BrokerBeside | None,
+        broker: PipelineBroker | None,
         log_path: Path | None,
         cleanup: ExitStack,
     ) -> None:
@@ -61,7 +61,7 @@ class RunningPipeline:
         self._reads = ReadCount()
         self._is_stopping = threading.Event()
         self._starts_left = STARTS
-        self._written_before: Written | None = None
+        self._written_before: PipelineTotals | None = None
         """When the query was last started again."""
         if broker is not None:
             broker.watch(lambda: sink.written.batches)
@@ -75,16 +75,16 @@ class RunningPipeline:
         return self._is_stopping.is_set()
 
     @property
-    def written(self) -> Written:
+    def written(self) -> PipelineTotals:
         """What this run has committed so far."""
         return self._sink.written
 
-    def progress(self) -> tuple[Told, int] | None:
+    def progress(self) -> tuple[BatchProgress, int] | None:
         """What Spark tells of the last batch, and how many offsets were read in this run."""
         found: Any = self.query.lastProgress
         if found is None:
             return None
-        told = told_by(json.loads(found.json))
+        told = batch_progress(json.loads(found.json))
         return told, self._reads.add(told)
 
     def request_stop(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from onceflow.client import ClientSettings, NotAllowed, ProducerSettings, ReaderSettings, secret
 from onceflow.errors import InvalidSetting
-from onceflow.spark.errors import InvalidOptions, KeyPath, Problem
+from onceflow.spark.errors import InvalidOptions, KeyPath, KeyProblem
 from onceflow.spark.pipeline.plan import SourcePlan
 from onceflow.spark.source import SourceOptions
 
@@ -46,7 +46,7 @@ class Divided(NamedTuple):
     spark: dict[str, str]
     reader: dict[str, str]
     producer: dict[str, str]
-    problems: list[Problem]
+    problems: list[KeyProblem]
 
 
 def divide_settings(given: Mapping[str, str]) -> Divided:
@@ -59,9 +59,9 @@ def divide_settings(given: Mapping[str, str]) -> Divided:
             divided.spark[key] = value
             continue
         if key in _OURS:
-            divided.problems.append(Problem(path, f"it cannot be set here: {_OURS[key]}"))
+            divided.problems.append(KeyProblem(path, f"it cannot be set here: {_OURS[key]}"))
         elif key not in readers and key not in producers:
-            divided.problems.append(Problem(path, _unknown(key, {**readers, **producers})))
+            divided.problems.append(KeyProblem(path, _unknown(key, {**readers, **producers})))
         else:
             for known, mine in ((readers, divided.reader), (producers, divided.producer)):
                 if key in known:
@@ -82,15 +82,15 @@ def _unknown(key: str, known: Mapping[str, Any]) -> str:
     return f"there is no such setting of a Kafka client; {guess}"
 
 
-def _judged(path: KeyPath, read: Any, value: str) -> Iterator[Problem]:
+def _judged(path: KeyPath, read: Any, value: str) -> Iterator[KeyProblem]:
     try:
         read(value)
     except NotAllowed as error:
         shown = "the value" if read is secret else f'"{value}"'
-        yield Problem(path, f"{shown} is not allowed; it may be {error}")
+        yield KeyProblem(path, f"{shown} is not allowed; it may be {error}")
 
 
-def _together(divided: Divided) -> Iterator[Problem]:
+def _together(divided: Divided) -> Iterator[KeyProblem]:
     """Contradictions, each once."""
     said = set()
     for kind, mine in ((ReaderSettings, divided.reader), (ProducerSettings, divided.producer)):
@@ -98,7 +98,7 @@ def _together(divided: Divided) -> Iterator[Problem]:
             kind.of(mine)
         except InvalidSetting as error:
             said.add(str(error))
-    return (Problem(("settings",), text) for text in sorted(said))
+    return (KeyProblem(("settings",), text) for text in sorted(said))
 
 
 # --- the source ---------------------------------------------------------------------------------
@@ -106,22 +106,22 @@ def _together(divided: Divided) -> Iterator[Problem]:
 
 def check_source_options(
     path: KeyPath, table: Mapping[str, Any], plan: SourcePlan, reader: Mapping[str, str]
-) -> list[Problem]:
+) -> list[KeyProblem]:
     """What the source would say of its options."""
     problems = []
     options = table.get("options")
     for name in options if isinstance(options, Mapping) else ():
         if name.lower() in _OWN_OPTIONS:
             instead = _OWN_OPTIONS[name.lower()]
-            problems.append(Problem((*path, "options", name), f"give it as {instead}"))
+            problems.append(KeyProblem((*path, "options", name), f"give it as {instead}"))
         elif name.lower() in _NOT_HERE:
-            problems.append(Problem((*path, "options", name), "a pipeline has no use for it"))
+            problems.append(KeyProblem((*path, "options", name), "a pipeline has no use for it"))
     if problems:
         return problems
     try:
         SourceOptions.of({**reader, **plan.options, "bootstrap.servers": _SOMEWHERE}).check_stream()
     except InvalidOptions as error:
-        return [Problem(_blamed(path, table, text), text) for text in error.problems]
+        return [KeyProblem(_blamed(path, table, text), text) for text in error.problems]
     return []
 
 
@@ -138,7 +138,7 @@ def _blamed(path: KeyPath, table: Mapping[str, Any], text: str) -> KeyPath:
 # --- the broker ---------------------------------------------------------------------------------
 
 
-def broker_settings(given: Mapping[str, str]) -> Iterator[Problem]:
+def broker_settings(given: Mapping[str, str]) -> Iterator[KeyProblem]:
     """What the broker would say of its settings."""
     from onceflow.broker import load_config
 
@@ -148,7 +148,7 @@ def broker_settings(given: Mapping[str, str]) -> Iterator[Problem]:
         for text in _each(str(error)):
             starts = {name: (f"{name} ", f"unknown setting {name!r}") for name in given}
             key = next((name for name, start in starts.items() if text.startswith(start)), "")
-            yield Problem(("broker", *key.split(".")) if key else ("broker",), text)
+            yield KeyProblem(("broker", *key.split(".")) if key else ("broker",), text)
 
 
 def _each(message: str) -> list[str]:

@@ -21,17 +21,17 @@ from onceflow.spark.sink import (
     LEDGER_TOPIC,
     QUERY_ID,
     TRANSACTION_TIMEOUT_MS,
-    BrokerSays,
+    AttemptFailure,
+    BrokerLimits,
     ClaimService,
-    Failure,
-    Layout,
     QueryStopped,
     Report,
     SinkIdentity,
     SinkOptions,
     StreamRun,
+    TopicLayout,
     checked_options,
-    look_at_cluster,
+    prepare_cluster,
     run_job,
     writing_in_plan,
 )
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-Job = Callable[["DataFrame", SinkOptions, Layout, OpenTransaction, ClaimService], list[Report]]
+Job = Callable[["DataFrame", SinkOptions, TopicLayout, OpenTransaction, ClaimService], list[Report]]
 """Lets the tasks of a batch write; `run_job` is one."""
 _TIMEOUT: Final = "transaction.timeout.ms"
 _POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class PipelineTotals:
     """What a run of a pipeline has committed."""
 
     batches: int = 0
@@ -76,13 +76,13 @@ def start_sink(
         timeout_ms=timeout_ms,
         settings=settings,
     )
-    says = ask_cluster(options)
+    limits = prepare_cluster_or_refuse(options)
     sink = PipelineSink(
         frame.sparkSession,
         options,
         run_job,
         base=plan.base,
-        forgets_after_ms=says.forgets_after_ms,
+        offsets_retention_ms=limits.offsets_retention_ms,
     )
     return writing_in_plan(frame, options), sink
 
@@ -93,12 +93,12 @@ def sink_settings(plan: PipelinePlan) -> tuple[dict[str, str], int]:
     return settings, int(settings.pop(_TIMEOUT, TRANSACTION_TIMEOUT_MS))
 
 
-def ask_cluster(options: SinkOptions) -> BrokerSays:
+def prepare_cluster_or_refuse(options: SinkOptions) -> BrokerLimits:
     """Raises `SinkRefused`."""
-    found = look_at_cluster(options.settings, options.identity, options.topics, reads=True)
+    found = prepare_cluster(options.settings, options.identity, options.topics, reads=True)
     if found.problems:
         raise SinkRefused(found.problems)
-    return found.says
+    return found.limits
 
 
 class PipelineSink:
@@ -111,19 +111,19 @@ class PipelineSink:
         job: Job,
         *,
         base: Path,
-        forgets_after_ms: int,
+        offsets_retention_ms: int,
     ) -> None:
         self._base = base
         self._session = session
         self._options = options
         self._job = job
-        self._forgets_after_ms = forgets_after_ms
+        self._offsets_retention_ms = offsets_retention_ms
         self._run: PipelineRun | None = None
         self._lock = threading.Lock()
         self._is_closed = False
         self._is_busy = False
         self._is_parked = False
-        self._written = Written()
+        self._written = PipelineTotals()
         self.failure: Exception | None = None
         """What ended the query, as it was raised here."""
 
@@ -132,7 +132,7 @@ class PipelineSink:
         return self._options.identity
 
     @property
-    def written(self) -> Written:
+    def written(self) -> PipelineTotals:
         with self._lock:
             return self._written
 
@@ -193,7 +193,7 @@ class PipelineSink:
                 self._options,
                 self._job,
                 base=self._base,
-                forgets_after_ms=self._forgets_after_ms,
+                offsets_retention_ms=self._offsets_retention_ms,
             )
         return self._run
 
@@ -222,10 +222,10 @@ class PipelineRun(StreamRun):
         job: Job,
         *,
         base: Path,
-        forgets_after_ms: int,
+        offsets_retention_ms: int,
     ) -> None:
         self._base = base
-        super().__init__(session, query, options, forgets_after_ms=forgets_after_ms)
+        super().__init__(session, query, options, offsets_retention_ms=offsets_retention_ms)
         self._job = job
         self.counts = (0, 0)
         """Rows and dead letters of the last batch."""
@@ -246,15 +246,17 @@ class PipelineRun(StreamRun):
             if cause is not None:
                 # The same row would raise it again.
                 epoch = (transaction.producer_id, transaction.producer_epoch)
-                told = Failure(f"[{cause.kind}] {cause.text}", is_final=True)
-                self._service.book.note(epoch, told)
+                told = AttemptFailure(f"[{cause.kind}] {cause.text}", is_final=True)
+                self._service.book.add_failure(epoch, told)
             raise
         # The layout has grown if rows have named topics.
         self.counts = _counts(reports, self._topics.layout, self._options.dead_letter_topic)
         return reports
 
 
-def _counts(reports: list[Report], layout: Layout, dead_letters: str | None) -> tuple[int, int]:
+def _counts(
+    reports: list[Report], layout: TopicLayout, dead_letters: str | None
+) -> tuple[int, int]:
     places = layout.places()
     counts = [0, 0]
     for each in reports:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
         write as write,
         write_stream as write_stream,
     )
-    from onceflow.spark.sink.claims import ClaimService as ClaimService, Failure as Failure
+    from onceflow.spark.sink.claims import (
+        AttemptFailure as AttemptFailure,
+        ClaimService as ClaimService,
+    )
     from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
         QUERY_ID as QUERY_ID,
@@ -36,32 +39,33 @@ if TYPE_CHECKING:
         checked_options as checked_options,
     )
     from onceflow.spark.sink.preflight import (
-        BrokerSays as BrokerSays,
-        blocking as blocking,
+        BrokerLimits as BrokerLimits,
         check_spark as check_spark,
-        look_at_cluster as look_at_cluster,
+        prepare_cluster as prepare_cluster,
         producer_settings as producer_settings,
+        run_on_own_thread as run_on_own_thread,
     )
     from onceflow.spark.sink.query import SinkWriter as SinkWriter
-    from onceflow.spark.sink.routing import TARGET as TARGET, Layout as Layout
+    from onceflow.spark.sink.routing import TARGET as TARGET, TopicLayout as TopicLayout
     from onceflow.spark.sink.run import QueryStopped as QueryStopped, StreamRun as StreamRun
-    from onceflow.spark.sink.task import Made as Made, Work as Work
-    from onceflow.spark.sink.topics import Topics as Topics
+    from onceflow.spark.sink.task import MadeRows as MadeRows, TaskFunction as TaskFunction
+    from onceflow.spark.sink.topics import SinkTopics as SinkTopics
 else:
     __getattr__ = door(
         __name__,
         {
             "api": "starting_offsets write write_stream",
-            "claims": "ClaimService Failure",
+            "claims": "AttemptFailure ClaimService",
             "identity": "SinkIdentity",
             "job": "QUERY_ID TOKEN run_job writing_in_plan",
             "job_context": "ALL_ROWS REPORT Report pickled unpickled",
             "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
-            "preflight": "BrokerSays blocking check_spark look_at_cluster producer_settings",
+            "preflight": "BrokerLimits check_spark prepare_cluster producer_settings "
+            "run_on_own_thread",
             "query": "SinkWriter",
-            "routing": "Layout TARGET",
+            "routing": "TARGET TopicLayout",
             "run": "QueryStopped StreamRun",
-            "task": "Made Work",
-            "topics": "Topics",
+            "task": "MadeRows TaskFunction",
+            "topics": "SinkTopics",
         },
     )

@@ -35,9 +35,14 @@ from onceflow.spark.sink.options import (
     SinkOptions,
     checked_options,
 )
-from onceflow.spark.sink.preflight import BrokerSays, blocking, look_at_cluster, make_topic
+from onceflow.spark.sink.preflight import (
+    BrokerLimits,
+    ensure_topic,
+    prepare_cluster,
+    run_on_own_thread,
+)
 from onceflow.spark.sink.run import StreamSink
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 
 if TYPE_CHECKING:
@@ -79,8 +84,8 @@ def write_stream(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    says = _checked_cluster(options, reads=True)
-    sink = StreamSink(df.sparkSession, options, forgets_after_ms=says.forgets_after_ms)
+    limits = _checked_cluster(options, reads=True)
+    sink = StreamSink(df.sparkSession, options, offsets_retention_ms=limits.offsets_retention_ms)
     from onceflow.spark.sink.query import SinkWriter  # Spark is loaded by now
 
     return SinkWriter(writing_in_plan(df, options), sink, options.identity)
@@ -117,8 +122,8 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    says = _checked_cluster(options, reads=False)
-    return _write_once(df, options, says, run_id)
+    limits = _checked_cluster(options, reads=False)
+    return _write_once(df, options, limits, run_id)
 
 
 def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
@@ -132,22 +137,22 @@ def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
         async with Cluster(made.bootstrap_servers, made.cluster()) as cluster:
             return await committed_offsets(cluster, group)
 
-    return json.dumps(by_topic(blocking(ask())))
+    return json.dumps(by_topic(run_on_own_thread(ask())))
 
 
-def _checked_cluster(options: SinkOptions, *, reads: bool) -> BrokerSays:
-    found = look_at_cluster(options.settings, options.identity, options.topics, reads=reads)
+def _checked_cluster(options: SinkOptions, *, reads: bool) -> BrokerLimits:
+    found = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
     if found.problems:
         raise SinkRefused(found.problems)
-    return found.says
+    return found.limits
 
 
-def _write_once(df: DataFrame, options: SinkOptions, says: BrokerSays, run_id: str) -> int:
+def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_id: str) -> int:
     settings, book = options.settings, ClaimBook()
     planned = Planned(run_id, 0, "", RealClock().wall_ms())
     with (
         closing(
-            Topics(settings, options.topics, make=lambda name: make_topic(settings, name))
+            SinkTopics(settings, options.topics, create=lambda name: ensure_topic(settings, name))
         ) as topics,
         claim_service(df.sparkSession, book, topics) as service,
     ):
@@ -161,11 +166,15 @@ def _write_once(df: DataFrame, options: SinkOptions, says: BrokerSays, run_id: s
 
         def attempt() -> int | None:
             writer = BatchWriter(
-                options.identity, settings, topics, book, forgets_after_ms=says.forgets_after_ms
+                options.identity,
+                settings,
+                topics,
+                book,
+                offsets_retention_ms=limits.offsets_retention_ms,
             )
             with closing(writer):
                 writer.adopt(run_id)
-                writer.settle()
+                writer.take_over()
                 rows = writer.write(job)
                 return writer.committed_rows if rows is None else rows
 

@@ -37,29 +37,29 @@ from onceflow.spark.errors import (
     SinkFenced,
 )
 from onceflow.spark.sink import job_context
-from onceflow.spark.sink.claims import ClaimBook, Owner
-from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.claims import ClaimBook, TargetOwner
+from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import (
-    Entry,
+    BatchVerdict,
+    LedgerEntry,
     LedgerStart,
+    LedgerStep,
     Planned,
-    Step,
-    Verdict,
-    Writer,
+    WriterEpoch,
     decide,
     last_batch,
     seen_by,
 )
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.topics import SinkTopics
 from onceflow.wire import ErrorCode
 
 TRIES: Final = 3
 """So often a batch is tried within one start of the query."""
 TIMEOUTS: Final = 2
 """So often it may take longer than its transaction."""
-_PARTING_MS: Final = 2000
+_QUICKLY_MS: Final = 2000
 _LONGEST_LINE: Final = 500
 _LONGEST_TEXT: Final = 3000
 _NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -98,74 +98,74 @@ class BatchWriter:
         self,
         identity: SinkIdentity,
         settings: ProducerSettings,
-        topics: Topics,
+        topics: SinkTopics,
         book: ClaimBook,
         *,
-        forgets_after_ms: int,
+        offsets_retention_ms: int,
         clock: Clock | None = None,
     ) -> None:
         self._identity = identity
         self._settings = settings
         self._topics = topics
         self._book = book
-        self._forgets_after_ms = forgets_after_ms
+        self._offsets_retention_ms = offsets_retention_ms
         self._clock = clock or RealClock()
         self._finisher = Finisher(settings)
-        self._guard = LeftOpenGuard(settings, identity)
-        self._found: Entry | None = None
+        self._hanging = HangingTransactions(settings, identity)
+        self._found: LedgerEntry | None = None
         """What the ledger has, whichever query's it is."""
-        self._is_settled = False
-        self._own_entries: tuple[Entry | None, ...] = ()
+        self._is_entry_current = False
+        self._own_entries: tuple[LedgerEntry | None, ...] = ()
         """The last one, and the one before, which is seen until the commit has its markers."""
-        self._own_last: Writer | None = None
+        self._own_last: WriterEpoch | None = None
         """The epoch of this driver's last commit, else the one before its first."""
         self._opened: OpenTransaction | None = None
         self._adopted_by: str | None = None
 
     def close(self) -> None:
         self._finisher.close()
-        self._guard.close()
+        self._hanging.close()
 
     # --- the ledger -----------------------------------------------------------------------------
 
-    def glance(self) -> Entry | None:
+    def peek_ledger(self) -> LedgerEntry | None:
         """What the ledger says before anybody is fenced; more may be on its way."""
         return self._read(require_stable=False)
 
-    def settle(self) -> None:
+    def take_over(self) -> None:
         """Ends whatever was open under this name, fences whoever else writes under it, and only
         then looks what is committed."""
-        self._guard.remember()
+        self._hanging.remember()
         mine = self._finisher.init()
         places = self._topics.refresh().places()
         found = self._read(require_stable=False)
-        self._guard.check(mine, places, found, own=None)
-        self._look()
-        self._own_last = Writer(mine.producer_id, mine.producer_epoch - 1)
+        self._hanging.end_all(mine, places, found, own=None)
+        self._load_entry()
+        self._own_last = WriterEpoch(mine.producer_id, mine.producer_epoch - 1)
 
     def adopt(self, query_id: str) -> None:
         """Takes over a ledger that other queries have left: what they committed does not count."""
         self._adopted_by = query_id
-        if self._is_settled:
-            self._look()
+        if self._is_entry_current:
+            self._load_entry()
 
-    def _look(self) -> None:
+    def _load_entry(self) -> None:
         self._found = self._read(require_stable=True)
         self._own_entries = (self._found,)
-        self._is_settled = True
+        self._is_entry_current = True
 
-    def _read(self, *, require_stable: bool) -> Entry | None:
+    def _read(self, *, require_stable: bool) -> LedgerEntry | None:
         place = self._identity.ledger
         found = self._finisher.committed_offsets(
             self._identity.ledger_group, [place], require_stable=require_stable
         )[place]
-        return None if found is None else Entry.from_metadata(found.metadata)
+        return None if found is None else LedgerEntry.from_metadata(found.metadata)
 
-    def _counted(self, query_id: str) -> Entry | None:
+    def _counted(self, query_id: str) -> LedgerEntry | None:
         entry = seen_by(query_id, self._found)
         return None if self._is_taken_over(entry) else entry
 
-    def _is_taken_over(self, entry: Entry | None) -> bool:
+    def _is_taken_over(self, entry: LedgerEntry | None) -> bool:
         return entry is not None and self._adopted_by not in (None, entry.query_id)
 
     def _begin_ledger(self, job: BatchJob) -> int:
@@ -173,30 +173,32 @@ class BatchWriter:
         start, planned = job.start, job.planned
         if start is None:
             return 0
-        if self._next_step(start, planned) is Step.BEGIN:
+        if self._next_step(start, planned) is LedgerStep.BEGIN:
             self._commit_beginning(planned)
         entry = self._counted(planned.query_id)
-        if entry is not None and self._next_step(start, planned) is Step.NOTE:
+        if entry is not None and self._next_step(start, planned) is LedgerStep.NOTE:
             start.note(entry, planned.batch_id)
         return 0
 
-    def _next_step(self, start: LedgerStart, planned: Planned) -> Step:
+    def _next_step(self, start: LedgerStart, planned: Planned) -> LedgerStep:
         entry = self._counted(planned.query_id)
-        return start.next_step(entry, planned.batch_id, is_age_told=self._forgets_after_ms > 0)
+        return start.next_step(
+            entry, planned.batch_id, is_retention_known=self._offsets_retention_ms > 0
+        )
 
     def _commit_beginning(self, planned: Planned) -> None:
         opened = self._opened = self._finisher.begin()  # offsets need no right to write
         self._book.open((opened.producer_id, opened.producer_epoch))
         self._book.close()  # it has no tasks
-        writer = Writer(opened.producer_id, opened.producer_epoch)
-        entry = Entry.begun(planned, writer, self._found)
+        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
+        entry = LedgerEntry.begun(planned, writer, self._found)
         self._commit_ledger(entry)
         self._commit()
         self._remember_commit(entry)
 
-    def _remember_commit(self, entry: Entry) -> None:
+    def _remember_commit(self, entry: LedgerEntry) -> None:
         self._own_entries = self._found, entry
-        self._found, self._is_settled, self._own_last = entry, True, entry.writer
+        self._found, self._is_entry_current, self._own_last = entry, True, entry.writer
 
     @property
     def committed_rows(self) -> int:
@@ -230,14 +232,14 @@ class BatchWriter:
         """One transaction, tried as often as it makes sense; None when the batch is committed."""
         timeouts, left, known = 0, TRIES, self._topics.names
         while True:
-            if self._verdict(job.planned, job.start) is Verdict.SKIP:
+            if self._fence_and_decide(job.planned, job.start) is BatchVerdict.SKIP:
                 self._log_skipped(job.planned)
                 return None
             began = self._clock.monotonic()
             try:
                 return work(job)
             except (JobFailed, ReportsWrong, AbortableError) as error:
-                self._give_up(job, error)
+                self._abort(job, error)
                 is_late = (self._clock.monotonic() - began) * 1000 >= self._timeout_ms
                 timeouts += is_late
                 # In the older protocol each try may end at a topic that rows name and that is not
@@ -250,10 +252,10 @@ class BatchWriter:
             except FatalProducerError as error:
                 raise self._fenced(error) from error
 
-    def _verdict(self, planned: Planned, start: LedgerStart | None) -> Verdict:
+    def _fence_and_decide(self, planned: Planned, start: LedgerStart | None) -> BatchVerdict:
         """Raises `LedgerConflict`, or `SinkFenced`."""
         try:
-            self._be_sure()
+            self._ensure_fenced()
         except FatalProducerError as error:
             raise self._fenced(error) from error
         # After the ledger was read: a driver that slept meanwhile must not take it for young.
@@ -263,27 +265,27 @@ class BatchWriter:
         # had begun, and the group's offsets have told that nothing of this one was committed.
         if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._found)):
             planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
-        return decide(entry, planned, now_ms, self._forgets_after_ms)
+        return decide(entry, planned, now_ms, self._offsets_retention_ms)
 
-    def _be_sure(self) -> None:
+    def _ensure_fenced(self) -> None:
         """After a commit that was refused the ledger knows whether it was done all the same. In the
         older protocol a batch begins with a new epoch, and so with a look at who has the id. After
         a long rest the id and the ledger may both be forgotten, and so may be whoever came
         meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
-        if self._is_settled and self._finisher.needs_renewal:
+        if self._is_entry_current and self._finisher.needs_renewal:
             self._finisher.renew()
-            self._look()
+            self._load_entry()
         if self._opened is not None and not self._opened.has_own_epoch:
             is_used = self._opened.identity == self._finisher.identity
-            if is_used and self._is_settled and self.glance() not in self._own_entries:
+            if is_used and self._is_entry_current and self.peek_ledger() not in self._own_entries:
                 raise self._fenced(
                     Fenced("batches were committed that this driver has not written")
                 )
             if is_used:
                 self._finisher.renew()  # never `init`: that would fence a successor
-                self._look()
-        if not self._is_settled:
-            self._look()
+                self._load_entry()
+        if not self._is_entry_current:
+            self._load_entry()
 
     @property
     def _timeout_ms(self) -> int:
@@ -295,8 +297,8 @@ class BatchWriter:
         opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
         self._opened = opened
         self._topics.may_grow = opened.has_own_epoch
-        self._topics.before_use = self._nothing_is_open
-        self._nothing_is_open(layout.places())
+        self._topics.before_use = self._end_hanging_transactions
+        self._end_hanging_transactions(layout.places())
         self._book.open((opened.producer_id, opened.producer_epoch))
         try:
             reports = job.run(replace(opened, claims=()))
@@ -306,9 +308,9 @@ class BatchWriter:
             self._book.close()
         rows = check_reports(reports, self._book.owners)
         job_context.reached("before offsets")
-        writer = Writer(opened.producer_id, opened.producer_epoch)
+        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
         planned = job.planned
-        entry = Entry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
+        entry = LedgerEntry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
         self._commit_offsets(job, entry)
         job_context.reached("before EndTxn")
         self._commit()
@@ -316,22 +318,22 @@ class BatchWriter:
         self._remember_commit(entry)
         return rows
 
-    def _nothing_is_open(self, places: Sequence[TopicPartition]) -> None:
+    def _end_hanging_transactions(self, places: Sequence[TopicPartition]) -> None:
         """Before anybody writes to these places under the epoch that is open."""
-        self._guard.check(self._finisher.identity, places, self._found, own=self._own_last)
+        self._hanging.end_all(self._finisher.identity, places, self._found, own=self._own_last)
 
-    def _commit_offsets(self, job: BatchJob, entry: Entry) -> None:
+    def _commit_offsets(self, job: BatchJob, entry: LedgerEntry) -> None:
         ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
         self._finisher.commit_offsets(self._identity.group, ends)
         self._commit_ledger(entry)
 
-    def _commit_ledger(self, entry: Entry) -> None:
+    def _commit_ledger(self, entry: LedgerEntry) -> None:
         # Its metadata counts; an offset below 0 would be read as none.
         ledger = OffsetToCommit(max(0, entry.batch_id), entry.to_metadata())
         self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
 
     def _commit(self) -> None:
-        self._is_settled = False
+        self._is_entry_current = False
         try:
             self._finisher.commit()
         except UnknownOutcome:
@@ -345,10 +347,10 @@ class BatchWriter:
 
     # --- failures -------------------------------------------------------------------------------
 
-    def _give_up(self, job: BatchJob, error: SinkError | ClientError) -> None:
+    def _abort(self, job: BatchJob, error: SinkError | ClientError) -> None:
         """Aborts; for a query that is not wanted any more only as far as it goes quickly."""
         if not job.is_wanted():
-            self._part()
+            self._abort_quickly()
             raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
         if self._finisher.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
             return
@@ -362,14 +364,14 @@ class BatchWriter:
                 "the query again when the broker can be reached"
             ) from error
 
-    def _part(self) -> None:
+    def _abort_quickly(self) -> None:
         """Readers of the output wait for an open transaction: it is better ended than left to
         time out, but stopping must not take long."""
         is_open = self._finisher.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
         if self._opened is None or not is_open:
             return
         hasty = replace(
-            self._settings, delivery_timeout_ms=_PARTING_MS, request_timeout_ms=_PARTING_MS
+            self._settings, delivery_timeout_ms=_QUICKLY_MS, request_timeout_ms=_QUICKLY_MS
         )
         with Finisher.of(self._opened, hasty) as finisher:
             try:
@@ -401,7 +403,7 @@ class BatchWriter:
     def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
         told = next((each.message for each in self._book.failures), brief(error))
         opened = self._opened
-        which = opened and _told(opened.producer_id, opened.producer_epoch)
+        which = opened and _epoch_text(opened.producer_id, opened.producer_epoch)
         _log.warning(
             "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; "
             "tries left: %s. What failed: %s",
@@ -418,7 +420,7 @@ class BatchWriter:
             "batch %s of %r is skipped: it was committed before, in the transaction of %s",
             planned.batch_id,
             self._identity.name,
-            "an earlier run" if entry is None else _told(*entry.writer),
+            "an earlier run" if entry is None else _epoch_text(*entry.writer),
         )
 
     def _fenced(self, error: FatalProducerError) -> SinkError:
@@ -431,21 +433,23 @@ class BatchWriter:
         return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
 
 
-def _told(producer_id: int, epoch: int) -> str:
+def _epoch_text(producer_id: int, epoch: int) -> str:
     return f"producer id {producer_id}, epoch {epoch}"
 
 
 # --- what the tasks report -----------------------------------------------------------------------
 
 
-def check_reports(reports: Iterable[Report], owners: Mapping[int, Owner]) -> int:
+def check_reports(reports: Iterable[Report], owners: Mapping[int, TargetOwner]) -> int:
     """The number of rows; raises `ReportsWrong`.
 
     Each output partition was written by the one attempt that owns it, in one go from sequence 0;
     each task wrote as many rows as it was given; nobody who claimed something is missing.
     """
     found = list(reports)
-    given = {Owner(each.attempt, each.task): each.rows for each in found if each.target == ALL_ROWS}
+    given = {
+        TargetOwner(each.attempt, each.task): each.rows for each in found if each.target == ALL_ROWS
+    }
     written = [each for each in found if each.target != ALL_ROWS]
     problems = [*_owners(written, owners), *_sequences(written)]
     tasks = Counter(owner.task for owner in given)
@@ -454,9 +458,9 @@ def check_reports(reports: Iterable[Report], owners: Mapping[int, Owner]) -> int
         f"task {owner.task} has claimed partitions and reported nothing"
         for owner in set(owners.values()) - given.keys()
     ]
-    sums: Counter[Owner] = Counter()
+    sums: Counter[TargetOwner] = Counter()
     for each in written:
-        sums[Owner(each.attempt, each.task)] += each.rows
+        sums[TargetOwner(each.attempt, each.task)] += each.rows
     problems += [
         f"task {owner.task} was given {given.get(owner, 0)} rows and wrote {sums[owner]}"
         for owner in given.keys() | sums.keys()
@@ -467,13 +471,13 @@ def check_reports(reports: Iterable[Report], owners: Mapping[int, Owner]) -> int
     return sum(given.values())
 
 
-def _owners(written: Iterable[Report], owners: Mapping[int, Owner]) -> Iterable[str]:
+def _owners(written: Iterable[Report], owners: Mapping[int, TargetOwner]) -> Iterable[str]:
     seen: set[int] = set()
     for each in written:
         if each.target in seen:
             yield f"target {each.target} is reported twice"
         seen.add(each.target)
-        if owners.get(each.target) != Owner(each.attempt, each.task):
+        if owners.get(each.target) != TargetOwner(each.attempt, each.task):
             yield f"target {each.target} was written by attempt {each.attempt}, not by its owner"
 
 

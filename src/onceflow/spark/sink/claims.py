@@ -35,11 +35,11 @@ has ended."""
 _PAUSE_S: Final = 0.05
 Epoch: TypeAlias = tuple[int, int]
 """Producer id and epoch of a transaction."""
-Layout: TypeAlias = Sequence[tuple[str, int]]
+TopicCounts: TypeAlias = Sequence[tuple[str, int]]
 """Topics in order, each with its number of partitions."""
 
 
-class Failure(NamedTuple):
+class AttemptFailure(NamedTuple):
     """Why a task attempt ended."""
 
     message: str
@@ -49,14 +49,14 @@ class Failure(NamedTuple):
     """It was refused because another attempt came before, and says nothing of what happened."""
 
 
-class Owner(NamedTuple):
+class TargetOwner(NamedTuple):
     """Who has claimed a target."""
 
     attempt: int
     task: int
 
 
-class Refusal(NamedTuple):
+class ClaimRefusal(NamedTuple):
     """Why a claim is not granted."""
 
     message: str
@@ -76,8 +76,8 @@ class ClaimBook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._epoch: Epoch | None = None
-        self._owners: dict[int, Owner] = {}
-        self._failures: list[Failure] = []
+        self._owners: dict[int, TargetOwner] = {}
+        self._failures: list[AttemptFailure] = []
         self.give_up: Callable[[], None] = _go_on
         """Called when a task attempt of the open epoch has failed: no other can take its place."""
 
@@ -93,17 +93,19 @@ class ClaimBook:
         with self._lock:
             self._epoch = None
 
-    def claim(self, epoch: Epoch, asker: Owner, targets: Sequence[int]) -> Refusal | None:
+    def claim(
+        self, epoch: Epoch, asker: TargetOwner, targets: Sequence[int]
+    ) -> ClaimRefusal | None:
         """All of the targets or none; why not, if not."""
         with self._lock:
             if epoch != self._epoch:
-                return Refusal(f"epoch {epoch[1]} of producer {epoch[0]} is over")
+                return ClaimRefusal(f"epoch {epoch[1]} of producer {epoch[0]} is over")
             for target in targets:
                 owner = self._owners.get(target, asker)
                 if owner.task != asker.task:
-                    return Refusal(f"task {owner.task} has claimed it", is_final=True)
+                    return ClaimRefusal(f"task {owner.task} has claimed it", is_final=True)
                 if owner != asker:
-                    return Refusal(
+                    return ClaimRefusal(
                         f"attempt {owner.attempt} of task {owner.task} has claimed its partitions "
                         f"in this epoch, attempt {asker.attempt} comes too late",
                         is_late=True,
@@ -111,7 +113,7 @@ class ClaimBook:
             self._owners.update(dict.fromkeys(targets, asker))
             return None
 
-    def note(self, epoch: Epoch, failure: Failure) -> None:
+    def add_failure(self, epoch: Epoch, failure: AttemptFailure) -> None:
         """A task attempt has failed."""
         with self._lock:
             if epoch != self._epoch:
@@ -122,13 +124,13 @@ class ClaimBook:
             self.give_up()
 
     @property
-    def owners(self) -> dict[int, Owner]:
+    def owners(self) -> dict[int, TargetOwner]:
         """Who owns each target."""
         with self._lock:
             return dict(self._owners)
 
     @property
-    def failures(self) -> tuple[Failure, ...]:
+    def failures(self) -> tuple[AttemptFailure, ...]:
         """In the order in which they were noted; late attempts, which follow from others, last."""
         with self._lock:
             return tuple(sorted(self._failures, key=lambda each: each.is_late))
@@ -137,7 +139,7 @@ class ClaimBook:
 # --- the driver's side --------------------------------------------------------------------------
 
 
-def _no_layout(topics: Sequence[str]) -> Layout:
+def _no_layout(topics: Sequence[str]) -> TopicCounts:
     raise RowRefused(f"no topic was expected in a row, but {', '.join(map(repr, topics))}")
 
 
@@ -149,7 +151,7 @@ class ClaimService:
     book: ClaimBook
     host: str
     bind: str
-    layout: Callable[[Sequence[str]], Layout] = _no_layout
+    layout: Callable[[Sequence[str]], TopicCounts] = _no_layout
     token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     def __post_init__(self) -> None:
@@ -179,9 +181,9 @@ class ClaimService:
         self._thread.start()
 
     @property
-    def door(self) -> Door:
+    def client(self) -> ClaimClient:
         """What a task needs to ask."""
-        return Door(self.host, self._server.server_address[1], self.token)
+        return ClaimClient(self.host, self._server.server_address[1], self.token)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -221,7 +223,7 @@ class ClaimService:
         epoch = (int(asked["epoch"][0]), int(asked["epoch"][1]))
         if asked["ask"] == "claim":
             targets = [int(each) for each in asked["targets"]]
-            asker = Owner(int(asked["attempt"]), int(asked["task"]))
+            asker = TargetOwner(int(asked["attempt"]), int(asked["task"]))
             refusal = self.book.claim(epoch, asker, targets)
             if refusal is None:
                 return {"granted": True}
@@ -231,8 +233,8 @@ class ClaimService:
                 "late": refusal.is_late,
             }
         if asked["ask"] == "failed":
-            told = Failure(str(asked["message"]), bool(asked["final"]), bool(asked["late"]))
-            self.book.note(epoch, told)
+            told = AttemptFailure(str(asked["message"]), bool(asked["final"]), bool(asked["late"]))
+            self.book.add_failure(epoch, told)
             return {"noted": True}
         raise ValueError(asked["ask"])
 
@@ -244,7 +246,7 @@ class _HungUp(OSError):
     """The connection was closed without a word, as it is to strangers."""
 
 
-class Door(NamedTuple):
+class ClaimClient(NamedTuple):
     """Where a task asks. Goes to tasks inside their function."""
 
     host: str
@@ -254,17 +256,17 @@ class Door(NamedTuple):
     def __repr__(self) -> str:
         return f"Door({self.host}:{self.port})"
 
-    def claim(self, epoch: Epoch, asker: Owner, targets: Sequence[int]) -> None:
+    def claim(self, epoch: Epoch, asker: TargetOwner, targets: Sequence[int]) -> None:
         """Raises `AttemptRefused`, or `RowRefused` when they are another task's."""
         self._ask({"ask": "claim", "epoch": epoch, **asker._asdict(), "targets": list(targets)})
 
-    def layout(self, topics: Sequence[str]) -> Layout:
+    def layout(self, topics: Sequence[str]) -> TopicCounts:
         """All topics that are known, these included; raises `RowRefused` or `AttemptRefused`."""
         asked = {"ask": "layout", "topics": list(topics)}
         found = self._ask(asked, _LAYOUT_DEADLINE_S)
         return tuple((str(topic), int(count)) for topic, count in found["layout"])
 
-    def failed(self, epoch: Epoch, failure: Failure) -> None:
+    def failed(self, epoch: Epoch, failure: AttemptFailure) -> None:
         """Tells the driver why this attempt ends."""
         told = {"message": failure.message[:4000], "final": failure.is_final}
         self._ask({"ask": "failed", "epoch": epoch, **told, "late": failure.is_late})

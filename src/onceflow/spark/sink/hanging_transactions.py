@@ -34,8 +34,8 @@ from onceflow.client import (
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import BatchFailed, EndUnknown
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.ledger import Entry, Writer, begun_entries, last_batch
-from onceflow.spark.sink.preflight import blocking
+from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch, begun_entries, last_batch
+from onceflow.spark.sink.preflight import run_on_own_thread
 from onceflow.wire import ErrorCode
 
 _log = logging.getLogger("onceflow.spark")
@@ -48,24 +48,24 @@ _ENDING: Final = ("PrepareCommit", "PrepareAbort")
 class Known(NamedTuple):
     """What tells how earlier batches have ended."""
 
-    last: Writer | None
+    last: WriterEpoch | None
     """Who wrote the batch that the ledger has as the last one."""
     is_ledger_whole: bool
     """False while the ledger itself waits for a marker: then a later batch may be committed."""
     before: TransactionDescription | None
     """The transactional id before this driver took it over."""
-    begun: tuple[Writer, ...] = ()
+    begun: tuple[WriterEpoch, ...] = ()
     """Who have begun the ledger since, and have written nothing else."""
-    own: Writer | None = None
+    own: WriterEpoch | None = None
     """The epoch with which this driver has committed last, else the one before its first: of those
     behind it none was committed. None before the ledger is settled."""
 
 
 def known_by(
-    entry: Entry | None,
+    entry: LedgerEntry | None,
     is_ledger_whole: bool,
     before: TransactionDescription | None,
-    own: Writer | None = None,
+    own: WriterEpoch | None = None,
 ) -> Known:
     """`entry`: what the ledger has, whichever query's it is."""
     batch = last_batch(entry)
@@ -76,7 +76,7 @@ def known_by(
 
 def was_committed(left: LeftOpen, known: Known) -> bool | None:
     """How the batch ended that has left this open; None: nobody can tell."""
-    writer, last = Writer(left.producer_id, left.producer_epoch), known.last
+    writer, last = WriterEpoch(left.producer_id, left.producer_epoch), known.last
     if writer in (last, *known.begun):
         return True
     if last is not None and last.producer_id == writer.producer_id and last > writer:
@@ -87,14 +87,14 @@ def was_committed(left: LeftOpen, known: Known) -> bool | None:
     return _said_before(writer, known.before)
 
 
-def _would_be_known(writer: Writer, known: Known) -> bool:
+def _would_be_known(writer: WriterEpoch, known: Known) -> bool:
     """Whether the ledger had an entry before this epoch, whose place a batch would have taken; or
     this driver would have committed it itself."""
     witnesses = (*known.begun, *([] if known.own is None else [known.own]))
     return any(each.producer_id == writer.producer_id and each < writer for each in witnesses)
 
 
-def _said_before(writer: Writer, before: TransactionDescription | None) -> bool | None:
+def _said_before(writer: WriterEpoch, before: TransactionDescription | None) -> bool | None:
     """The coordinator knows how the last transaction ended. In the newer protocol it has the epoch
     of the next one by then."""
     if before is None or before.producer_id != writer.producer_id:
@@ -106,7 +106,7 @@ def _said_before(writer: Writer, before: TransactionDescription | None) -> bool 
     return False if before.state in _ABORTED else None
 
 
-class LeftOpenGuard:
+class HangingTransactions:
     """Asks once for each epoch and partition; threads that answer tasks may use it, too."""
 
     def __init__(self, settings: ProducerSettings, identity: SinkIdentity) -> None:
@@ -127,15 +127,15 @@ class LeftOpenGuard:
 
     def remember(self) -> None:
         """Before Init, which makes the coordinator forget how the last transaction has ended."""
-        self._before = blocking(self._describe())
+        self._before = run_on_own_thread(self._describe())
 
-    def check(
+    def end_all(
         self,
         mine: Identity,
         places: Sequence[TopicPartition],
-        entry: Entry | None,
+        entry: LedgerEntry | None,
         *,
-        own: Writer | None,
+        own: WriterEpoch | None,
     ) -> None:
         """Returns when nothing of older epochs is open in these partitions, nor where offsets are
         kept. `own`: see `Known`; where there is one, the entry that the ledger has is settled.
@@ -179,7 +179,7 @@ class LeftOpenGuard:
         """It answers a commit before the markers are written."""
         deadline = time.monotonic() + self._policy.total_s
         backoff = Backoff(self._policy, RealRand())
-        while (found := blocking(self._describe())) is not None and found.state in _ENDING:
+        while (found := run_on_own_thread(self._describe())) is not None and found.state in _ENDING:
             if time.monotonic() > deadline:
                 raise BatchFailed(
                     f"the last transaction of {self._identity.transactional_id!r} is still being "
@@ -215,7 +215,7 @@ class LeftOpenGuard:
                 )
 
         try:
-            blocking(write())
+            run_on_own_thread(write())
         except TransactionNotFound:
             return  # somebody was faster
         except ClientError as error:

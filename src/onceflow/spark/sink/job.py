@@ -13,13 +13,19 @@ from uuid import uuid4
 from onceflow.client import OpenTransaction
 from onceflow.spark.formats import DEAD_LETTER, with_dead_letters
 from onceflow.spark.sink import job_context
-from onceflow.spark.sink.claims import ClaimBook, ClaimService, Epoch, Failure
-from onceflow.spark.sink.job_context import REPORT_SCHEMA, Note, Report, noted, reports_from_bytes
+from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, ClaimService, Epoch
+from onceflow.spark.sink.job_context import (
+    REPORT_SCHEMA,
+    JobContext,
+    Report,
+    reports_from_bytes,
+    with_job_context,
+)
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.routing import Layout, with_short_offsets
+from onceflow.spark.sink.routing import TopicLayout, with_short_offsets
 from onceflow.spark.sink.shuffle import PACKED, PACKED_NAMES, PART, WAY, unpack
-from onceflow.spark.sink.task import Work
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.task import TaskFunction
+from onceflow.spark.sink.topics import SinkTopics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +41,7 @@ _REPORT_AT: Final = 0
 _PART_AT: Final = PACKED_NAMES.index(PART)
 
 
-def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> ClaimService:
+def claim_service(session: SparkSession, book: ClaimBook, topics: SinkTopics) -> ClaimService:
     """On this machine only where all tasks are, else where executors find the driver."""
     conf = session.sparkContext.getConf()
     if str(session.sparkContext.master).startswith("local"):
@@ -43,51 +49,53 @@ def claim_service(session: SparkSession, book: ClaimBook, topics: Topics) -> Cla
     else:
         host = conf.get("spark.driver.host") or "127.0.0.1"
         bind = conf.get("spark.driver.bindAddress") or host
-    return ClaimService(book, host, bind, topics.meet, TOKEN)
+    return ClaimService(book, host, bind, topics.ensure, TOKEN)
 
 
 def run_job(
     frame: DataFrame,
     options: SinkOptions,
-    layout: Layout,
+    layout: TopicLayout,
     transaction: OpenTransaction,
     service: ClaimService,
 ) -> list[Report]:
     """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or,
     in narrow mode, any whose tasks write."""
     known = None if options.asks_rows else layout
-    note = Note(
+    job = JobContext(
         transaction=transaction,
         layout=known,
-        host=service.door.host,
-        port=service.door.port,
+        host=service.client.host,
+        port=service.client.port,
         tasks=None,
         is_shuffled=False,
         reached=job_context.reached,
     )
     try:
-        return _reports(frame, options, note, service.book)
+        return _reports(frame, options, job, service.book)
     finally:
         prepare_next(frame.sparkSession)
 
 
-def _reports(frame: DataFrame, options: SinkOptions, note: Note, book: ClaimBook) -> list[Report]:
+def _reports(
+    frame: DataFrame, options: SinkOptions, job: JobContext, book: ClaimBook
+) -> list[Report]:
     if options.narrow:
-        return _collected(frame, _REPORT_AT, note, book)
-    if note.layout is not None and in_one_task(frame):
+        return _collected(frame, _REPORT_AT, job, book)
+    if job.layout is not None and in_one_task(frame):
         # It has all rows, so it may write them wherever they belong.
-        return _collected(frame, _PART_AT, replace(note, tasks=1), book)
-    tasks = _tasks(frame, note.layout)
+        return _collected(frame, _PART_AT, replace(job, tasks=1), book)
+    tasks = _tasks(frame, job.layout)
     written = _behind_shuffle(frame, options, tasks)
-    note = replace(note, tasks=tasks, is_shuffled=True)
-    return _collected(written, _REPORT_AT, note, book)
+    job = replace(job, tasks=tasks, is_shuffled=True)
+    return _collected(written, _REPORT_AT, job, book)
 
 
 def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
     """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
     rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
     try of a batch, so that no shuffle is that of an earlier one."""
-    work = Work(settings=options.settings, token=TOKEN)
+    work = TaskFunction(settings=options.settings, token=TOKEN)
     rows, columns = written_frame(frame, options)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -101,13 +109,13 @@ def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
 
 
 def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
-    work = Work(settings=options.settings, token=TOKEN)
+    work = TaskFunction(settings=options.settings, token=TOKEN)
     function = _writing_packets(frame.sparkSession.sparkContext, work)
     return map_in_arrow(frame.repartitionById(tasks, WAY), function)
 
 
 @lru_cache(maxsize=8)
-def _writing_packets(_context: SparkContext, work: Work) -> Any:
+def _writing_packets(_context: SparkContext, work: TaskFunction) -> Any:
     """Making the function takes milliseconds, and it is the same for all batches of a query."""
 
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,12 +124,11 @@ def _writing_packets(_context: SparkContext, work: Work) -> Any:
     return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
 
 
-def _collected(frame: DataFrame, at: int, note: Note, book: ClaimBook) -> list[Report]:
-    """What the tasks of a frame report in one of its columns; they are told the note. Their job is
-    cancelled as soon as one of them has failed: Spark would try it again, and each time it would be
-    refused."""
+def _collected(frame: DataFrame, at: int, job: JobContext, book: ClaimBook) -> list[Report]:
+    """What the tasks of a frame report in one of its columns. The job is cancelled as soon as one
+    has failed: Spark would try that task again, and each attempt would be refused."""
     context = frame.sparkSession.sparkContext
-    epoch = note.epoch
+    epoch = job.epoch
     tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
 
     def cancel() -> None:
@@ -131,23 +138,23 @@ def _collected(frame: DataFrame, at: int, note: Note, book: ClaimBook) -> list[R
     book.give_up = cancel
     context.addJobTag(tag)
     try:
-        with noted(context, note):
+        with with_job_context(context, job):
             told = collected(frame, at)
             return [each for task in told for each in reports_from_bytes(task)]
     except Exception:
-        _note_first_cause(context, tag, book, epoch)
+        _add_first_cause(context, tag, book, epoch)
         raise
     finally:
         context.removeJobTag(tag)
 
 
-def _note_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:
+def _add_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:
     """When all that is known is that attempts came too late: what the first one ended with."""
     failures = book.failures
     if failures and all(each.is_late for each in failures):
         cause = first_cause(context, tag)
         if cause:
-            book.note(epoch, Failure(cause, is_final=False))
+            book.add_failure(epoch, AttemptFailure(cause, is_final=False))
 
 
 def written_frame(frame: DataFrame, options: SinkOptions) -> tuple[DataFrame, Columns]:
@@ -174,7 +181,7 @@ def _written(name: str, options: SinkOptions) -> str:
     return literal(options.topic) if name == "topic" and options.topic else name
 
 
-def _tasks(frame: DataFrame, layout: Layout | None) -> int:
+def _tasks(frame: DataFrame, layout: TopicLayout | None) -> int:
     """No more than there are cores: each costs."""
     cores = frame.sparkSession.sparkContext.defaultParallelism
     return max(1, cores if layout is None else min(cores, layout.total))

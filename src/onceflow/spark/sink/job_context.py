@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client import OpenTransaction
-from onceflow.spark.sink.claims import Door, Epoch
-from onceflow.spark.sink.routing import Layout
+from onceflow.spark.sink.claims import ClaimClient, Epoch
+from onceflow.spark.sink.routing import TopicLayout
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -28,12 +28,12 @@ Reached = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class JobContext:
     """One job."""
 
     transaction: OpenTransaction
     """Without claims: those are made in the task."""
-    layout: Layout | None
+    layout: TopicLayout | None
     """None: ask the driver; all topics are known when the first task writes."""
     host: str
     port: int
@@ -48,14 +48,14 @@ class Note:
     def epoch(self) -> Epoch:
         return self.transaction.producer_id, self.transaction.producer_epoch
 
-    def door(self, token: str) -> Door:
-        return Door(self.host, self.port, token)
+    def claim_client(self, token: str) -> ClaimClient:
+        return ClaimClient(self.host, self.port, token)
 
 
 @contextmanager
-def noted(context: SparkContext, note: Note) -> Iterator[None]:
-    """Jobs that this thread starts inside have the note."""
-    text = base64.b64encode(pickled(note)).decode()
+def with_job_context(context: SparkContext, job: JobContext) -> Iterator[None]:
+    """Jobs of Spark that this thread starts inside have this context."""
+    text = base64.b64encode(pickled(job)).decode()
     of_thread: Any = context
     of_thread.setLocalProperty(PROPERTY, text)
     try:
@@ -64,7 +64,7 @@ def noted(context: SparkContext, note: Note) -> Iterator[None]:
         of_thread.setLocalProperty(PROPERTY, None)
 
 
-def note_of_task() -> Note | None:
+def job_context_of_task() -> JobContext | None:
     """That of the job which the task of this thread belongs to; None: nothing is to be written."""
     from pyspark import TaskContext
 
@@ -72,8 +72,8 @@ def note_of_task() -> Note | None:
     text = None if context is None else context.getLocalProperty(PROPERTY)
     if text is None:
         return None
-    note: Note = unpickled(base64.b64decode(text))
-    return note
+    job: JobContext = unpickled(base64.b64decode(text))
+    return job
 
 
 def pickled(value: object) -> bytes:

@@ -29,14 +29,14 @@ _SHORT_MS: Final = 24 * 3600 * 1000
 the oldest releases."""
 
 
-class Writer(NamedTuple):
+class WriterEpoch(NamedTuple):
     """The epoch of a producer, in which one batch was written."""
 
     producer_id: int
     producer_epoch: int
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A batch that was committed, or the mark that a query begins with the batch behind it."""
 
     query_id: str
@@ -44,15 +44,15 @@ class Entry(NamedTuple):
     digest: str
     """Of the source offsets at which the batch ends."""
     rows: int
-    writer: Writer
+    writer: WriterEpoch
     is_begun: bool = False
     """Nothing was committed: the query has only begun its ledger, to write the next batch."""
-    over: Entry | None = None
+    over: LedgerEntry | None = None
     """What the ledger had when it was begun: others that had only begun it, the newest first, and
     behind them the batch that still is the last one that was committed under this name."""
 
     @classmethod
-    def begun(cls, batch: Planned, writer: Writer, found: Entry | None) -> Entry:
+    def begun(cls, batch: Planned, writer: WriterEpoch, found: LedgerEntry | None) -> LedgerEntry:
         """Before that batch is written; `found` is what the ledger has by then."""
         over = last_batch(found)
         # A query whose entry were left out would take its ledger for deleted.
@@ -79,7 +79,7 @@ class Entry(NamedTuple):
         return fields
 
     @classmethod
-    def from_metadata(cls, text: str) -> Entry:
+    def from_metadata(cls, text: str) -> LedgerEntry:
         """Raises `LedgerMalformed`."""
         try:
             entry = cls._of_json(json.loads(text))
@@ -91,10 +91,10 @@ class Entry(NamedTuple):
         return entry
 
     @classmethod
-    def _of_json(cls, found: Any) -> Entry:
+    def _of_json(cls, found: Any) -> LedgerEntry:
         if found["kind"] != KIND or found["format"] != FORMAT:
             raise ValueError("another kind or format")
-        writer = Writer(*found["writer"])
+        writer = WriterEpoch(*found["writer"])
         fields = found["query"], found["batch"], found["digest"], found["rows"]
         if [type(field) for field in (*fields, *writer)] != [str, int, str, int, int, int]:
             raise TypeError("fields of a wrong type")
@@ -102,23 +102,23 @@ class Entry(NamedTuple):
         return cls(*fields, writer, "over" in found, None if over is None else cls._of_json(over))
 
 
-def _chain(entry: Entry | None) -> Iterator[Entry]:
+def _chain(entry: LedgerEntry | None) -> Iterator[LedgerEntry]:
     while entry is not None:
         yield entry
         entry = entry.over
 
 
-def begun_entries(entry: Entry | None) -> list[Entry]:
+def begun_entries(entry: LedgerEntry | None) -> list[LedgerEntry]:
     """Of all queries that have begun the ledger since its last batch, the newest first."""
     return [each for each in _chain(entry) if each.is_begun]
 
 
-def last_batch(entry: Entry | None) -> Entry | None:
+def last_batch(entry: LedgerEntry | None) -> LedgerEntry | None:
     """The last one that was committed under a name, of whichever query."""
     return next((each for each in _chain(entry) if not each.is_begun), None)
 
 
-def seen_by(query_id: str, entry: Entry | None) -> Entry | None:
+def seen_by(query_id: str, entry: LedgerEntry | None) -> LedgerEntry | None:
     """What counts for a query: that another one has only begun means nothing to it."""
     own = (each for each in begun_entries(entry) if each.query_id == query_id)
     return next(own, last_batch(entry))
@@ -152,7 +152,7 @@ class Finding(Enum):
     FORGOTTEN = "nothing is known, and what was committed may have been forgotten since"
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """What is to be done with a batch."""
 
     RUN = "write it"
@@ -160,16 +160,16 @@ class Verdict(Enum):
     REFUSE = "stop"
 
 
-VERDICTS: Final[Mapping[Finding, Verdict]] = {
-    Finding.OF_ANOTHER_QUERY: Verdict.REFUSE,
-    Finding.SAME: Verdict.SKIP,
-    Finding.SAME_NUMBER: Verdict.REFUSE,
-    Finding.THE_ONE_BEFORE: Verdict.RUN,
-    Finding.LATER: Verdict.REFUSE,
-    Finding.GAP: Verdict.REFUSE,
-    Finding.DELETED: Verdict.REFUSE,
-    Finding.NOTHING: Verdict.RUN,
-    Finding.FORGOTTEN: Verdict.REFUSE,
+VERDICTS: Final[Mapping[Finding, BatchVerdict]] = {
+    Finding.OF_ANOTHER_QUERY: BatchVerdict.REFUSE,
+    Finding.SAME: BatchVerdict.SKIP,
+    Finding.SAME_NUMBER: BatchVerdict.REFUSE,
+    Finding.THE_ONE_BEFORE: BatchVerdict.RUN,
+    Finding.LATER: BatchVerdict.REFUSE,
+    Finding.GAP: BatchVerdict.REFUSE,
+    Finding.DELETED: BatchVerdict.REFUSE,
+    Finding.NOTHING: BatchVerdict.RUN,
+    Finding.FORGOTTEN: BatchVerdict.REFUSE,
 }
 
 _ADVICE: Final[Mapping[Finding, str]] = {
@@ -199,14 +199,16 @@ _ADVICE: Final[Mapping[Finding, str]] = {
 }
 
 
-def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Finding:
-    """`entry` was read before `now_ms`; `forgets_after_ms`: how long brokers keep the offsets of a
-    group, 0 where they do not say."""
+def find(
+    entry: LedgerEntry | None, batch: Planned, now_ms: int, offsets_retention_ms: int
+) -> Finding:
+    """`entry` was read before `now_ms`; `offsets_retention_ms` is how long brokers keep the offsets
+    of a group, 0 where they do not say."""
     if entry is None:
-        is_young = now_ms - batch.planned_ms < (forgets_after_ms or _SHORT_MS)
+        is_young = now_ms - batch.planned_ms < (offsets_retention_ms or _SHORT_MS)
         if not is_young:
             return Finding.FORGOTTEN
-        is_deleted = _must_be_there(batch, now_ms, forgets_after_ms)
+        is_deleted = _must_be_there(batch, now_ms, offsets_retention_ms)
         return Finding.DELETED if is_deleted else Finding.NOTHING
     if entry.query_id != batch.query_id:
         return Finding.OF_ANOTHER_QUERY
@@ -217,13 +219,13 @@ def find(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int
     return Finding.LATER if entry.batch_id > batch.batch_id else Finding.GAP
 
 
-def _must_be_there(batch: Planned, now_ms: int, forgets_after_ms: int) -> bool:
+def _must_be_there(batch: Planned, now_ms: int, offsets_retention_ms: int) -> bool:
     """Whether brokers would still have the entry that the checkpoint knows of, or that of the batch
     itself if it was committed."""
     if batch.known_ms is None:
         return False
-    if forgets_after_ms:
-        return now_ms - batch.known_ms < forgets_after_ms
+    if offsets_retention_ms:
+        return now_ms - batch.known_ms < offsets_retention_ms
     # However long ago that was: a batch is only written over an entry that is young enough, so it
     # may have been committed. Where the entry is older, the query has only rested.
     return is_surely_kept(batch.known_ms, batch.planned_ms)
@@ -235,16 +237,18 @@ def is_surely_kept(entry_ms: int, planned_ms: int) -> bool:
     return 0 <= planned_ms - entry_ms < SURELY_KEPT_MS
 
 
-def decide(entry: Entry | None, batch: Planned, now_ms: int, forgets_after_ms: int) -> Verdict:
+def decide(
+    entry: LedgerEntry | None, batch: Planned, now_ms: int, offsets_retention_ms: int
+) -> BatchVerdict:
     """What to do with the batch; raises `LedgerConflict` where the table says to refuse."""
-    finding = find(entry, batch, now_ms, forgets_after_ms)
+    finding = find(entry, batch, now_ms, offsets_retention_ms)
     verdict = VERDICTS[finding]
-    if verdict is Verdict.REFUSE:
+    if verdict is BatchVerdict.REFUSE:
         raise refusal(finding, entry, batch)
     return verdict
 
 
-def refusal(finding: Finding, entry: Entry | None, batch: Planned) -> LedgerConflict:
+def refusal(finding: Finding, entry: LedgerEntry | None, batch: Planned) -> LedgerConflict:
     """Why a batch must not be written, and what to do."""
     known = "nothing"
     if entry is not None:
@@ -292,7 +296,7 @@ class LedgerNote(Enum):
     THIS = "it has this entry since before this batch is written"
 
 
-class Step(Enum):
+class LedgerStep(Enum):
     """What comes before the batch."""
 
     BEGIN = "give the ledger an entry"
@@ -300,19 +304,25 @@ class Step(Enum):
     WRITE = "nothing: the batch can be written"
 
 
-STEPS: Final[Mapping[tuple[LedgerState, LedgerNote], Step]] = {
-    (LedgerState.EMPTY, LedgerNote.NONE): Step.BEGIN,
-    (LedgerState.EMPTY, LedgerNote.EARLIER): Step.BEGIN,  # the query rested until it was forgotten
-    (LedgerState.EMPTY, LedgerNote.THIS): Step.BEGIN,
-    (LedgerState.BEGUN, LedgerNote.NONE): Step.NOTE,
-    (LedgerState.BEGUN, LedgerNote.EARLIER): Step.NOTE,
-    (LedgerState.BEGUN, LedgerNote.THIS): Step.WRITE,
-    (LedgerState.COMMITTED, LedgerNote.NONE): Step.NOTE,  # a release that kept no notes wrote it
-    (LedgerState.COMMITTED, LedgerNote.EARLIER): Step.WRITE,
-    (LedgerState.COMMITTED, LedgerNote.THIS): Step.WRITE,
-    (LedgerState.AGED, LedgerNote.NONE): Step.BEGIN,
-    (LedgerState.AGED, LedgerNote.EARLIER): Step.BEGIN,
-    (LedgerState.AGED, LedgerNote.THIS): Step.BEGIN,
+STEPS: Final[Mapping[tuple[LedgerState, LedgerNote], LedgerStep]] = {
+    (LedgerState.EMPTY, LedgerNote.NONE): LedgerStep.BEGIN,
+    (
+        LedgerState.EMPTY,
+        LedgerNote.EARLIER,
+    ): LedgerStep.BEGIN,  # the query rested until it was forgotten
+    (LedgerState.EMPTY, LedgerNote.THIS): LedgerStep.BEGIN,
+    (LedgerState.BEGUN, LedgerNote.NONE): LedgerStep.NOTE,
+    (LedgerState.BEGUN, LedgerNote.EARLIER): LedgerStep.NOTE,
+    (LedgerState.BEGUN, LedgerNote.THIS): LedgerStep.WRITE,
+    (
+        LedgerState.COMMITTED,
+        LedgerNote.NONE,
+    ): LedgerStep.NOTE,  # a release that kept no notes wrote it
+    (LedgerState.COMMITTED, LedgerNote.EARLIER): LedgerStep.WRITE,
+    (LedgerState.COMMITTED, LedgerNote.THIS): LedgerStep.WRITE,
+    (LedgerState.AGED, LedgerNote.NONE): LedgerStep.BEGIN,
+    (LedgerState.AGED, LedgerNote.EARLIER): LedgerStep.BEGIN,
+    (LedgerState.AGED, LedgerNote.THIS): LedgerStep.BEGIN,
 }
 
 
@@ -330,7 +340,7 @@ class LedgerSince(NamedTuple):
 
 def next_step(
     state: LedgerState, since: LedgerSince | None, batch_id: int, planned_ms: int
-) -> Step:
+) -> LedgerStep:
     """For a batch that the ledger allows to be written; `planned_ms`: when it was planned."""
     note = LedgerNote.NONE
     if since is not None and since.batch_id <= batch_id:
@@ -367,23 +377,27 @@ class LedgerStart:
             return self._since.entry_ms
         return self._planned_ms(batch_id - 1)
 
-    def next_step(self, entry: Entry | None, batch_id: int, *, is_age_told: bool) -> Step:
-        """`entry`: what the ledger has of this query; `is_age_told`: brokers say how long they keep
-        it."""
-        state = self._state(entry, batch_id, is_age_told)
+    def next_step(
+        self, entry: LedgerEntry | None, batch_id: int, *, is_retention_known: bool
+    ) -> LedgerStep:
+        """`entry` is what the ledger has of this query; `is_retention_known`: brokers say how long
+        they keep it."""
+        state = self._state(entry, batch_id, is_retention_known)
         return next_step(state, self._since, batch_id, self._planned_ms(batch_id))
 
-    def _state(self, entry: Entry | None, batch_id: int, is_age_told: bool) -> LedgerState:
+    def _state(
+        self, entry: LedgerEntry | None, batch_id: int, is_retention_known: bool
+    ) -> LedgerState:
         if entry is None:
             return LedgerState.EMPTY
         if entry.is_begun:
             return LedgerState.BEGUN
-        if is_age_told:
+        if is_retention_known:
             return LedgerState.COMMITTED
         is_young = is_surely_kept(self._planned_ms(batch_id - 1), self._planned_ms(batch_id))
         return LedgerState.COMMITTED if is_young else LedgerState.AGED
 
-    def note(self, entry: Entry, batch_id: int) -> None:
+    def note(self, entry: LedgerEntry, batch_id: int) -> None:
         """Writes down that the ledger has this entry before the batch is written."""
         # An entry is younger than the plan of the batch that it begins, or is.
         planned = batch_id if entry.is_begun else batch_id - 1

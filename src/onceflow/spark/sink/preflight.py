@@ -189,8 +189,8 @@ _NEEDED: Final = (
 _READ: Final = 3
 _WRITE: Final = 4
 """Operations, as bits of what a user may do."""
-_NOT_TOLD: Final = -(2**31)
-_MAKING_S: Final = 3.0
+_NOT_SAID: Final = -(2**31)
+_CREATION_S: Final = 3.0
 _POLL_S: Final = 0.05
 _RETENTION: Final = "offsets.retention.minutes"
 _MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
@@ -198,16 +198,16 @@ _AUTO_CREATE: Final = "auto.create.topics.enable"
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSays:
+class BrokerLimits:
     """Settings of the brokers; None where this user may not see them."""
 
     max_timeout_ms: int | None
-    forgets_after_ms: int
+    offsets_retention_ms: int
     """How long the offsets of a group are kept; 0 where this user may not see it."""
-    makes_topics: bool | None
+    creates_topics: bool | None
 
     @classmethod
-    def of(cls, configs: Mapping[str, str | None]) -> BrokerSays:
+    def of(cls, configs: Mapping[str, str | None]) -> BrokerLimits:
         limit, makes = configs.get(_MAX_TIMEOUT), configs.get(_AUTO_CREATE)
         minutes = int(configs.get(_RETENTION) or 0)
         return cls(
@@ -221,17 +221,17 @@ class BrokerSays:
 class ClusterFindings:
     """What was found, and what is wrong."""
 
-    says: BrokerSays
+    limits: BrokerLimits
     problems: tuple[str, ...]
 
 
-def look_at_cluster(
+def prepare_cluster(
     settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], *, reads: bool
 ) -> ClusterFindings:
-    """Everything; makes the ledger's topic, and others where brokers would make them by
-    themselves. `reads`: source offsets are committed."""
-    found = blocking(_look(settings, identity, topics, reads))
-    if reads and not found.problems and not found.says.forgets_after_ms:
+    """Checks the cluster and creates what is missing: the ledger's topic, and output topics where
+    brokers create topics by themselves. `reads`: the query commits source offsets."""
+    found = run_on_own_thread(_prepare(settings, identity, topics, reads))
+    if reads and not found.problems and not found.limits.offsets_retention_ms:
         _warn_of_hidden_age(identity)
     return found
 
@@ -247,51 +247,51 @@ def _warn_of_hidden_age(identity: SinkIdentity) -> None:
     )
 
 
-def make_topic(settings: ClientSettings, name: str) -> None:
+def ensure_topic(settings: ClientSettings, name: str) -> None:
     """For a topic that a row names; raises `RowRefused` when it is not there and must not be."""
 
     async def make() -> list[str]:
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
-            says = await _says(cluster)
-            return await _topic_problems(cluster, name, says)
+            limits = await _read_limits(cluster)
+            return await _ensure(cluster, name, limits)
 
-    if problems := blocking(make()):
+    if problems := run_on_own_thread(make()):
         raise RowRefused(problems[0])
 
 
-def blocking(work: Coroutine[Any, Any, T]) -> T:
+def run_on_own_thread(work: Coroutine[Any, Any, T]) -> T:
     """Its result. On a thread of its own: a notebook has an event loop running here already."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
 
-async def _look(
+async def _prepare(
     settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], reads: bool
 ) -> ClusterFindings:
     async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
-        says = await _says(cluster)
-        problems = [*_timeout_problems(settings, says), *await _api_problems(cluster)]
+        limits = await _read_limits(cluster)
+        problems = [*_timeout_problems(settings, limits), *await _api_problems(cluster)]
         for topic in topics:
-            problems += await _topic_problems(cluster, topic, says)
-        problems += await _ledger_problems(cluster, identity.ledger_topic)
+            problems += await _ensure(cluster, topic, limits)
+        problems += await _ensure_ledger(cluster, identity.ledger_topic)
         if not problems:
             groups = [identity.ledger_group, *([identity.group] if reads else ())]
             problems += await _rights(cluster, topics, identity.ledger_topic, groups)
-        return ClusterFindings(says, tuple(problems))
+        return ClusterFindings(limits, tuple(problems))
 
 
-async def _says(cluster: Cluster) -> BrokerSays:
+async def _read_limits(cluster: Cluster) -> BrokerLimits:
     try:
         configs = await broker_configs(cluster, cluster.node_ids[0])
     except BrokerError as error:
         if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise
-        return BrokerSays.of({})
-    return BrokerSays.of({each.name: each.value for each in configs})
+        return BrokerLimits.of({})
+    return BrokerLimits.of({each.name: each.value for each in configs})
 
 
-def _timeout_problems(settings: ProducerSettings, says: BrokerSays) -> Iterator[str]:
-    limit, wanted = says.max_timeout_ms, settings.transaction_timeout_ms
+def _timeout_problems(settings: ProducerSettings, limits: BrokerLimits) -> Iterator[str]:
+    limit, wanted = limits.max_timeout_ms, settings.transaction_timeout_ms
     if limit is not None and wanted > limit:
         yield (
             f"transaction_timeout_ms = {wanted} is more than the broker allows "
@@ -310,7 +310,7 @@ async def _api_problems(cluster: Cluster) -> list[str]:
     return problems
 
 
-async def _topic_problems(cluster: Cluster, name: str, says: BrokerSays) -> list[str]:
+async def _ensure(cluster: Cluster, name: str, limits: BrokerLimits) -> list[str]:
     """None when the topic is there, or when a broker has made it because it was asked for."""
     try:
         await cluster.find_topic(name)
@@ -319,16 +319,16 @@ async def _topic_problems(cluster: Cluster, name: str, says: BrokerSays) -> list
     except TopicNameInvalid as error:
         return [str(error)]  # nobody can create it
     except TopicNotFound as error:
-        is_made = says.makes_topics is not False and await _made_by_asking(cluster, name)
+        is_made = limits.creates_topics is not False and await _auto_created(cluster, name)
         return [] if is_made else [f"{error}; create it"]
     return []
 
 
-async def _made_by_asking(cluster: Cluster, name: str) -> bool:
+async def _auto_created(cluster: Cluster, name: str) -> bool:
     """Brokers that make topics do so a moment after they have answered that there is none."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _MAKING_S
-    await _ask_for_topics(cluster, [name], makes=True)
+    deadline = loop.time() + _CREATION_S
+    await _request_metadata(cluster, [name], creates=True)
     while loop.time() < deadline:
         try:
             topic = await cluster.find_topic(name)
@@ -339,14 +339,14 @@ async def _made_by_asking(cluster: Cluster, name: str) -> bool:
     return False
 
 
-async def _ask_for_topics(cluster: Cluster, names: Collection[str], *, makes: bool) -> Any:
+async def _request_metadata(cluster: Cluster, names: Collection[str], *, creates: bool) -> Any:
     with message_library:
         from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
     request = MetadataRequest(
         topics=tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names),
-        allow_auto_topic_creation=makes,
-        include_topic_authorized_operations=not makes,
+        allow_auto_topic_creation=creates,
+        include_topic_authorized_operations=not creates,
     )
     connection = await cluster.any_broker()
     return await connection.request(ApiKey.METADATA, request)
@@ -358,7 +358,7 @@ def _not_seen(error: BrokerError, name: str, rights: str) -> str:
     return f"topic {name!r} cannot be looked at: {error}"
 
 
-async def _ledger_problems(cluster: Cluster, name: str) -> list[str]:
+async def _ensure_ledger(cluster: Cluster, name: str) -> list[str]:
     try:
         await cluster.find_topic(name)
     except BrokerError as error:
@@ -388,7 +388,7 @@ async def _rights(
     cluster: Cluster, topics: Sequence[str], ledger: str, groups: Collection[str]
 ) -> list[str]:
     needed = {**dict.fromkeys(topics, (_WRITE, "WRITE")), ledger: (_READ, "READ")}
-    answer = await _ask_for_topics(cluster, needed, makes=False)
+    answer = await _request_metadata(cluster, needed, creates=False)
     problems = []
     for found in answer.topics:
         bit, word = needed[found.name]
@@ -426,4 +426,4 @@ async def _may_commit(cluster: Cluster, group: str) -> bool:
 
 
 def _may(operations: int, bit: int) -> bool:
-    return operations == _NOT_TOLD or bool(operations >> bit & 1)
+    return operations == _NOT_SAID or bool(operations >> bit & 1)

@@ -28,7 +28,7 @@ _PLACING: Final = ("topic", "partition")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TopicLayout:
     """Topics in order, each with its number of partitions; numbers run on from topic to topic. A
     topic that is added last does not change the numbers of the others."""
 
@@ -61,11 +61,11 @@ class Layout:
         """The numbers that one of so many tasks writes."""
         return range(task, self.total, tasks)
 
-    def with_topics(self, counts: Sequence[tuple[str, int]]) -> Layout:
+    def with_topics(self, counts: Sequence[tuple[str, int]]) -> TopicLayout:
         """Those that are new come last."""
         known = self.counts()
         new = tuple((topic, count) for topic, count in counts if topic not in known)
-        return Layout(self.topics + new)
+        return TopicLayout(self.topics + new)
 
 
 def murmur2_of(keys: Any) -> Any:
@@ -88,7 +88,7 @@ def hashes_of(batch: pa.RecordBatch) -> Any:
     return values if keys is None else pc.coalesce(keys, values)
 
 
-def targets(layout: Layout, topics: Any | None, hashes: Any, partitions: Any | None) -> Any:
+def targets(layout: TopicLayout, topics: Any | None, hashes: Any, partitions: Any | None) -> Any:
     """The number of each row: `hashes` are positive, `partitions` may be null; raises `RowRefused`
     for a row without a topic. All topics must be in the layout; None: it has one, for all rows."""
     import numpy as np
@@ -117,13 +117,13 @@ def with_targets(batch: pa.RecordBatch, numbers: Any) -> pa.RecordBatch:
     return pa.record_batch({**{name: batch.column(name) for name in kept}, TARGET: numbers})
 
 
-def placed_by_row(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+def placed_by_row(layout: TopicLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with their targets: each goes where it says, else where its key belongs."""
     topics, partitions = (_column(batch, name) for name in _PLACING)
     return with_targets(batch, targets(layout, topics, hashes_of(batch), partitions))
 
 
-def placed_where_it_was(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+def placed_where_it_was(layout: TopicLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
     """Rows with their targets, for tasks that have rows of some partitions only: each goes where it
     says, else where its key belongs. Raises `RowRefused` for one that has neither: a hash of its
     value would bring it to the partition of another task."""
@@ -156,7 +156,7 @@ def _column(batch: pa.RecordBatch, name: str) -> Any | None:
     return batch.column(name) if name in batch.schema.names else None
 
 
-def _topic_numbers(layout: Layout, topics: Any) -> Any:
+def _topic_numbers(layout: TopicLayout, topics: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -167,7 +167,7 @@ def _topic_numbers(layout: Layout, topics: Any) -> Any:
     return found.to_numpy(zero_copy_only=False)
 
 
-def unknown_topics(layout: Layout, topics: Any) -> list[str]:
+def unknown_topics(layout: TopicLayout, topics: Any) -> list[str]:
     """Those that rows name and that the layout lacks."""
     known = layout.counts()
     found = topics.unique().to_pylist()

@@ -19,8 +19,8 @@ from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
 from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.preflight import make_topic
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.preflight import ensure_topic
+from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class StreamSink:
     a batch's frame is a copy that does not know its queries."""
 
     def __init__(
-        self, session: SparkSession, options: SinkOptions, *, forgets_after_ms: int
+        self, session: SparkSession, options: SinkOptions, *, offsets_retention_ms: int
     ) -> None:
         self._session = session
         self._options = options
-        self._forgets_after_ms = forgets_after_ms
+        self._offsets_retention_ms = offsets_retention_ms
         self._run: StreamRun | None = None
         self.failure: Exception | None = None
         """What ended the query, as it was raised here."""
@@ -88,7 +88,7 @@ class StreamSink:
             raise SinkRefused(["the query that this batch belongs to is not known to its session"])
         if self._run is None or self._run.run_id != run_id:
             self._run = StreamRun(
-                self._session, query, self._options, forgets_after_ms=self._forgets_after_ms
+                self._session, query, self._options, offsets_retention_ms=self._offsets_retention_ms
             )
         self._run.write_batch(frame, batch_id)
 
@@ -102,7 +102,7 @@ class StreamRun:
         query: StreamingQuery,
         options: SinkOptions,
         *,
-        forgets_after_ms: int,
+        offsets_retention_ms: int,
     ) -> None:
         self.run_id = query.runId
         self._query = query
@@ -113,15 +113,19 @@ class StreamRun:
         root = internal._jsq.streamingQuery().resolvedCheckpointRoot()
         self._files: Files = CheckpointFiles(session, root)
         settings = options.settings
-        self._topics = Topics(
-            settings, options.topics, make=lambda name: make_topic(settings, name)
+        self._topics = SinkTopics(
+            settings, options.topics, create=lambda name: ensure_topic(settings, name)
         )
         book = ClaimBook()
         self._service = claim_service(session, book, self._topics)
         self._writer = BatchWriter(
-            options.identity, settings, self._topics, book, forgets_after_ms=forgets_after_ms
+            options.identity,
+            settings,
+            self._topics,
+            book,
+            offsets_retention_ms=offsets_retention_ms,
         )
-        self._is_settled = False
+        self._has_taken_over = False
         self._start = LedgerStart(self._files, self._planned_ms)
         self._at_work = threading.Lock()
         """Held while a batch is written."""
@@ -146,8 +150,8 @@ class StreamRun:
         with self._at_work:
             logged = self._logged(batch_id)
             planned = self._planned(batch_id, logged)
-            if not self._is_settled:
-                self._settle(planned, logged)
+            if not self._has_taken_over:
+                self._take_over(planned, logged)
             self._write(frame, planned, logged)
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
@@ -173,22 +177,22 @@ class StreamRun:
 
     # --- the start ------------------------------------------------------------------------------
 
-    def _settle(self, planned: Planned, logged: LoggedBatch) -> None:
+    def _take_over(self, planned: Planned, logged: LoggedBatch) -> None:
         """First everything for which nobody is disturbed, then Init, then the ledger."""
         check_identity(self._files, self._options.identity)
-        entry = seen_by(self._query_id, self._writer.glance())
+        entry = seen_by(self._query_id, self._writer.peek_ledger())
         is_foreign = entry is not None and entry.query_id != self._query_id
         if is_foreign:
             if not self._options.continue_from_group:
                 raise refusal(Finding.OF_ANOTHER_QUERY, entry, planned)
             check_continues(self._writer, self._files, planned, logged, require_stable=False)
         keep_identity(self._files, self._options.identity)
-        self._writer.settle()
+        self._writer.take_over()
         if is_foreign:
             # What that query had under way has ended now, in whatever way.
             check_continues(self._writer, self._files, planned, logged, require_stable=True)
             self._writer.adopt(self._query_id)
-        self._is_settled = True
+        self._has_taken_over = True
 
     def _logged(self, batch_id: int) -> LoggedBatch:
         text = self._files.read(f"offsets/{batch_id}")

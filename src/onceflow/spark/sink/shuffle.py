@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.spark.errors import RowRefused, SinkError
-from onceflow.spark.sink.claims import Door, Epoch
+from onceflow.spark.sink.claims import ClaimClient, Epoch
 from onceflow.spark.sink.job_context import REPORT
 from onceflow.spark.sink.routing import (
     TARGET,
-    Layout,
+    TopicLayout,
     placed_by_row,
     portions,
     runs,
@@ -44,11 +44,15 @@ class PacketsBroken(SinkError):
 
 
 def pack(
-    layout: Layout | None, door: Door, epoch: Epoch, tasks: int, batches: Iterable[pa.RecordBatch]
+    layout: TopicLayout | None,
+    claims: ClaimClient,
+    epoch: Epoch,
+    tasks: int,
+    batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """`layout` is None when only the rows know their topics: then the driver is asked."""
     for batch in portions((each for each in batches if each.num_rows), PACKET_BYTES):
-        known = layout or _asked(door, epoch, batch.column("topic"))
+        known = layout or _asked(claims, epoch, batch.column("topic"))
         yield from _packed(placed_by_row(known, batch), tasks)
 
 
@@ -153,17 +157,17 @@ def _rows(parts: list[Any]) -> Iterator[pa.RecordBatch]:
 
 # --- topics that only rows know -----------------------------------------------------------------
 
-_known: dict[tuple[Door, Epoch], Layout] = {}
+_known: dict[tuple[ClaimClient, Epoch], TopicLayout] = {}
 """What this process was told, by query and epoch: numbers hold for one epoch only."""
 
 
-def _asked(door: Door, epoch: Epoch, topics: Any) -> Layout:
+def _asked(claims: ClaimClient, epoch: Epoch, topics: Any) -> TopicLayout:
     """A layout that has all these topics; the driver numbers those that are new."""
-    layout = _known.get((door, epoch), Layout())
+    layout = _known.get((claims, epoch), TopicLayout())
     if unknown := unknown_topics(layout, topics):
-        layout = Layout(tuple(door.layout(unknown)))
+        layout = TopicLayout(tuple(claims.layout(unknown)))
         _known.clear()
-        _known[door, epoch] = layout
+        _known[claims, epoch] = layout
     if missing := unknown_topics(layout, topics):
         raise RowRefused(f"there is no topic {missing[0]!r}")
     return layout

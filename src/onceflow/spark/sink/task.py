@@ -24,21 +24,21 @@ from onceflow.client import (
 )
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.runtime import RealClock, RealRand
-from onceflow.spark.connection_cache import Kept
+from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
-from onceflow.spark.sink.claims import Door, Epoch, Failure, Owner
+from onceflow.spark.sink.claims import AttemptFailure, ClaimClient, Epoch, TargetOwner
 from onceflow.spark.sink.job_context import (
     ALL_ROWS,
     REPORT,
-    Note,
+    JobContext,
     Reached,
     Report,
-    note_of_task,
+    job_context_of_task,
     reports_to_bytes,
 )
 from onceflow.spark.sink.routing import (
     TARGET,
-    Layout,
+    TopicLayout,
     placed_by_row,
     placed_where_it_was,
     portions,
@@ -70,18 +70,18 @@ def _cluster(key: tuple[tuple[Address, ...], ProducerSettings]) -> BlockingClust
     return BlockingCluster(bootstrap, settings, RealClock(), RealRand(), are_brokers=True)
 
 
-CLUSTERS: Final = Kept(_cluster)
+CLUSTERS: Final = ConnectionCache(_cluster)
 
 
 @dataclass(frozen=True)
-class Told:
+class FailureReporter:
     """Tells the driver why an attempt fails: by its error alone Spark would not say whether another
     try could help."""
 
     epoch: Epoch
 
     @contextmanager
-    def __call__(self, door: Door) -> Iterator[None]:
+    def __call__(self, claims: ClaimClient) -> Iterator[None]:
         try:
             yield
         except ClaimsUnreachable:
@@ -89,7 +89,7 @@ class Told:
         except OnceflowError as error:
             told = f"{type(error).__name__}: {error}"
             is_late = isinstance(error, LaterAttempt)
-            door.failed(self.epoch, Failure(told, _is_final(error), is_late))
+            claims.failed(self.epoch, AttemptFailure(told, _is_final(error), is_late))
             raise
 
 
@@ -106,19 +106,19 @@ class TaskPlan:
     transaction: OpenTransaction
     """Without claims: those are made in the task."""
     settings: ProducerSettings
-    layout: Layout | None
+    layout: TopicLayout | None
     """None: ask the driver; all topics are known when the first task writes."""
-    door: Door
+    claims: ClaimClient
     tasks: int | None
     """None: narrow, rows are where they were."""
     reached: Reached
 
     @property
-    def told(self) -> Told:
-        return Told((self.transaction.producer_id, self.transaction.producer_epoch))
+    def reporter(self) -> FailureReporter:
+        return FailureReporter((self.transaction.producer_id, self.transaction.producer_epoch))
 
 
-class Made(NamedTuple):
+class MadeRows(NamedTuple):
     """Rows that a task makes itself."""
 
     rows: Iterator[pa.RecordBatch]
@@ -127,51 +127,51 @@ class Made(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What the tasks of a query are given once: all but what its jobs are told (`Note`)."""
+class TaskFunction:
+    """What the tasks of a query are given once: all but what its jobs are told (`JobContext`)."""
 
     settings: ProducerSettings
     token: str
     """Of the claims."""
 
-    def plan(self, note: Note) -> TaskPlan:
+    def plan(self, job: JobContext) -> TaskPlan:
         return TaskPlan(
-            transaction=note.transaction,
+            transaction=job.transaction,
             settings=self.settings,
-            layout=note.layout,
-            door=note.door(self.token),
-            tasks=note.tasks,
-            reached=note.reached,
+            layout=job.layout,
+            claims=job.claim_client(self.token),
+            tasks=job.tasks,
+            reached=job.reached,
         )
 
     def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What goes through the shuffle, so that the tasks behind it have their rows. Where there
         is none, this task has them all: it writes them, and its reports are what it gives."""
-        note = note_of_task()
-        if note is None or note.tasks is None or not note.is_shuffled:
+        job = job_context_of_task()
+        if job is None or job.tasks is None or not job.is_shuffled:
             yield from map(report_as_packet, self.write(batches))
             return
-        door, told = note.door(self.token), Told(note.epoch)
-        with told(door):
+        claims, reporter = job.claim_client(self.token), FailureReporter(job.epoch)
+        with reporter(claims):
             rows = with_short_offsets(batches)
-            yield from pack(note.layout, door, note.epoch, note.tasks, rows)
+            yield from pack(job.layout, claims, job.epoch, job.tasks, rows)
 
-    def write_made(self, made: Callable[[Layout], Made]) -> Iterator[pa.RecordBatch]:
+    def write_made(self, made: Callable[[TopicLayout], MadeRows]) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes the rows that it makes itself."""
-        note = note_of_task()
-        if note is None or note.layout is None:
+        job = job_context_of_task()
+        if job is None or job.layout is None:
             return iter(())
-        return write_rows(self.plan(note), *made(note.layout))
+        return write_rows(self.plan(job), *made(job.layout))
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The reports of a task that writes these rows. Where there is nothing to be written, they
         are gone through all the same: what Spark computes for them may be state."""
-        note = note_of_task()
-        if note is None:
+        job = job_context_of_task()
+        if job is None:
             for _ in rows:
                 continue
         else:
-            yield from write_rows(self.plan(note), with_short_offsets(rows))
+            yield from write_rows(self.plan(job), with_short_offsets(rows))
 
 
 @cache
@@ -198,31 +198,31 @@ def write_rows(
     context = TaskContext.get()
     if context is None:
         raise AttemptRefused("rows are written by tasks of Spark only")
-    with plan.told(plan.door):
+    with plan.reporter(plan.claims):
         if context.attemptNumber() > 0:
             raise LaterAttempt(
                 f"this is attempt {context.attemptNumber()} of task {context.partitionId()}, and "
                 "the first one may have written already; the whole batch is written again"
             )
         _warm()
-        me = Owner(context.taskAttemptId(), context.partitionId())
+        me = TargetOwner(context.taskAttemptId(), context.partitionId())
         reports = _write(plan, me, batches, targets)
     yield _as_batch(reports)
 
 
 def _write(
-    plan: TaskPlan, me: Owner, batches: Iterator[pa.RecordBatch], targets: Sequence[int]
+    plan: TaskPlan, me: TargetOwner, batches: Iterator[pa.RecordBatch], targets: Sequence[int]
 ) -> list[Report]:
     from onceflow.client import Writer
 
-    layout = plan.layout or Layout(tuple(plan.door.layout(())))
+    layout = plan.layout or TopicLayout(tuple(plan.claims.layout(())))
     places = layout.places()
     plan.reached("before claim")
     rows_of = _Rows(plan, layout, me, targets)
     received = 0
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
     with (
-        CLUSTERS.borrowed((transaction.bootstrap, plan.settings)) as cluster,
+        CLUSTERS.lease((transaction.bootstrap, plan.settings)) as cluster,
         Writer(transaction, plan.settings, cluster=cluster) as writer,
     ):
         for batch in portions(batches):
@@ -243,7 +243,7 @@ def _write(
     ]
 
 
-def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: TopicLayout) -> pa.RecordBatch:
     """Where rows were not shuffled nobody has said yet where they go."""
     if TARGET in batch.schema.names:
         return batch
@@ -254,7 +254,9 @@ def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: Layout) -> pa.RecordB
 class _Rows:
     """Which rows this task may write where."""
 
-    def __init__(self, plan: TaskPlan, layout: Layout, me: Owner, targets: Sequence[int]) -> None:
+    def __init__(
+        self, plan: TaskPlan, layout: TopicLayout, me: TargetOwner, targets: Sequence[int]
+    ) -> None:
         self._plan = plan
         self._layout = layout
         self._me = me
@@ -277,7 +279,7 @@ class _Rows:
             self._claim_more(target)
 
     def _claim(self, targets: Sequence[int]) -> None:
-        self._plan.door.claim(self._plan.told.epoch, self._me, targets)
+        self._plan.claims.claim(self._plan.reporter.epoch, self._me, targets)
         self._claimed.update(targets)
 
     def _claim_more(self, target: int) -> None:

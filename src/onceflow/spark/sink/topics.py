@@ -21,11 +21,11 @@ from onceflow.client import (
 )
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import AttemptRefused
-from onceflow.spark.sink.routing import Layout
+from onceflow.spark.sink.routing import TopicLayout
 from onceflow.wire import ApiKey, ErrorCode
 
 
-class Topics:
+class SinkTopics:
     """Used by the driver's thread and by those that answer tasks."""
 
     def __init__(
@@ -33,17 +33,17 @@ class Topics:
         settings: ClientSettings,
         given: Sequence[str],
         *,
-        make: Callable[[str], None],
+        create: Callable[[str], None],
     ) -> None:
-        """`make` creates a topic that is missing, or raises."""
+        """`create` creates a topic that is missing, or raises."""
         self._cluster = BlockingCluster(
             settings.bootstrap_servers, settings, RealClock(), RealRand()
         )
         self._policy = settings.retry
-        self._make = make
+        self._create = create
         self._lock = threading.Lock()
         self._given = frozenset(given)
-        self._layout = Layout(tuple((topic, 0) for topic in given))
+        self._layout = TopicLayout(tuple((topic, 0) for topic in given))
         self._joined: frozenset[str] = frozenset()
         """The topics that a transaction begins with: those of the last refresh."""
         self.may_grow = True
@@ -56,7 +56,7 @@ class Topics:
             self._cluster.close()
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> TopicLayout:
         """As it was when it was last refreshed, and what was met since."""
         return self._layout
 
@@ -64,18 +64,18 @@ class Topics:
     def names(self) -> frozenset[str]:
         return frozenset(topic for topic, _ in self._layout.topics)
 
-    def refresh(self) -> Layout:
+    def refresh(self) -> TopicLayout:
         """The topics as they are now; for a new epoch. One that rows have named and that is gone
         is forgotten: perhaps no row names it any more."""
         with self._lock:
             names = [topic for topic, _ in self._layout.topics]
             sizes = self._sizes(names, may_be_gone=set(names) - self._given)
             kept = tuple((topic, sizes[topic]) for topic in names if topic in sizes)
-            self._layout = Layout(kept)
+            self._layout = TopicLayout(kept)
             self._joined = frozenset(sizes)
             return self._layout
 
-    def meet(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    def ensure(self, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
         """All topics, those that a task has met included."""
         with self._lock:
             known = self._layout.counts()
@@ -92,9 +92,9 @@ class Topics:
 
     def _add(self, new: Sequence[str]) -> None:
         for name in new:
-            self._make(name)
+            self._create(name)
         sizes = self._sizes(new)
-        self.before_use(Layout(tuple(sizes.items())).places())
+        self.before_use(TopicLayout(tuple(sizes.items())).places())
         self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
 
     def existing(self, places: Collection[TopicPartition]) -> set[TopicPartition]:

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client import OffsetOutOfRange, Reader, ReaderSettings
-from onceflow.spark.connection_cache import Kept
+from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import TopicMadeAgain
 from onceflow.spark.source.data_loss import LossRule, deleted
 from onceflow.spark.source.offsets import OffsetSpan
@@ -46,7 +46,7 @@ class ReadTask:
     def read_fetched(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
         """The records of a span in the pieces in which they come."""
         loss = LossRule(self.fail_on_data_loss)
-        with READERS.borrowed(self.settings) as reader:
+        with READERS.lease(self.settings) as reader:
             for records in _records(reader, span, loss):
                 yield spark_columns(records, self.columns)
                 _settle(os.getpid())
@@ -104,7 +104,7 @@ def _records_there(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator
 
 # --- connections --------------------------------------------------------------------------------
 
-READERS: Final = Kept(Reader)
+READERS: Final = ConnectionCache(Reader)
 
 
 @cache

@@ -22,7 +22,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.errors.sink import EndUnknown
-from onceflow.spark.sink.hanging_transactions import LeftOpenGuard
+from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from tests.interop.conftest import EAGER, SETTINGS
 from tests.interop.harness import eventually
 from tests.unit.spark.sink.test_batch import IDENTITY, OUT, SKIPPED, settings_of, settled, visible
@@ -84,7 +84,7 @@ def forgetful(*, also_offsets: bool = False) -> Iterator[None]:
 def careless() -> Iterator[None]:
     """Nobody looks what is open."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LeftOpenGuard, "check", lambda self, *_, **__: None)
+        patch.setattr(HangingTransactions, "end_all", lambda self, *_, **__: None)
         yield
 
 

@@ -19,7 +19,7 @@ from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.errors.requests import AbortableError, ClientError, UnknownOutcome
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.transaction_client import Finisher

@@ -9,8 +9,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from onceflow.client.codec.transactions import EndTxn, Request, TxnOffsetCommit
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.worker.transaction_client import Finisher
 
 

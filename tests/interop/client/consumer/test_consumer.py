@@ -12,7 +12,7 @@ import pytest
 from onceflow.client.admin.admin import Admin
 from onceflow.client.codec.transactions import OffsetToCommit
 from onceflow.client.consumer.consumer import Consumer
-from onceflow.client.errors.reading import NoPosition, OffsetOutOfRange
+from onceflow.client.errors.consumer import NoPosition, OffsetOutOfRange
 from onceflow.client.errors.requests import TopicNotFound
 from onceflow.client.producer.producer import Producer
 from onceflow.client.types import TopicPartition

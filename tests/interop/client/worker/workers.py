@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from onceflow.client.errors.requests import ClientError, ConnectionLost
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.partition_queue import Written
 from onceflow.client.worker.reader import Reader

@@ -11,7 +11,7 @@ from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, play

@@ -11,8 +11,13 @@ import pytest
 
 from onceflow.client.codec.transactions import GroupMember, OffsetToCommit
 from onceflow.client.consumer.lag import PartitionLag
-from onceflow.client.errors.consumer import CommitFailed, ConsumerClosed, WrongUse
-from onceflow.client.errors.reading import NoPosition, NotAssigned
+from onceflow.client.errors.consumer import (
+    CommitFailed,
+    ConsumerClosed,
+    NoPosition,
+    NotAssigned,
+    WrongUse,
+)
 from onceflow.client.errors.requests import BrokerError, TopicNotFound
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvalidSetting

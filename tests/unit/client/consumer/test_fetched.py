@@ -8,9 +8,9 @@ import pickle
 import pytest
 
 from onceflow.client.consumer.fetched import columns_of, offset_at, records_of
-from onceflow.client.errors.reading import LogTruncated, OffsetOutOfRange, RecordsUnreadable
+from onceflow.client.errors.consumer import LogTruncated, OffsetOutOfRange, RecordsUnreadable
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.settings.fetcher import FetcherSettings
+from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.errors import InvalidSetting
 from onceflow.records.batch import StoredBatch
 from onceflow.records.plain import PlainRecord, write_records

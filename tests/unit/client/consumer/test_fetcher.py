@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.client.consumer.fetched import FETCHED_SCHEMA, Record
-from onceflow.client.errors.reading import NoPosition, NotAssigned, OffsetOutOfRange
+from onceflow.client.errors.consumer import NoPosition, NotAssigned, OffsetOutOfRange
 from onceflow.client.errors.requests import NoSuchPartition, TopicNotFound
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import delete_records

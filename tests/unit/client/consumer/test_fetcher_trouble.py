@@ -12,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from onceflow.client.consumer.fetch_state import STAGES, Event, Stage
-from onceflow.client.errors.reading import LogTruncated, RecordsUnreadable
+from onceflow.client.errors.consumer import LogTruncated, RecordsUnreadable
 from onceflow.client.errors.requests import AnswerMalformed, BrokerError, BrokerUnreachable
 from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster, ClusterSettings

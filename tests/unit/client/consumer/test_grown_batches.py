@@ -13,7 +13,7 @@ from onceflow.blocking import Admin, Producer
 from onceflow.client.consumer import fetched
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.errors.reading import RecordsUnreadable
+from onceflow.client.errors.consumer import RecordsUnreadable
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.types import TopicPartition

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 from onceflow.client.codec.fetch import FetchAnswer
 from onceflow.client.consumer.range_reading import RangeReading
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.errors.reading import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
+from onceflow.client.errors.consumer import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.net.versions import SPOKEN
 from onceflow.client.offsets import delete_records

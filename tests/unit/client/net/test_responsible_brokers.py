@@ -19,8 +19,8 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.net.address import Address
 from onceflow.client.net.cluster import Cluster, ClusterSettings, CoordinatorOf, Lane
+from onceflow.client.net.pool import SingleFlight
 from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
-from onceflow.client.net.single_flight import SingleFlight
 from onceflow.client.types import TopicPartition
 from onceflow.runtime.net import RealListener, RealNet
 from onceflow.testing.rand import SimRand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.accumulator import Accumulator, Limits
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Batch,
@@ -14,7 +14,6 @@ from onceflow.client.producer.batch import (
     RecordInvalid as Invalid,
 )
 from onceflow.client.producer.idempotence import Answer, Sequences, Verdict
-from onceflow.client.producer.limits import Limits
 from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
 from onceflow.wire.error_codes import ErrorCode as E

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.accumulator import Accumulator, Limits
 from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch, ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import (
     LAST_EPOCH,
@@ -13,7 +13,6 @@ from onceflow.client.producer.idempotence import (
     Sequences,
     Verdict,
 )
-from onceflow.client.producer.limits import Limits
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.wire.error_codes import ErrorCode as E

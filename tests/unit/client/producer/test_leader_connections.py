@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceflow.client.net.pool import Lane
-from onceflow.client.producer.leader_connections import Links
+from onceflow.client.producer.sender import Links
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in

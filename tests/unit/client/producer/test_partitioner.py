@@ -6,10 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator
+from onceflow.client.producer.accumulator import Accumulator, Limits
 from onceflow.client.producer.batch import RECORD_OVERHEAD
 from onceflow.client.producer.idempotence import Answer, Sequences
-from onceflow.client.producer.limits import Limits
 from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
 from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand

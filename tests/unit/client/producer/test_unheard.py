@@ -17,7 +17,7 @@ from onceflow import blocking
 from onceflow.client.errors.requests import DeliveryFailed, TransactionAborted
 from onceflow.client.producer.batch import Batch
 from onceflow.client.producer.producer import Producer
-from onceflow.client.producer.unheard import _MOST_KEPT, UnheardFailures
+from onceflow.client.producer.receipts import _MOST_KEPT, UnheardFailures
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running

@@ -20,8 +20,8 @@ from onceflow.client.net.connection import Connection
 from onceflow.client.session.clients import SessionProducer
 from onceflow.client.session.session import Session
 from onceflow.client.transactions import machine as txn_machine
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.retrier import Ask, Reply
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, numbers, theatre
 
 AWHILE_S = 0.5

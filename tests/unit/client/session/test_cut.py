@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.errors.reading import NotAssigned
+from onceflow.client.errors.consumer import NotAssigned
 from onceflow.client.errors.requests import ConnectionClosed
 from onceflow.client.session.clients import SessionConsumer
 from onceflow.client.session.session import Session

@@ -16,8 +16,8 @@ from onceflow.client.session.errors import OffsetsForgotten, SessionFenced, Sess
 from onceflow.client.session.session import Session
 from onceflow.client.session.states import Stage
 from onceflow.client.transactions import machine as txn_machine
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.types import TopicPartition
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, numbers, theatre
 

@@ -15,8 +15,8 @@ from onceflow.client.codec.transactions import (
 )
 from onceflow.client.errors.requests import BrokerUnreachable, ClientError, ConnectionLost
 from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.transactions.asking import Ask, Operation, Reply
 from onceflow.client.transactions.machine import TransactionMachine
+from onceflow.client.transactions.retrier import Ask, Operation, Reply
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand

@@ -14,8 +14,8 @@ import pytest
 from onceflow.client.codec.transactions import AddOffsets, InitProducerId, Request, TxnOffsetCommit
 from onceflow.client.errors.requests import ClientError, TransactionAborted
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World

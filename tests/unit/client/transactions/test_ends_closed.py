@@ -20,8 +20,8 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.net.connection import Connection
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.asking import Ask, Reply
 from onceflow.client.transactions.driver import TransactionDriver
+from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running

@@ -14,7 +14,7 @@ from onceflow.client.codec.transactions import (
 )
 from onceflow.client.errors.requests import AbortableError, BrokerError, Fenced
 from onceflow.client.net.versions import Versions
-from onceflow.client.transactions.asking import Reply
+from onceflow.client.transactions.retrier import Reply
 from onceflow.client.transactions.states import EDGES, Event, State, WrongState, after
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import (

@@ -16,8 +16,8 @@ from onceflow.client.errors.requests import (
     FatalProducerError,
     Fenced,
 )
-from onceflow.client.transactions.asking import Reply
 from onceflow.client.transactions.machine import RENEWED_AFTER_S
+from onceflow.client.transactions.retrier import Reply
 from onceflow.client.transactions.states import State
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import (

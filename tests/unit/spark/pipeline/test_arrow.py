@@ -27,7 +27,7 @@ from onceflow.spark.formats.format import Format
 from onceflow.spark.formats.schema import parse_schema
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
 from onceflow.spark.pipeline.plan import SinkPlan
-from onceflow.spark.sink.routing import Layout
+from onceflow.spark.sink.routing import TopicLayout
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.task import READERS
 
@@ -256,7 +256,7 @@ async def _fill(bootstrap: str) -> None:
         await producer.send("orders", b"broken", key=b"x", headers=[("trace", b"1")])
 
 
-LAYOUT = Layout((("out", 2), ("bad", 2)))
+LAYOUT = TopicLayout((("out", 2), ("bad", 2)))
 
 
 def task(

@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from onceflow.spark.errors.pipeline import MasterRefused, PipelineFailed
-from onceflow.spark.pipeline.broker import BrokerBeside, broker_beside
+from onceflow.spark.pipeline.broker import PipelineBroker, pipeline_broker
 from onceflow.spark.pipeline.parse import read_plan
 from onceflow.spark.pipeline.plan import PipelinePlan
 from tests.interop.harness import eventually
@@ -32,24 +32,24 @@ def plan(tmp_path: Path) -> PipelinePlan:
 
 
 @pytest.fixture
-def broker(plan: PipelinePlan) -> Iterator[BrokerBeside]:
-    with broker_beside(plan, "local[2]") as broker:
+def broker(plan: PipelinePlan) -> Iterator[PipelineBroker]:
+    with pipeline_broker(plan, "local[2]") as broker:
         yield broker
 
 
-def die(broker: BrokerBeside) -> None:
+def die(broker: PipelineBroker) -> None:
     """Its owner has not noticed yet."""
     os.kill(broker.pid, signal.SIGKILL)
     os.waitid(os.P_PID, broker.pid, os.WEXITED | os.WNOWAIT)
 
 
-def topics(broker: BrokerBeside) -> set[str]:
+def topics(broker: PipelineBroker) -> set[str]:
     client: Any = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     return set(client.list_topics(timeout=60).topics)
 
 
 def test_one_that_has_died_comes_back_with_its_data(
-    broker: BrokerBeside, caplog: pytest.LogCaptureFixture
+    broker: PipelineBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     producer.produce("kept", b"x")
@@ -66,7 +66,7 @@ def test_one_that_has_died_comes_back_with_its_data(
     assert "kept" in topics(broker)
 
 
-def test_one_that_dies_again_and_again_ends_the_pipeline(broker: BrokerBeside) -> None:
+def test_one_that_dies_again_and_again_ends_the_pipeline(broker: PipelineBroker) -> None:
     for batches in (0, 1):
         die(broker)
         broker.revive(batches)
@@ -75,7 +75,7 @@ def test_one_that_dies_again_and_again_ends_the_pipeline(broker: BrokerBeside) -
         broker.revive(1)
 
 
-def test_a_watched_one_comes_back_by_itself_or_says_why_not(broker: BrokerBeside) -> None:
+def test_a_watched_one_comes_back_by_itself_or_says_why_not(broker: PipelineBroker) -> None:
     first = broker.pid
     broker.watch(lambda: 0)
     os.kill(first, signal.SIGKILL)
@@ -87,7 +87,7 @@ def test_a_watched_one_comes_back_by_itself_or_says_why_not(broker: BrokerBeside
     assert "has ended again" in str(failure)
 
 
-def test_what_a_terminal_sends_to_all_its_processes_does_not_end_it(broker: BrokerBeside) -> None:
+def test_what_a_terminal_sends_to_all_its_processes_does_not_end_it(broker: PipelineBroker) -> None:
     found = re.search(r"SigBlk:\s+(\w+)", Path(f"/proc/{broker.pid}/status").read_text())
     assert found is not None
     for each in (signal.SIGINT, signal.SIGHUP):
@@ -97,5 +97,5 @@ def test_what_a_terminal_sends_to_all_its_processes_does_not_end_it(broker: Brok
 @pytest.mark.parametrize("master", ["spark://far:7077", "yarn", "k8s://https://far"])
 def test_it_is_refused_where_executors_are_elsewhere(plan: PipelinePlan, master: str) -> None:
     refused = pytest.raises(MasterRefused, match=f"no source.bootstrap, and {master} is not this")
-    with refused, broker_beside(plan, master):
+    with refused, pipeline_broker(plan, master):
         pass

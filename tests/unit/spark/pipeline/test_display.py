@@ -13,16 +13,16 @@ from onceflow.spark.pipeline.display import (
     Begun,
     JsonScreen,
     LiveScreen,
+    PipelineSnapshot,
     PlainScreen,
     Showing,
-    Snapshot,
     Watch,
     live_table,
     plain_line,
     screen_for,
 )
-from onceflow.spark.pipeline.progress import ReadCount, Told, told_by
-from onceflow.spark.pipeline.sink import Written
+from onceflow.spark.pipeline.progress import BatchProgress, ReadCount, batch_progress
+from onceflow.spark.pipeline.sink import PipelineTotals
 
 
 def offsets(start: int, end: int) -> str:
@@ -43,16 +43,18 @@ def progress(start: int, end: int, latest: int) -> dict[str, Any]:
 
 
 def test_progress_is_read_out_of_offsets() -> None:
-    told = told_by(progress(100, 150, 175))
+    told = batch_progress(progress(100, 150, 175))
     place = TopicPartition("0 orders", 0)
-    assert told == Told(4, 120, 25, 9, "2026-01-01T00:00:00.000Z", {place: 150}, {place: 100})
-    assert told_by({}) == Told(-1, 0, 0, 0, "", {}, {})
+    assert told == BatchProgress(
+        4, 120, 25, 9, "2026-01-01T00:00:00.000Z", {place: 150}, {place: 100}
+    )
+    assert batch_progress({}) == BatchProgress(-1, 0, 0, 0, "", {}, {})
 
 
 def test_rows_are_counted_from_where_the_run_began() -> None:
     reads = ReadCount()
-    assert reads.add(told_by(progress(100, 150, 150))) == 50
-    assert reads.add(told_by(progress(150, 180, 180))) == 80
+    assert reads.add(batch_progress(progress(100, 150, 150))) == 50
+    assert reads.add(batch_progress(progress(150, 180, 180))) == 80
 
 
 class Pipeline:
@@ -62,10 +64,10 @@ class Pipeline:
     is_stopping = False
 
     def __init__(self) -> None:
-        self.written = Written()
-        self.found: tuple[Told, int] | None = None
+        self.written = PipelineTotals()
+        self.found: tuple[BatchProgress, int] | None = None
 
-    def progress(self) -> tuple[Told, int] | None:
+    def progress(self) -> tuple[BatchProgress, int] | None:
         return self.found
 
 
@@ -73,12 +75,12 @@ def test_a_watch_knows_rates_and_states() -> None:
     now = [0.0]
     pipeline = Pipeline()
     watch = Watch(pipeline, clock=lambda: now[0])
-    assert watch.look() == Snapshot(state="running")
+    assert watch.look() == PipelineSnapshot(state="running")
     now[0] = 2.0
-    pipeline.found = told_by(progress(0, 100, 130)), 100
-    pipeline.written = Written(1, 90, 10, 0, 1_767_225_600.0)
+    pipeline.found = batch_progress(progress(0, 100, 130)), 100
+    pipeline.written = PipelineTotals(1, 90, 10, 0, 1_767_225_600.0)
     snapshot = watch.look()
-    assert snapshot == Snapshot(
+    assert snapshot == PipelineSnapshot(
         state="running",
         batch=0,
         batches=1,
@@ -102,7 +104,7 @@ def test_a_watch_knows_rates_and_states() -> None:
     assert watch.look().state == "ended"
 
 
-SNAPSHOT = Snapshot(
+SNAPSHOT = PipelineSnapshot(
     state="running",
     batch=12,
     batches=13,
@@ -137,7 +139,7 @@ def test_one_plain_line() -> None:
         "running, batch 12, 12,000 read, 11,900 written, 100 dead letters, 1,234 rows/s, lag 5, "
         "80 ms a batch, 42 rows of state"
     )
-    assert plain_line(Snapshot(state="running")).endswith("0 rows/s, lag -")
+    assert plain_line(PipelineSnapshot(state="running")).endswith("0 rows/s, lag -")
 
 
 def test_json_lines_hold_everything() -> None:
@@ -158,7 +160,7 @@ def test_a_table_for_people() -> None:
     for words in ("totals", "● running", "11,900", "13 batches", "12:34:56.789", "42 rows"):
         assert words in shown
     with console.capture() as captured:
-        console.print(live_table("totals", Snapshot(state="running")))
+        console.print(live_table("totals", PipelineSnapshot(state="running")))
     assert "state" not in captured.get()
 
 

@@ -18,7 +18,7 @@ from onceflow.errors import OnceflowError
 from onceflow.spark.errors.pipeline import PipelineFailed
 from onceflow.spark.errors.sink import SinkFenced
 from onceflow.spark.pipeline.running import STARTS, RunningPipeline
-from onceflow.spark.pipeline.sink import Written
+from onceflow.spark.pipeline.sink import PipelineTotals
 from tests.unit.spark.errors.test_cause import GONE
 
 
@@ -57,7 +57,7 @@ class Sink:
     is_parked = is_busy = False
 
     def __init__(self) -> None:
-        self.written = Written(batches=3, last_batch=7)
+        self.written = PipelineTotals(batches=3, last_batch=7)
 
     def close_gate(self) -> None:
         pass

@@ -34,18 +34,18 @@ from onceflow.spark.errors.sink import (
 from onceflow.spark.sink import preflight as checks_cluster
 from onceflow.spark.sink.api import write
 from onceflow.spark.sink.batch import TRIES, BatchJob, BatchWriter, JobFailed
-from onceflow.spark.sink.claims import ClaimBook, Failure, Owner
+from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, TargetOwner
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.preflight import (
-    BrokerSays,
-    blocking,
+    BrokerLimits,
     check_spark,
-    look_at_cluster,
-    make_topic,
+    ensure_topic,
+    prepare_cluster,
+    run_on_own_thread,
 )
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.topics import SinkTopics
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually
@@ -83,12 +83,14 @@ class Driver:
 
     def __init__(self, bootstrap: str, query_id: str = "q", **more: object) -> None:
         settings = settings_of(bootstrap, **more)
-        found = look_at_cluster(settings, IDENTITY, ["out"], reads=True)
+        found = prepare_cluster(settings, IDENTITY, ["out"], reads=True)
         assert found.problems == ()
-        self.topics = Topics(settings, ["out"], make=lambda name: make_topic(settings, name))
+        self.topics = SinkTopics(
+            settings, ["out"], create=lambda name: ensure_topic(settings, name)
+        )
         self.book = ClaimBook()
         self.writer = BatchWriter(
-            IDENTITY, settings, self.topics, self.book, forgets_after_ms=WEEK_MS
+            IDENTITY, settings, self.topics, self.book, offsets_retention_ms=WEEK_MS
         )
         self.query_id = query_id
         self.is_wanted = True
@@ -99,7 +101,7 @@ class Driver:
     def run(self, transaction: OpenTransaction, values: list[str]) -> list[Report]:
         epoch = transaction.producer_id, transaction.producer_epoch
         self.epochs.append(epoch)
-        assert self.book.claim(epoch, Owner(len(self.epochs), 0), [0]) is None
+        assert self.book.claim(epoch, TargetOwner(len(self.epochs), 0), [0]) is None
         rows = pa.record_batch({"value": pa.array([each.encode() for each in values])})
         with Writer(replace(transaction, claims=(Claim(OUT),))) as writer:
             writer.write(*OUT, rows)
@@ -137,7 +139,7 @@ def driver(bootstrap: str, **more: Any) -> Iterator[Driver]:
 @contextmanager
 def settled(bootstrap: str, **more: Any) -> Iterator[Driver]:
     with driver(bootstrap, **more) as made:
-        made.writer.settle()
+        made.writer.take_over()
         yield made
 
 
@@ -212,8 +214,8 @@ def test_the_ledger_is_read_when_nothing_is_open_any_more(
     monkeypatch.setattr(Finisher, "init", noted_init)
     monkeypatch.setattr(Finisher, "committed_offsets", noted_read)
     with driver(bootstrap) as query:
-        query.writer.glance()
-        query.writer.settle()
+        query.writer.peek_ledger()
+        query.writer.take_over()
     assert seen == [False, "init", False, True]
 
 
@@ -244,7 +246,9 @@ def test_what_cannot_be_helped_is_not_tried_again(bootstrap: str) -> None:
     with settled(bootstrap) as query:
 
         def refuse() -> None:
-            query.book.note(query.epochs[-1], Failure("row 7 is too large", is_final=True))
+            query.book.add_failure(
+                query.epochs[-1], AttemptFailure("row 7 is too large", is_final=True)
+            )
             raise RowRefused("as text in a traceback")
 
         query.during = [refuse]
@@ -289,7 +293,7 @@ def test_tasks_that_report_nonsense(bootstrap: str) -> None:
 
 def test_whoever_is_fenced_stops(bootstrap: str, version: int) -> None:
     with settled(bootstrap) as old, driver(bootstrap) as new:
-        old.during = [new.writer.settle]
+        old.during = [new.writer.take_over]
         with pytest.raises(SinkFenced, match="Another driver writes as 'totals'"):
             old.write(0, "of the old one")
         assert new.write(0, "of the new one") == 1
@@ -303,7 +307,7 @@ def test_a_zombie_between_two_batches(bootstrap: str, version: int) -> None:
     """It had planned the next batch when another driver came, wrote that one, and went on."""
     with settled(bootstrap) as old, driver(bootstrap) as new:
         old.write(0, "a")
-        new.writer.settle()
+        new.writer.take_over()
         assert new.write(0, "a") == SKIPPED
         assert new.write(1, "b") == 1
         with pytest.raises(SinkFenced):
@@ -315,11 +319,11 @@ def test_a_zombie_between_two_batches(bootstrap: str, version: int) -> None:
 def test_another_query_is_seen_before_anybody_is_fenced(bootstrap: str) -> None:
     with settled(bootstrap) as mine, driver(bootstrap, query_id="other") as other:
         mine.write(0, "a")
-        entry = other.writer.glance()
+        entry = other.writer.peek_ledger()
         assert entry is not None
         assert entry.query_id == "q"
         assert mine.write(1, "b") == 1, "it was not fenced"
-        other.writer.settle()
+        other.writer.take_over()
         with pytest.raises(LedgerConflict, match="another query"):
             other.write(0, "c")
         other.writer.adopt("other")
@@ -372,16 +376,16 @@ def test_what_is_wrong_with_a_session() -> None:
 
 
 def test_what_brokers_say_or_do_not_say() -> None:
-    told = BrokerSays.of(
+    told = BrokerLimits.of(
         {
             "transaction.max.timeout.ms": "900000",
             "offsets.retention.minutes": "10080",
             "auto.create.topics.enable": "false",
         }
     )
-    assert told == BrokerSays(900_000, WEEK_MS, False)
+    assert told == BrokerLimits(900_000, WEEK_MS, False)
     # Whoever may not see the settings takes offsets to be forgotten after a day.
-    assert BrokerSays.of({}) == BrokerSays(None, 0, None)
+    assert BrokerLimits.of({}) == BrokerLimits(None, 0, None)
 
 
 @pytest.mark.parametrize("reads", [True, False])
@@ -393,26 +397,26 @@ def test_a_query_that_may_not_see_how_long_offsets_are_kept_is_warned(
     async def hidden(*_: object) -> Any:
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS", "broker 0")
 
-    look_at_cluster(settings, IDENTITY, ["out"], reads=True)
+    prepare_cluster(settings, IDENTITY, ["out"], reads=True)
     assert not caplog.messages
     monkeypatch.setattr(checks_cluster, "broker_configs", hidden)
-    look_at_cluster(settings, IDENTITY, ["out"], reads=reads)
+    prepare_cluster(settings, IDENTITY, ["out"], reads=reads)
     assert ["DESCRIBE_CONFIGS" in line for line in caplog.messages] == [True] * reads
 
 
 def test_topics_that_rows_name(bootstrap: str) -> None:
     settings = settings_of(bootstrap)
-    topics = Topics(settings, [], make=lambda name: make_topic(settings, name))
+    topics = SinkTopics(settings, [], create=lambda name: ensure_topic(settings, name))
     try:
         assert topics.refresh().topics == ()
-        assert topics.meet(["b", "a"]) == (("b", 1), ("a", 1))
-        assert topics.meet(["a", "c"]) == (("b", 1), ("a", 1), ("c", 1))
+        assert topics.ensure(["b", "a"]) == (("b", 1), ("a", 1))
+        assert topics.ensure(["a", "c"]) == (("b", 1), ("a", 1), ("c", 1))
         assert topics.existing([TopicPartition("a", 0), TopicPartition("a", 7), OUT]) == {
             TopicPartition("a", 0)
         }
         with pytest.raises(RowRefused, match=r"cannot be the name of a topic.*nor '\.\.'$"):
-            topics.meet(["?"])
-        blocking(_delete(bootstrap, "a"))
+            topics.ensure(["?"])
+        run_on_own_thread(_delete(bootstrap, "a"))
         assert topics.refresh().topics == (("b", 1), ("c", 1))
     finally:
         topics.close()
@@ -424,7 +428,7 @@ async def _delete(bootstrap: str, topic: str) -> None:
 
 
 def test_a_topic_that_is_given_must_be_there(bootstrap: str) -> None:
-    topics = Topics(settings_of(bootstrap), ["nowhere"], make=lambda name: None)
+    topics = SinkTopics(settings_of(bootstrap), ["nowhere"], create=lambda name: None)
     try:
         with pytest.raises(TopicNotFound):
             topics.refresh()

@@ -21,12 +21,19 @@ from onceflow.spark.errors.sink import (
     RowRefused,
 )
 from onceflow.spark.sink.batch import check_reports
-from onceflow.spark.sink.claims import ClaimBook, ClaimService, Door, Failure, Layout, Owner
+from onceflow.spark.sink.claims import (
+    AttemptFailure,
+    ClaimBook,
+    ClaimClient,
+    ClaimService,
+    TargetOwner,
+    TopicCounts,
+)
 from onceflow.spark.sink.job_context import ALL_ROWS, Report
-from onceflow.spark.sink.topics import Topics
+from onceflow.spark.sink.topics import SinkTopics
 
 EPOCH, NEXT = (7, 1), (7, 2)
-FIRST, RETRY, OTHER_TASK = Owner(10, 0), Owner(20, 0), Owner(11, 1)
+FIRST, RETRY, OTHER_TASK = TargetOwner(10, 0), TargetOwner(20, 0), TargetOwner(11, 1)
 
 
 @pytest.fixture
@@ -62,10 +69,10 @@ def test_two_tasks_for_one_partition_will_always_be_two(book: ClaimBook) -> None
 def test_an_epoch_that_is_over(book: ClaimBook) -> None:
     assert book.claim(NEXT, FIRST, [0]) is not None
     book.claim(EPOCH, FIRST, [0])
-    book.note(EPOCH, Failure("old", is_final=True))
+    book.add_failure(EPOCH, AttemptFailure("old", is_final=True))
     book.open(NEXT)
     assert book.claim(EPOCH, FIRST, [0]) is not None
-    book.note(EPOCH, Failure("late", is_final=True))
+    book.add_failure(EPOCH, AttemptFailure("late", is_final=True))
     assert book.failures == ()
     assert book.claim(NEXT, RETRY, [0]) is None
     book.close()
@@ -76,9 +83,12 @@ def test_an_epoch_that_is_over(book: ClaimBook) -> None:
 def test_what_follows_from_another_failure_is_told_after_it(book: ClaimBook) -> None:
     given_up: list[str] = []
     book.give_up = lambda: given_up.append("once")
-    late, first = Failure("too late", False, is_late=True), Failure("ValueError", False)
-    book.note(EPOCH, late)
-    book.note(EPOCH, first)
+    late, first = (
+        AttemptFailure("too late", False, is_late=True),
+        AttemptFailure("ValueError", False),
+    )
+    book.add_failure(EPOCH, late)
+    book.add_failure(EPOCH, first)
     assert book.failures == (first, late)
     assert given_up == ["once"]
 
@@ -86,7 +96,7 @@ def test_what_follows_from_another_failure_is_told_after_it(book: ClaimBook) -> 
 # --- the service --------------------------------------------------------------------------------
 
 
-def layout(topics: Sequence[str]) -> Layout:
+def layout(topics: Sequence[str]) -> TopicCounts:
     if "missing" in topics:
         raise RowRefused("there is no topic 'missing'")
     if "later" in topics:
@@ -101,35 +111,38 @@ def service(book: ClaimBook) -> Iterator[ClaimService]:
 
 
 def test_tasks_ask_over_a_socket(service: ClaimService) -> None:
-    door = service.door
-    door.claim(EPOCH, FIRST, [0, 1])
+    client = service.client
+    client.claim(EPOCH, FIRST, [0, 1])
     with pytest.raises(LaterAttempt, match="attempt 10 of task 0"):
-        door.claim(EPOCH, RETRY, [1])
+        client.claim(EPOCH, RETRY, [1])
     with pytest.raises(RowRefused, match="task 0 has claimed"):
-        door.claim(EPOCH, OTHER_TASK, [1])
-    told = (Failure("because", is_final=True), Failure("again", is_final=False, is_late=True))
+        client.claim(EPOCH, OTHER_TASK, [1])
+    told = (
+        AttemptFailure("because", is_final=True),
+        AttemptFailure("again", is_final=False, is_late=True),
+    )
     for each in told:
-        door.failed(EPOCH, each)
+        client.failed(EPOCH, each)
     assert service.book.failures == told
-    assert door.layout(["more"]) == (("out", 3), ("more", 1))
+    assert client.layout(["more"]) == (("out", 3), ("more", 1))
     with pytest.raises(RowRefused, match="missing"):
-        door.layout(["missing"])
+        client.layout(["missing"])
     with pytest.raises(AttemptRefused, match="not in this epoch"):
-        door.layout(["later"])
+        client.layout(["later"])
 
 
 def test_a_million_partitions_in_one_claim(service: ClaimService) -> None:
-    service.door.claim(EPOCH, FIRST, range(200_000))
+    service.client.claim(EPOCH, FIRST, range(200_000))
     assert len(service.book.owners) == 200_000
 
 
 def test_strangers_are_told_nothing(service: ClaimService) -> None:
-    stranger = service.door._replace(token="guessed")
+    stranger = service.client._replace(token="guessed")
     with pytest.raises(ClaimsUnreachable, match="hung up"):
         stranger.claim(EPOCH, FIRST, [0])
     assert service.book.owners == {}
-    assert service.door.token not in repr(service.door)
-    assert service.door.token not in repr(service)
+    assert service.client.token not in repr(service.client)
+    assert service.client.token not in repr(service)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +159,13 @@ def test_strangers_are_told_nothing(service: ClaimService) -> None:
 )
 def test_nonsense_gets_no_answer(service: ClaimService, line: bytes) -> None:
     assert service.answer(line) is None
-    with socket.create_connection((service.door.host, service.door.port), timeout=5) as stranger:
+    with socket.create_connection(
+        (service.client.host, service.client.port), timeout=5
+    ) as stranger:
         stranger.sendall(line)
         stranger.shutdown(socket.SHUT_WR)
         assert stranger.recv(100) == b""
-    service.door.claim(EPOCH, FIRST, [0])
+    service.client.claim(EPOCH, FIRST, [0])
 
 
 def test_a_request_with_the_token_and_nothing_else(service: ClaimService) -> None:
@@ -174,7 +189,7 @@ Cut = Callable[[socket.socket, bytes], None]
 
 
 @contextmanager
-def cut_off(service: ClaimService, cut: Cut, times: int) -> Iterator[Door]:
+def cut_off(service: ClaimService, cut: Cut, times: int) -> Iterator[ClaimClient]:
     """A way to the service on which answers are lost so often; what was asked has happened."""
     with socket.create_server(("127.0.0.1", 0)) as between:
 
@@ -190,7 +205,7 @@ def cut_off(service: ClaimService, cut: Cut, times: int) -> Iterator[Door]:
 
         serving = threading.Thread(target=serve, daemon=True)
         serving.start()
-        yield Door("127.0.0.1", between.getsockname()[1], service.token)
+        yield ClaimClient("127.0.0.1", between.getsockname()[1], service.token)
         serving.join(10)
 
 
@@ -199,9 +214,9 @@ def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook, cut: Cut) ->
     """The claim was granted, and whoever asked was cut off before it heard of that."""
     with (
         ClaimService(book, "127.0.0.1", "127.0.0.1") as service,
-        cut_off(service, cut, 2) as door,
+        cut_off(service, cut, 2) as client,
     ):
-        door.claim(EPOCH, FIRST, [0, 1])
+        client.claim(EPOCH, FIRST, [0, 1])
     assert book.owners == {0: FIRST, 1: FIRST}
     assert book.claim(EPOCH, RETRY, [0]) is not None
 
@@ -211,27 +226,27 @@ def test_a_refusal_that_is_lost_is_one_when_it_is_asked_for_again(
     book: ClaimBook, times: int
 ) -> None:
     """In the older protocol a topic that rows name first can join the next transaction only."""
-    topics = Topics(ClientSettings.of(), ["known"], make=lambda name: None)
+    topics = SinkTopics(ClientSettings.of(), ["known"], create=lambda name: None)
     sizes: Any = lambda names, may_be_gone=(): dict.fromkeys(names, 1)  # noqa: E731
     topics._sizes = sizes  # type: ignore[method-assign]
     topics.refresh()
     topics.may_grow = False
     with (
-        ClaimService(book, "127.0.0.1", "127.0.0.1", topics.meet) as service,
-        cut_off(service, reset, times) as door,
+        ClaimService(book, "127.0.0.1", "127.0.0.1", topics.ensure) as service,
+        cut_off(service, reset, times) as client,
         pytest.raises(AttemptRefused, match="'new' can join the next transaction only"),
     ):
-        door.layout(["new"])
-    assert topics.meet(["known"]) == (("known", 1), ("new", 1)), "it is known by now"
+        client.layout(["new"])
+    assert topics.ensure(["known"]) == (("known", 1), ("new", 1)), "it is known by now"
     topics.refresh()
-    assert topics.meet(["new"]) == (("known", 1), ("new", 1))
+    assert topics.ensure(["new"]) == (("known", 1), ("new", 1))
 
 
 def test_a_driver_that_is_gone(book: ClaimBook) -> None:
     with ClaimService(book, "127.0.0.1", "127.0.0.1") as service:
-        door: Door = service.door
+        client: ClaimClient = service.client
     with pytest.raises(ClaimsUnreachable, match="does not answer"):
-        door.claim(EPOCH, FIRST, [0])
+        client.claim(EPOCH, FIRST, [0])
 
 
 # --- reports ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from onceflow.client.worker.hanging_transactions import (
 )
 from onceflow.errors import MessageMalformed
 from onceflow.spark.sink.hanging_transactions import Known, known_by, was_committed
-from onceflow.spark.sink.ledger import Entry, Writer
+from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch
 from onceflow.wire.codec import decode, encode
 
 LEFT = LeftOpen(TopicPartition("out", 0), 7, 5, 100)
@@ -45,22 +45,22 @@ def before(state: str, epoch: int, producer_id: int = 7) -> TransactionDescripti
     ("last", "is_ledger_whole", "said", "committed"),
     [
         # The ledger names the very batch, or one that was written before it.
-        (Writer(7, 5), True, None, True),
-        (Writer(7, 5), False, None, True),
-        (Writer(7, 4), True, None, False),
-        (Writer(6, 9), True, None, False),
+        (WriterEpoch(7, 5), True, None, True),
+        (WriterEpoch(7, 5), False, None, True),
+        (WriterEpoch(7, 4), True, None, False),
+        (WriterEpoch(6, 9), True, None, False),
         # Without a batch it proves nothing: only the coordinator can know.
         (None, True, None, None),
         (None, True, before("CompleteCommit", 6), True),
         (None, True, before("CompleteAbort", 6), False),
         # Somebody has written over it without asking.
-        (Writer(7, 6), True, None, None),
-        (Writer(7, 6), False, before("CompleteCommit", 6), None),
+        (WriterEpoch(7, 6), True, None, None),
+        (WriterEpoch(7, 6), False, before("CompleteCommit", 6), None),
         # The ledger waits for a marker itself: only the coordinator can know.
-        (Writer(7, 4), False, None, None),
-        (Writer(7, 4), False, before("CompleteCommit", 5), True),
-        (Writer(7, 4), False, before("CompleteCommit", 6), True),
-        (Writer(7, 4), False, before("PrepareCommit", 6), True),
+        (WriterEpoch(7, 4), False, None, None),
+        (WriterEpoch(7, 4), False, before("CompleteCommit", 5), True),
+        (WriterEpoch(7, 4), False, before("CompleteCommit", 6), True),
+        (WriterEpoch(7, 4), False, before("PrepareCommit", 6), True),
         (None, False, before("CompleteAbort", 6), False),
         (None, False, before("PrepareAbort", 5), False),
         # It says something of another transaction, or nothing yet.
@@ -71,7 +71,7 @@ def before(state: str, epoch: int, producer_id: int = 7) -> TransactionDescripti
     ],
 )
 def test_how_it_ended(
-    last: Writer | None,
+    last: WriterEpoch | None,
     is_ledger_whole: bool,
     said: TransactionDescription | None,
     committed: bool | None,
@@ -82,26 +82,26 @@ def test_how_it_ended(
 @pytest.mark.parametrize(
     ("over", "begun", "committed"),
     [
-        (None, Writer(7, 5), True),  # it has begun the ledger itself
-        (None, Writer(7, 6), None),  # over a ledger that was empty, for whatever reason
-        (None, Writer(7, 4), False),  # a first batch that failed
-        (None, Writer(6, 9), None),
-        (Writer(7, 5), Writer(7, 6), True),
-        (Writer(7, 4), Writer(7, 6), False),
-        (Writer(7, 6), Writer(7, 7), None),
+        (None, WriterEpoch(7, 5), True),  # it has begun the ledger itself
+        (None, WriterEpoch(7, 6), None),  # over a ledger that was empty, for whatever reason
+        (None, WriterEpoch(7, 4), False),  # a first batch that failed
+        (None, WriterEpoch(6, 9), None),
+        (WriterEpoch(7, 5), WriterEpoch(7, 6), True),
+        (WriterEpoch(7, 4), WriterEpoch(7, 6), False),
+        (WriterEpoch(7, 6), WriterEpoch(7, 7), None),
     ],
 )
 def test_how_it_ended_when_a_ledger_was_begun_since(
-    over: Writer | None, begun: Writer, committed: bool | None
+    over: WriterEpoch | None, begun: WriterEpoch, committed: bool | None
 ) -> None:
-    batch = None if over is None else Entry("q", 3, "d", 1, over)
-    known = known_by(Entry("q", 4, "", 0, begun, True, batch), True, None)
+    batch = None if over is None else LedgerEntry("q", 3, "d", 1, over)
+    known = known_by(LedgerEntry("q", 4, "", 0, begun, True, batch), True, None)
     assert was_committed(LEFT, known) is committed
 
 
 def test_a_first_batch_failed_before_another_query_began_the_ledger() -> None:
-    first = Entry("q", -1, "", 0, Writer(7, 4), True)
-    known = known_by(Entry("r", -1, "", 0, Writer(7, 6), True, first), True, None)
+    first = LedgerEntry("q", -1, "", 0, WriterEpoch(7, 4), True)
+    known = known_by(LedgerEntry("r", -1, "", 0, WriterEpoch(7, 6), True, first), True, None)
     assert was_committed(LEFT, known) is False
     assert was_committed(LEFT._replace(producer_epoch=4), known) is True
     assert was_committed(LEFT._replace(producer_epoch=3), known) is None
@@ -111,9 +111,14 @@ def test_a_first_batch_failed_before_another_query_began_the_ledger() -> None:
 
 @pytest.mark.parametrize(
     ("own", "committed"),
-    [(Writer(7, 4), False), (Writer(7, 5), None), (Writer(7, 6), None), (Writer(6, 4), None)],
+    [
+        (WriterEpoch(7, 4), False),
+        (WriterEpoch(7, 5), None),
+        (WriterEpoch(7, 6), None),
+        (WriterEpoch(6, 4), None),
+    ],
 )
-def test_a_driver_knows_what_it_has_not_committed(own: Writer, committed: bool | None) -> None:
+def test_a_driver_knows_what_it_has_not_committed(own: WriterEpoch, committed: bool | None) -> None:
     assert was_committed(LEFT, known_by(None, True, None, own)) is committed
 
 

@@ -15,16 +15,16 @@ from onceflow.spark.sink.ledger import (
     STEPS,
     SURELY_KEPT_MS,
     VERDICTS,
-    Entry,
+    BatchVerdict,
     Finding,
+    LedgerEntry,
     LedgerNote,
     LedgerSince,
     LedgerStart,
     LedgerState,
+    LedgerStep,
     Planned,
-    Step,
-    Verdict,
-    Writer,
+    WriterEpoch,
     begun_entries,
     decide,
     find,
@@ -40,7 +40,7 @@ from onceflow.spark.sink.offset_log import OffsetLogUnreadable, read_offset_log
 HOUR_MS = 3600 * 1000
 WEEK_MS = 7 * 24 * HOUR_MS
 MINE, OTHER = "query-1", "query-2"
-WRITER = Writer(7000, 3)
+WRITER = WriterEpoch(7000, 3)
 
 
 NOW_MS = 1_700_000_000_000
@@ -56,14 +56,14 @@ def planned(
 @pytest.mark.parametrize(
     ("entry", "batch", "finding"),
     [
-        (Entry(OTHER, 5, "d5", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
-        (Entry(OTHER, 4, "d4", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
-        (Entry(MINE, 5, "d5", 1, WRITER), planned(), Finding.SAME),
-        (Entry(MINE, 5, "d5", 1, WRITER), planned(age_ms=2 * WEEK_MS), Finding.SAME),
-        (Entry(MINE, 5, "other", 1, WRITER), planned(), Finding.SAME_NUMBER),
-        (Entry(MINE, 4, "d4", 1, WRITER), planned(), Finding.THE_ONE_BEFORE),
-        (Entry(MINE, 6, "d6", 1, WRITER), planned(), Finding.LATER),
-        (Entry(MINE, 3, "d3", 1, WRITER), planned(), Finding.GAP),
+        (LedgerEntry(OTHER, 5, "d5", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
+        (LedgerEntry(OTHER, 4, "d4", 1, WRITER), planned(), Finding.OF_ANOTHER_QUERY),
+        (LedgerEntry(MINE, 5, "d5", 1, WRITER), planned(), Finding.SAME),
+        (LedgerEntry(MINE, 5, "d5", 1, WRITER), planned(age_ms=2 * WEEK_MS), Finding.SAME),
+        (LedgerEntry(MINE, 5, "other", 1, WRITER), planned(), Finding.SAME_NUMBER),
+        (LedgerEntry(MINE, 4, "d4", 1, WRITER), planned(), Finding.THE_ONE_BEFORE),
+        (LedgerEntry(MINE, 6, "d6", 1, WRITER), planned(), Finding.LATER),
+        (LedgerEntry(MINE, 3, "d3", 1, WRITER), planned(), Finding.GAP),
         (None, planned(0), Finding.NOTHING),
         (None, planned(), Finding.NOTHING),
         (None, planned(age_ms=WEEK_MS - 1), Finding.NOTHING),
@@ -73,12 +73,12 @@ def planned(
         (None, planned(known_for_ms=WEEK_MS - 1), Finding.DELETED),
         (None, planned(known_for_ms=WEEK_MS), Finding.NOTHING),  # a query that rested
         (None, planned(age_ms=WEEK_MS, known_for_ms=WEEK_MS), Finding.FORGOTTEN),
-        (Entry(MINE, 4, "d4", 1, WRITER), planned(known_for_ms=0), Finding.THE_ONE_BEFORE),
+        (LedgerEntry(MINE, 4, "d4", 1, WRITER), planned(known_for_ms=0), Finding.THE_ONE_BEFORE),
     ],
 )
-def test_what_the_ledger_shows(entry: Entry | None, batch: Planned, finding: Finding) -> None:
+def test_what_the_ledger_shows(entry: LedgerEntry | None, batch: Planned, finding: Finding) -> None:
     assert find(entry, batch, NOW_MS, WEEK_MS) is finding
-    if VERDICTS[finding] is not Verdict.REFUSE:
+    if VERDICTS[finding] is not BatchVerdict.REFUSE:
         assert decide(entry, batch, NOW_MS, WEEK_MS) is VERDICTS[finding]
         return
     with pytest.raises(LedgerConflict, match=finding.value):
@@ -115,16 +115,18 @@ def test_a_batch_ages_while_its_driver_sleeps_and_one_without_a_time_is_old() ->
 
 
 def test_only_the_same_batch_is_skipped_and_only_the_next_one_run() -> None:
-    by_verdict = {verdict: {f for f, v in VERDICTS.items() if v is verdict} for verdict in Verdict}
-    assert by_verdict[Verdict.SKIP] == {Finding.SAME}
-    assert by_verdict[Verdict.RUN] == {Finding.THE_ONE_BEFORE, Finding.NOTHING}
+    by_verdict = {
+        verdict: {f for f, v in VERDICTS.items() if v is verdict} for verdict in BatchVerdict
+    }
+    assert by_verdict[BatchVerdict.SKIP] == {Finding.SAME}
+    assert by_verdict[BatchVerdict.RUN] == {Finding.THE_ONE_BEFORE, Finding.NOTHING}
     assert VERDICTS.keys() == set(Finding)
 
 
 def test_a_refusal_says_what_to_do() -> None:
     for finding, verdict in VERDICTS.items():
-        if verdict is Verdict.REFUSE:
-            text = str(refusal(finding, Entry(OTHER, 1, "abc", 2, WRITER), planned()))
+        if verdict is BatchVerdict.REFUSE:
+            text = str(refusal(finding, LedgerEntry(OTHER, 1, "abc", 2, WRITER), planned()))
             assert "batch 5" in text
             assert OTHER in text
             assert len(text) > 150, "no advice"
@@ -132,16 +134,16 @@ def test_a_refusal_says_what_to_do() -> None:
 
 @given(st.text(), st.integers(0, 2**63 - 1), st.text(max_size=64), st.integers(0, 2**63 - 1))
 def test_an_entry_is_read_back(query_id: str, batch_id: int, digest: str, rows: int) -> None:
-    entry = Entry(query_id, batch_id, digest, rows, Writer(batch_id, rows))
-    assert Entry.from_metadata(entry.to_metadata()) == entry
+    entry = LedgerEntry(query_id, batch_id, digest, rows, WriterEpoch(batch_id, rows))
+    assert LedgerEntry.from_metadata(entry.to_metadata()) == entry
 
 
 def test_an_entry_is_far_below_what_brokers_take() -> None:
-    entry = Entry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1, Writer(2**63 - 1, 2**15 - 1))
+    entry = LedgerEntry("0" * 36, 2**63 - 1, "f" * 64, 2**63 - 1, WriterEpoch(2**63 - 1, 2**15 - 1))
     assert len(entry.to_metadata()) < 400
     for number in range(2 * MOST_BEGUN):
         batch = Planned(f"{number:036}", 2**63 - 1, "f" * 64, 0)
-        entry = Entry.begun(batch, Writer(2**63 - 1, 2**15 - 1), entry)
+        entry = LedgerEntry.begun(batch, WriterEpoch(2**63 - 1, 2**15 - 1), entry)
     assert len(begun_entries(entry)) == MOST_BEGUN, "the oldest are left out"
     assert last_batch(entry) is not None
     assert len(entry.to_metadata()) < 2500
@@ -154,15 +156,15 @@ def test_an_entry_is_far_below_what_brokers_take() -> None:
         "7",
         "{}",
         "query 7, batch 1",
-        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"format":1', '"format":2'),
-        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"batch":1', '"batch":"1"'),
-        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", "[7000]"),
-        Entry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", '[7000,"3"]'),
+        LedgerEntry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"format":1', '"format":2'),
+        LedgerEntry(MINE, 1, "d", 1, WRITER).to_metadata().replace('"batch":1', '"batch":"1"'),
+        LedgerEntry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", "[7000]"),
+        LedgerEntry(MINE, 1, "d", 1, WRITER).to_metadata().replace("[7000,3]", '[7000,"3"]'),
     ],
 )
 def test_what_is_no_entry(text: str) -> None:
     with pytest.raises(LedgerMalformed, match="ledger holds"):
-        Entry.from_metadata(text)
+        LedgerEntry.from_metadata(text)
 
 
 # --- the offset log -----------------------------------------------------------------------------
@@ -276,32 +278,36 @@ def test_two_drivers_write_one_identity() -> None:
 
 # --- how a ledger begins ------------------------------------------------------------------------
 
-COMMITTED = Entry(MINE, 4, "d4", 1, WRITER)
-BEGUN = Entry.begun(planned(), WRITER, None)
+COMMITTED = LedgerEntry(MINE, 4, "d4", 1, WRITER)
+BEGUN = LedgerEntry.begun(planned(), WRITER, None)
 PLANNED_MS = 1000
 
 
 @pytest.mark.parametrize(
     ("state", "since", "step"),
     [
-        (LedgerState.EMPTY, None, Step.BEGIN),
-        (LedgerState.EMPTY, LedgerSince(0, 1), Step.BEGIN),
-        (LedgerState.EMPTY, LedgerSince(5, 1), Step.BEGIN),
-        (LedgerState.BEGUN, None, Step.NOTE),
-        (LedgerState.BEGUN, LedgerSince(0, 1), Step.NOTE),
-        (LedgerState.BEGUN, LedgerSince(5, PLANNED_MS), Step.WRITE),
-        (LedgerState.BEGUN, LedgerSince(5, PLANNED_MS - 1), Step.NOTE),  # of an entry that is gone
-        (LedgerState.COMMITTED, None, Step.NOTE),
-        (LedgerState.COMMITTED, LedgerSince(0, 1), Step.WRITE),
-        (LedgerState.COMMITTED, LedgerSince(5, 1), Step.WRITE),
-        (LedgerState.COMMITTED, LedgerSince(6, 1), Step.NOTE),
-        (LedgerState.AGED, None, Step.BEGIN),
-        (LedgerState.AGED, LedgerSince(0, 1), Step.BEGIN),
-        (LedgerState.AGED, LedgerSince(5, 1), Step.BEGIN),
+        (LedgerState.EMPTY, None, LedgerStep.BEGIN),
+        (LedgerState.EMPTY, LedgerSince(0, 1), LedgerStep.BEGIN),
+        (LedgerState.EMPTY, LedgerSince(5, 1), LedgerStep.BEGIN),
+        (LedgerState.BEGUN, None, LedgerStep.NOTE),
+        (LedgerState.BEGUN, LedgerSince(0, 1), LedgerStep.NOTE),
+        (LedgerState.BEGUN, LedgerSince(5, PLANNED_MS), LedgerStep.WRITE),
+        (
+            LedgerState.BEGUN,
+            LedgerSince(5, PLANNED_MS - 1),
+            LedgerStep.NOTE,
+        ),  # of an entry that is gone
+        (LedgerState.COMMITTED, None, LedgerStep.NOTE),
+        (LedgerState.COMMITTED, LedgerSince(0, 1), LedgerStep.WRITE),
+        (LedgerState.COMMITTED, LedgerSince(5, 1), LedgerStep.WRITE),
+        (LedgerState.COMMITTED, LedgerSince(6, 1), LedgerStep.NOTE),
+        (LedgerState.AGED, None, LedgerStep.BEGIN),
+        (LedgerState.AGED, LedgerSince(0, 1), LedgerStep.BEGIN),
+        (LedgerState.AGED, LedgerSince(5, 1), LedgerStep.BEGIN),
     ],
 )
 def test_what_comes_before_a_batch(
-    state: LedgerState, since: LedgerSince | None, step: Step
+    state: LedgerState, since: LedgerSince | None, step: LedgerStep
 ) -> None:
     assert next_step(state, since, 5, PLANNED_MS) is step
     assert len(STEPS) == len(LedgerState) * len(LedgerNote), "every row is there"
@@ -309,19 +315,19 @@ def test_what_comes_before_a_batch(
 
 def test_a_query_that_has_only_begun_means_nothing_to_others() -> None:
     """Neither over an empty ledger, nor over a batch that was committed."""
-    assert Entry(MINE, 4, "", 0, WRITER, True, None) == BEGUN
+    assert LedgerEntry(MINE, 4, "", 0, WRITER, True, None) == BEGUN
     assert seen_by(MINE, BEGUN) == BEGUN
     assert seen_by(OTHER, BEGUN) is last_batch(BEGUN) is None
-    over = Entry.begun(planned()._replace(query_id=OTHER), WRITER, COMMITTED)
+    over = LedgerEntry.begun(planned()._replace(query_id=OTHER), WRITER, COMMITTED)
     assert seen_by(OTHER, over) == over
     assert seen_by(MINE, over) == seen_by("a third", over) == last_batch(over) == COMMITTED
-    again = Entry.begun(planned(), WRITER, over)
+    again = LedgerEntry.begun(planned(), WRITER, over)
     assert seen_by(OTHER, again) == over, "it still counts for whoever has begun it"
     assert seen_by("a third", again) == last_batch(again) == COMMITTED
-    anew = Entry.begun(planned()._replace(query_id=OTHER), WRITER, again)
+    anew = LedgerEntry.begun(planned()._replace(query_id=OTHER), WRITER, again)
     assert begun_entries(anew) == [anew, anew.over], "each query has one"
     for entry in (BEGUN, over, again, anew):
-        assert Entry.from_metadata(entry.to_metadata()) == entry
+        assert LedgerEntry.from_metadata(entry.to_metadata()) == entry
     assert find(BEGUN, planned(), NOW_MS, WEEK_MS) is Finding.THE_ONE_BEFORE
     assert find(seen_by(OTHER, over), planned(), NOW_MS, WEEK_MS) is Finding.OF_ANOTHER_QUERY
 
@@ -387,16 +393,19 @@ def test_since_when_an_entry_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest_ms", "step"), [(SURELY_KEPT_MS - 1, Step.WRITE), (SURELY_KEPT_MS, Step.BEGIN)]
+    ("rest_ms", "step"),
+    [(SURELY_KEPT_MS - 1, LedgerStep.WRITE), (SURELY_KEPT_MS, LedgerStep.BEGIN)],
 )
-def test_an_old_entry_is_begun_anew_where_its_age_is_not_told(rest_ms: int, step: Step) -> None:
+def test_an_old_entry_is_begun_anew_where_its_age_is_not_told(
+    rest_ms: int, step: LedgerStep
+) -> None:
     plans = {4: PLANNED_MS, 5: PLANNED_MS + rest_ms}
     start = LedgerStart(Memory(), plans.__getitem__)
-    start.note(Entry.begun(planned(4), WRITER, None), 4)
-    assert start.next_step(COMMITTED, 5, is_age_told=False) is step
-    assert start.next_step(COMMITTED, 5, is_age_told=True) is Step.WRITE
+    start.note(LedgerEntry.begun(planned(4), WRITER, None), 4)
+    assert start.next_step(COMMITTED, 5, is_retention_known=False) is step
+    assert start.next_step(COMMITTED, 5, is_retention_known=True) is LedgerStep.WRITE
     start.note(BEGUN, 5)
-    assert start.next_step(BEGUN, 5, is_age_told=False) is Step.WRITE
+    assert start.next_step(BEGUN, 5, is_retention_known=False) is LedgerStep.WRITE
 
 
 def test_a_plan_is_looked_up_once() -> None:

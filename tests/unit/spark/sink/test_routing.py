@@ -12,7 +12,7 @@ from onceflow.spark.errors.sink import RowRefused
 from onceflow.spark.sink.routing import (
     LARGEST_HASH,
     TARGET,
-    Layout,
+    TopicLayout,
     murmur2_of,
     placed_where_it_was,
     split,
@@ -20,7 +20,7 @@ from onceflow.spark.sink.routing import (
     unknown_topics,
 )
 
-LAYOUT = Layout((("a", 2), ("b", 3)))
+LAYOUT = TopicLayout((("a", 2), ("b", 3)))
 
 
 def test_numbers_run_on_from_topic_to_topic() -> None:
@@ -34,7 +34,7 @@ def test_numbers_run_on_from_topic_to_topic() -> None:
 
 @given(st.integers(1, 40), st.integers(1, 9))
 def test_each_number_has_one_task(partitions: int, tasks: int) -> None:
-    layout = Layout((("a", partitions),))
+    layout = TopicLayout((("a", partitions),))
     shares = [layout.of_task(task, tasks) for task in range(tasks)]
     assert sorted(number for share in shares for number in share) == list(range(partitions))
     for task, share in enumerate(shares):
@@ -93,7 +93,7 @@ def test_rows_that_stay_go_where_they_say_else_by_their_key() -> None:
             "partition": pa.array([2, None, 1, None], pa.int32()),
         }
     )
-    layout = Layout((("a", 3),))
+    layout = TopicLayout((("a", 3),))
     found = placed_where_it_was(layout, batch).column(TARGET).to_pylist()
     assert found == [2, partition_for_key(b"y", 3), 1, partition_for_key(b"z", 3)]
     keyed = placed_where_it_was(layout, batch.select(["key", "value"]).take([0, 1]))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from onceflow.records.murmur2 import partition_for_key
-from onceflow.spark.sink.claims import Door
+from onceflow.spark.sink.claims import ClaimClient
 from onceflow.spark.sink.job_context import REPORT, Report, reports_from_bytes, reports_to_bytes
-from onceflow.spark.sink.routing import Layout, split
+from onceflow.spark.sink.routing import TopicLayout, split
 from onceflow.spark.sink.shuffle import (
     PACKED_NAMES,
     PART,
@@ -22,10 +22,10 @@ from onceflow.spark.sink.shuffle import (
     unpack,
 )
 
-DOOR = Door("nowhere", 1, "")
+DOOR = ClaimClient("nowhere", 1, "")
 EPOCH = (1, 0)
 PARTITIONS = 7
-LAYOUT = Layout((("out", PARTITIONS),))
+LAYOUT = TopicLayout((("out", PARTITIONS),))
 
 
 def packed(keys: list[bytes], tasks: int, value: bytes = b"") -> pa.Table:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from onceflow.client.errors.reading import RangeUnavailable
+from onceflow.client.errors.consumer import RangeUnavailable
 from onceflow.client.errors.requests import ConnectionLost, NoSuchPartition, TopicNotFound
 from onceflow.client.types import Topic, TopicPartition
 from onceflow.spark.errors.source import DataLost, InvalidOptions, TopicsUnsettled

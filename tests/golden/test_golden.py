@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from onceflow.errors import BatchMalformed
-from onceflow.records.batch import NewBatch, StoredBatch, iter_stored
+from onceflow.records.batch import NewBatch, StoredBatch, iter_stored, next_sequence
 from onceflow.records.columns import decode
 from onceflow.records.control import Marker, MarkerType, marker, parse_marker
-from onceflow.records.sequence import next_sequence
 from tests.golden.corpus import CELLS, Cell, Header, Mode, Record, segment
 
 every_cell = pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)

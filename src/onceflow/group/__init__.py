@@ -27,18 +27,16 @@ if TYPE_CHECKING:
         SyncResult as SyncResult,
         TxnCommitRequest as TxnCommitRequest,
     )
-    from onceflow.group.lookup import (
+    from onceflow.group.offsets import (
         FoundOffset as FoundOffset,
         FoundOffsets as FoundOffsets,
-        look_up as look_up,
-    )
-    from onceflow.group.offsets import (
         OffsetRecord as OffsetRecord,
         TopicPartition as TopicPartition,
         check_commit as check_commit,
         check_delete as check_delete,
         check_txn_commit as check_txn_commit,
         is_metadata_too_long as is_metadata_too_long,
+        look_up as look_up,
     )
     from onceflow.group.offsets_log import (
         OffsetsLog as OffsetsLog,
@@ -64,9 +62,9 @@ else:
             "events": "CommitRequest EmptinessStored Identity JoinRequest JoinResult "
             "OffsetEntry OffsetQuery Producer SyncRequest SyncResult "
             "TxnCommitRequest",
-            "lookup": "FoundOffset FoundOffsets look_up",
-            "offsets": "OffsetRecord TopicPartition check_commit check_delete "
-            "check_txn_commit is_metadata_too_long",
+            "offsets": "FoundOffset FoundOffsets OffsetRecord TopicPartition "
+            "check_commit check_delete check_txn_commit is_metadata_too_long "
+            "look_up",
             "offsets_log": "OffsetsLog Ticket failure_code ignore",
             "persistence": "empty_value_of",
             "records": "OffsetKey OffsetValue",

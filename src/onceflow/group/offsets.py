@@ -7,15 +7,82 @@ abort drops it. A tombstone ends both kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from onceflow.group.events import Identity
-from onceflow.group.pending import PendingOffsets, Recorded
+from onceflow.group.events import Identity, OffsetQuery
 from onceflow.group.rebalance import check_member
 from onceflow.group.records import OffsetKey, OffsetValue
 from onceflow.group.state import Group, State
 from onceflow.wire import ErrorCode
+
+
+class Recorded(NamedTuple):
+    """An offset, and where its record stands in the log: of two records the later one counts."""
+
+    value: OffsetValue
+    at: int
+
+
+class PendingOffsets:
+    """Offsets that are part of a transaction nobody has decided yet.
+
+    They are kept by producer within a partition of `__consumer_offsets`, because a marker there
+    decides about all that its producer has written to that partition, and about nothing else.
+    """
+
+    __slots__ = ("_by_producer", "_producers")
+
+    def __init__(self) -> None:
+        self._by_producer: dict[tuple[int, int], dict[OffsetKey, Recorded]] = {}
+        """By partition and producer id."""
+        self._producers: dict[str, dict[OffsetKey, dict[int, None]]] = {}
+        """By group and key: the producers that wait to commit it."""
+
+    # --- changes ------------------------------------------------------------------------------
+
+    def add(self, partition: int, producer_id: int, key: OffsetKey, recorded: Recorded) -> None:
+        """One more offset in a producer's transaction; the second for a key replaces the first."""
+        self._by_producer.setdefault((partition, producer_id), {})[key] = recorded
+        self._producers.setdefault(key.group_id, {}).setdefault(key, {})[producer_id] = None
+
+    def clear(self, partition: int, key: OffsetKey) -> None:
+        """Nobody's transaction commits this any more."""
+        for producer_id in list(self._producers.get(key.group_id, {}).get(key, ())):
+            written = self._by_producer[partition, producer_id]
+            del written[key]
+            if not written:
+                del self._by_producer[partition, producer_id]
+            self._forget(key, producer_id)
+
+    def take(self, partition: int, producer_id: int) -> Mapping[OffsetKey, Recorded]:
+        """Ends a producer's transaction in a partition: what it had written there."""
+        written = self._by_producer.pop((partition, producer_id), {})
+        for key in written:
+            self._forget(key, producer_id)
+        return written
+
+    def _forget(self, key: OffsetKey, producer_id: int) -> None:
+        keys = self._producers[key.group_id]
+        del keys[key][producer_id]
+        if not keys[key]:
+            del keys[key]
+        if not keys:
+            del self._producers[key.group_id]
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def __contains__(self, key: OffsetKey) -> bool:
+        return key in self._producers.get(key.group_id, {})
+
+    def groups(self) -> Iterator[str]:
+        """The groups that open transactions commit to."""
+        return iter(self._producers)
+
+    def of_group(self, group_id: str) -> KeysView[OffsetKey]:
+        """What open transactions commit to a group."""
+        return self._producers.get(group_id, {}).keys()
+
 
 # From this version on clients know that a group can be unknown.
 _GROUP_ID_NOT_FOUND_SINCE = 9
@@ -210,3 +277,49 @@ def _is_expired(
     if value.expire_timestamp_ms is not None:
         return age_ms(value.expire_timestamp_ms) >= 0
     return age_ms(value.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
+
+
+# --- what a reader is told --------------------------------------------------------------------
+
+
+class FoundOffset(NamedTuple):
+    """The offset of a partition; None where there is none, or none to be told."""
+
+    partition: int
+    value: OffsetValue | None
+    error: ErrorCode = ErrorCode.NONE
+
+
+FoundOffsets: TypeAlias = tuple[tuple[str, tuple[FoundOffset, ...]], ...]
+"""By topic."""
+
+
+def look_up(offsets: Offsets, query: OffsetQuery, *, require_stable: bool) -> FoundOffsets:
+    """The offsets that a client wants to know.
+
+    An offset that an open transaction is about to change is not stable: a client that asks for
+    stable offsets is told so instead of the offset; everybody else gets what is committed. Asked
+    for everything that a group has, the answer names what is committed, and not what only a
+    transaction may yet commit.
+    """
+    committed = offsets.committed(query.group_id)
+
+    def found(topic: str, partition: int) -> FoundOffset:
+        place = TopicPartition(topic, partition)
+        if require_stable and offsets.is_pending(query.group_id, place):
+            return FoundOffset(partition, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        recorded = committed.get(place)
+        return FoundOffset(partition, None if recorded is None else recorded.value)
+
+    topics = _all_of(committed) if query.topics is None else query.topics
+    return tuple(
+        (topic, tuple(found(topic, partition) for partition in partitions))
+        for topic, partitions in topics
+    )
+
+
+def _all_of(places: Iterable[TopicPartition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        by_topic.setdefault(topic, []).append(partition)
+    return tuple((topic, tuple(partitions)) for topic, partitions in by_topic.items())

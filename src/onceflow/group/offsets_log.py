@@ -10,6 +10,7 @@ that fails later stops the broker, and nothing is taken back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Protocol, TypeAlias
 
 from onceflow.errors import (
@@ -22,7 +23,6 @@ from onceflow.errors import (
 )
 from onceflow.group.events import Producer
 from onceflow.group.offsets import OffsetRecord, Offsets, TopicPartition, tombstones
-from onceflow.group.partitioner import partition_for
 from onceflow.group.records import (
     LARGEST_WRITE,
     GroupKey,
@@ -32,8 +32,49 @@ from onceflow.group.records import (
     encode_key,
     encode_offset,
 )
-from onceflow.group.writes import Writes
+from onceflow.records import coordinator_partition
 from onceflow.wire import ErrorCode
+
+
+class Writes:
+    """Numbers the writes of each partition; lets somebody wait for all that have begun."""
+
+    __slots__ = ("_begun", "_numbers", "_waiters")
+
+    def __init__(self) -> None:
+        self._numbers = count()
+        self._begun: dict[int, int] = {}
+        """The partition of each write that is on its way."""
+        self._waiters: list[tuple[set[int], Callable[[], None]]] = []
+
+    def begin(self, partition: int) -> int:
+        """The number of a write that begins now."""
+        write = next(self._numbers)
+        self._begun[write] = partition
+        return write
+
+    def end(self, write: int) -> None:
+        """A write is durable, or has failed."""
+        del self._begun[write]
+        ready = []
+        for waiter in list(self._waiters):
+            missing, callback = waiter
+            missing.discard(write)
+            if not missing:
+                self._waiters.remove(waiter)
+                ready.append(callback)
+        for callback in ready:
+            callback()
+
+    def when_settled(self, partitions: Iterable[int], callback: Callable[[], None]) -> None:
+        """Calls back when every write to these partitions that has begun is over; maybe at once."""
+        wanted = set(partitions)
+        missing = {write for write, partition in self._begun.items() if partition in wanted}
+        if missing:
+            self._waiters.append((missing, callback))
+        else:
+            callback()
+
 
 Change: TypeAlias = Callable[[Offsets], None]
 """A step of the fold: done to each of the two states."""
@@ -104,7 +145,7 @@ class OffsetsWriter:
 
     def partition_for(self, group_id: str) -> int:
         """The partition that keeps a group."""
-        return partition_for(group_id, self._partitions)
+        return coordinator_partition(group_id, self._partitions)
 
     def replay(self, change: Change) -> None:
         """Something that the log holds already."""

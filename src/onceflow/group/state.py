@@ -6,6 +6,7 @@ wait for an answer are known here by number only.
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from enum import Enum
 from typing import NamedTuple
 
 from onceflow.errors import InvariantViolated
-from onceflow.group.subscription import subscribed_topics
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
@@ -244,3 +244,28 @@ class Group:
                 return
             topics |= found
         self.subscribed_topics = topics
+
+
+def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
+    """The topics that a member's metadata names; None where it is not a consumer's subscription.
+
+    Every version of the embedded consumer protocol starts with the fields of version 0; the topics
+    are read from those, and what follows is the clients' business alone. Bytes of some other
+    protocol give no answer rather than an error.
+    """
+    try:
+        version, count = struct.unpack_from(">hi", metadata, 0)
+        if version < 0 or count < 0:
+            return None
+        topics = []
+        at = 6
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", metadata, at)
+            name = metadata[at + 2 : at + 2 + length]
+            if length < 0 or len(name) < length:
+                return None
+            topics.append(name.decode())
+            at += 2 + length
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return frozenset(topics)

@@ -11,7 +11,6 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.log.checkpoint import Durability as Durability
-    from onceflow.log.companion import SideFiles as SideFiles
     from onceflow.log.config import DAY_MS as DAY_MS, LogConfig as LogConfig
     from onceflow.log.journal import (
         JournalConfig as JournalConfig,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
         Quarantine as Quarantine,
     )
     from onceflow.log.segments import segment_base as segment_base
+    from onceflow.log.side_files import SideFiles as SideFiles
     from onceflow.log.store import LogStore as LogStore, StoreConfig as StoreConfig
     from onceflow.log.urgency import Purpose as Purpose
 else:
@@ -32,12 +32,12 @@ else:
         __name__,
         {
             "checkpoint": "Durability",
-            "companion": "SideFiles",
             "config": "DAY_MS LogConfig",
             "journal": "JournalConfig JournalTotals Ticket",
             "partition_log": "PartitionLog Span",
             "quarantine": "BLAMELESS FailedJob Quarantine",
             "segments": "segment_base",
+            "side_files": "SideFiles",
             "store": "LogStore StoreConfig",
             "urgency": "Purpose",
         },

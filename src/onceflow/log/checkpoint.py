@@ -17,9 +17,8 @@ from uuid import UUID
 from onceflow.checksum import crc32c
 from onceflow.errors import DiskError, LogCorrupt, NewerFormat
 from onceflow.log.config import Layout
-from onceflow.log.flush import Flush, Unwritten, write_flushes
 from onceflow.log.journal import JournalStart
-from onceflow.log.partition_log import Mark
+from onceflow.log.partition_log import Flush, Mark, Unwritten, write_flushes
 from onceflow.runtime import Access, Disk, Job
 from onceflow.types import LogId
 

@@ -20,10 +20,9 @@ from onceflow.log.checkpoint import (
     SealedSegment,
     write_checkpoint,
 )
-from onceflow.log.flush import Flush, Unwritten
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
-from onceflow.log.partition_log import Mark, PartitionLog
+from onceflow.log.partition_log import Flush, Mark, PartitionLog, Unwritten
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.recovery import remove_directory
 from onceflow.log.segments import Segment

@@ -7,6 +7,7 @@ memory and the page cache only; the store decides when, and makes it durable.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -14,10 +15,7 @@ from itertools import islice
 from typing import NamedTuple, cast
 
 from onceflow.errors import DiskExhausted, DiskFull, InvariantViolated, OffsetOutOfRange
-from onceflow.log.companion import Companion
 from onceflow.log.config import Layout, LogConfig
-from onceflow.log.directories import directory_name
-from onceflow.log.flush import Flush
 from onceflow.log.journal import Ticket, log_key
 from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segments import (
@@ -29,11 +27,22 @@ from onceflow.log.segments import (
     latest_record,
     offset_for_time,
 )
-from onceflow.log.side_files import SideFileKeeper
+from onceflow.log.side_files import Beside, Companion, SideFileKeeper, write_beside, write_whole
 from onceflow.log.swap import CompactionState, Swap, files_of
 from onceflow.records import BatchHeader, Buffer
-from onceflow.runtime import Disk, File
-from onceflow.types import LogId
+from onceflow.runtime import Disk, File, Job
+from onceflow.types import LogId, topic_id_text
+
+
+def directory_name(topic: str, log_id: LogId) -> str:
+    """The id makes it unique for ever, so a deleted topic's files never get in the way."""
+    return f"{topic[:180]}-{log_id.partition}.{topic_id_text(log_id.topic_id)}"
+
+
+def is_log_directory(name: str) -> bool:
+    """Whether a name is of the form that `directory_name` gives."""
+    return re.fullmatch(r".+-\d+\.[A-Za-z0-9_-]{22}", name) is not None
+
 
 _HINTS = 16
 
@@ -490,3 +499,67 @@ class PartitionLog:
 
     def _range_text(self, offset: int) -> str:
         return f"offset {offset} of {self.name} is outside {self.start_offset}..{self.end_offset}"
+
+
+# --- what a checkpoint makes durable of a log -------------------------------------------------
+
+
+class Flush(NamedTuple):
+    """What is not durable yet of a log."""
+
+    log: PartitionLog
+    files: tuple[tuple[Segment, File], ...]
+    indexes: tuple[tuple[Segment, bytes, bytes], ...]
+    beside: tuple[Beside, ...]
+    directory: str | None
+    """Set when names in it have changed."""
+
+
+class Unwritten(NamedTuple):
+    """Indexes or side files of a log that could not be written; its data is durable all the same,
+    and nothing depends on the rest."""
+
+    flush: Flush
+    error: Exception
+
+
+def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) -> Job:
+    """All data first: where there is no room for the rest, only that is due again. Of a log whose
+    other files fail only these are, which are told by `unwritten`. A full disk has to do without
+    them, for a checkpoint is what the files of deleted records wait for."""
+    for flush in flushes:
+        for _, file in flush.files:
+            file.sync()
+            yield
+    for flush in flushes:
+        try:
+            yield from _write_rest(disk, flush)
+        except Exception as error:
+            unwritten.append(Unwritten(flush, _bare(error)))
+        if flush.directory is not None:
+            disk.sync_dir(flush.directory)
+            yield
+
+
+def _bare(error: Exception) -> Exception:
+    """Without the frames that it came through: they hold the files of all flushes, and would keep
+    them open until the collector of cycles comes by."""
+    error.__traceback__ = error.__cause__ = error.__context__ = None
+    return error
+
+
+def _write_rest(disk: Disk, flush: Flush) -> Job:
+    for segment, offsets, times in flush.indexes:
+        yield from _write_index(disk, segment.path("index"), offsets)
+        yield from _write_index(disk, segment.path("timeindex"), times)
+    yield from write_beside(disk, flush.log.directory, flush.beside)
+
+
+def _write_index(disk: Disk, path: str, data: bytes) -> Job:
+    try:
+        write_whole(disk, path, data)
+    except DiskFull:
+        if disk.exists(path):
+            disk.unlink(path)  # a part of one takes room, and has to be found out
+        raise
+    yield

@@ -20,9 +20,8 @@ from onceflow.errors import LogCorrupt, RecordError
 from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
-from onceflow.log.directories import directory_name, is_log_directory
 from onceflow.log.journal import EntryKind, JournalChain, key_log_id
-from onceflow.log.partition_log import Mark, PartitionLog
+from onceflow.log.partition_log import Mark, PartitionLog, directory_name, is_log_directory
 from onceflow.log.replay import Replay
 from onceflow.log.segments import CLEANED, BatchWalk, OpenFiles, Segment, segment_base, segment_path
 from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED

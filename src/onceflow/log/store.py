@@ -31,7 +31,6 @@ from onceflow.log.checkpoint import PATH, Checkpoint, Durability, read_checkpoin
 from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.compaction import Compactor
 from onceflow.log.config import LogConfig
-from onceflow.log.directories import is_log_directory
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import (
     DIRECTORY as JOURNAL,
@@ -44,15 +43,45 @@ from onceflow.log.journal import (
     Ticket,
     write_layout,
 )
-from onceflow.log.partition_log import Creation, PartitionLog
+from onceflow.log.partition_log import Creation, PartitionLog, is_log_directory
 from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.recovery import Recovered, recover, remove_directory
 from onceflow.log.segments import MOST_FILES, OpenFiles
-from onceflow.log.space import Space
 from onceflow.log.urgency import Purpose, is_urgent, may_use_reserve
 from onceflow.records import StoredBatch
 from onceflow.runtime import Background, Disk, File, Rand
 from onceflow.types import LogId
+
+_LOOK_AGAIN_BYTES = 8 << 20
+
+
+class Space:
+    """Room on the data disk, with a reserve for what must never be refused. Asks the disk now and
+    then, not for every append."""
+
+    def __init__(self, disk: Disk, reserve_bytes: int) -> None:
+        self._disk = disk
+        self._reserve = reserve_bytes
+        self._left = 0
+
+    def free_bytes(self) -> int:
+        """What is free beyond the reserve; negative when that is touched."""
+        return self._disk.free_bytes() - self._reserve
+
+    def take(self, size: int) -> None:
+        """Raises `DiskFull` when so much may not be written."""
+        self._left -= size
+        if self._left >= 0:
+            return
+        free = self.free_bytes()
+        if free < size:
+            raise DiskFull(
+                f"{free + self._reserve} bytes are free on the data disk and {self._reserve} are "
+                "kept in reserve; make room, then go on"
+            )
+        # Others use the disk too: look again before half of what is left has been taken.
+        self._left = min((free - size) // 2, _LOOK_AGAIN_BYTES)
+
 
 _LOCK = "lock"
 _RETENTION = "retention"

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         MAX_OFFSET as MAX_OFFSET,
         NO_PRODUCER_EPOCH as NO_PRODUCER_EPOCH,
         NO_PRODUCER_ID as NO_PRODUCER_ID,
+        NO_SEQUENCE as NO_SEQUENCE,
         TRANSACTIONAL_BIT as TRANSACTIONAL_BIT,
         BatchHeader as BatchHeader,
         Buffer as Buffer,
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
         NewBatch as NewBatch,
         StoredBatch as StoredBatch,
         iter_stored as iter_stored,
+        last_sequence as last_sequence,
+        next_sequence as next_sequence,
         read_header as read_header,
         seal as seal,
         verify_crc as verify_crc,
@@ -56,21 +59,19 @@ if TYPE_CHECKING:
         marker as marker,
         parse_marker as parse_marker,
     )
-    from onceflow.records.java_hash import (
-        LONGEST_KEPT as LONGEST_KEPT,
-        partition_by_hash as partition_by_hash,
-    )
     from onceflow.records.layout import Total as Total
-    from onceflow.records.murmur2 import (
+    from onceflow.records.partitioning import (
+        coordinator_partition as coordinator_partition,
+        partition_by_hash as partition_by_hash,
         partition_for_key as partition_for_key,
         partitions_for_keys as partitions_for_keys,
         stray_partition as stray_partition,
     )
-    from onceflow.records.numbering import unknown_number as unknown_number
     from onceflow.records.plain import (
         PlainRecord as PlainRecord,
         read_placed as read_placed,
         read_records as read_records,
+        unknown_number as unknown_number,
         write_headers as write_headers,
         write_records as write_records,
         write_section as write_section,
@@ -90,11 +91,6 @@ if TYPE_CHECKING:
         store_u8 as store_u8,
     )
     from onceflow.records.scalar import explain as explain
-    from onceflow.records.sequence import (
-        NO_SEQUENCE as NO_SEQUENCE,
-        last_sequence as last_sequence,
-        next_sequence as next_sequence,
-    )
     from onceflow.records.validate import (
         RecordsSummary as RecordsSummary,
         read_kernels as read_kernels,
@@ -107,21 +103,20 @@ else:
             "arrow": "HEADERS TIMESTAMP one_array",
             "batch": "BatchHeader Buffer CODEC_MASK CONTROL_BIT Codec "
             "DELETE_HORIZON_BIT HEADER_SIZE LENGTH_PREFIX LOG_APPEND_TIME_BIT MAGIC "
-            "MAX_OFFSET NO_PRODUCER_EPOCH NO_PRODUCER_ID NewBatch StoredBatch "
-            "TRANSACTIONAL_BIT iter_stored read_header seal verify_crc",
+            "MAX_OFFSET NO_PRODUCER_EPOCH NO_PRODUCER_ID NO_SEQUENCE NewBatch "
+            "StoredBatch TRANSACTIONAL_BIT iter_stored last_sequence next_sequence "
+            "read_header seal verify_crc",
             "columns": "Portion decode decode_portion encode encode_all",
             "compression": "DECOMPRESSED_LIMIT Room compress decompress",
             "control": "Marker MarkerType marker parse_marker",
-            "java_hash": "LONGEST_KEPT partition_by_hash",
             "layout": "Total",
-            "murmur2": "partition_for_key partitions_for_keys stray_partition",
-            "numbering": "unknown_number",
-            "plain": "PlainRecord read_placed read_records write_headers write_records "
-            "write_section",
+            "partitioning": "coordinator_partition partition_by_hash partition_for_key "
+            "partitions_for_keys stray_partition",
+            "plain": "PlainRecord read_placed read_records unknown_number write_headers "
+            "write_records write_section",
             "raw_memory": "as_i64 copy_exact helper kernel load_big_i16 load_big_i32 "
             "load_big_i64 load_i64 load_u8 prefetch store_i64 store_u8",
             "scalar": "explain",
-            "sequence": "NO_SEQUENCE last_sequence next_sequence",
             "validate": "RecordsSummary read_kernels validate_records",
         },
     )

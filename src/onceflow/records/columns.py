@@ -23,17 +23,18 @@ from onceflow.records.batch import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Buffer,
     Codec,
     NewBatch,
     StoredBatch,
+    next_sequence,
     seal,
 )
 from onceflow.records.compression import DECOMPRESSED_LIMIT, compress, decompress
 from onceflow.records.layout import SPILL, Total, Written
 from onceflow.records.scalar import explain
-from onceflow.records.sequence import NO_SEQUENCE, next_sequence
 from onceflow.records.validate import SMALLEST_RECORD, read_kernels
 from onceflow.runtime import loading
 

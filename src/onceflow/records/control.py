@@ -14,6 +14,7 @@ from onceflow.errors import BatchMalformed, RecordMalformed
 from onceflow.records.batch import (
     CONTROL_BIT,
     HEADER_SIZE,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
     NewBatch,
@@ -21,7 +22,6 @@ from onceflow.records.batch import (
     seal,
 )
 from onceflow.records.scalar import parse_record
-from onceflow.records.sequence import NO_SEQUENCE
 
 _VERSION = 0
 _KEY = struct.Struct(">hh")

@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 
+from onceflow.errors import NewerRecord, RecordError, RecordMalformed
 from onceflow.records.batch import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     Codec,
     NewBatch,
@@ -22,7 +24,17 @@ from onceflow.records.batch import (
 )
 from onceflow.records.compression import decompress
 from onceflow.records.scalar import parse_record
-from onceflow.records.sequence import NO_SEQUENCE
+
+_LARGEST: Final = 255
+"""Kafka counts kinds and versions up from 0, one by one: a number above this was never one, and the
+bytes that it was read from are no record."""
+
+
+def unknown_number(what: str, number: int, newest: int) -> RecordError:
+    """What to raise for a kind or a version that is not among those up to `newest`."""
+    told = f"{what} {number} is not known, only those from 0 to {newest} are"
+    return NewerRecord(told) if newest < number <= _LARGEST else RecordMalformed(told)
+
 
 _NOTHING: Final[Mapping[int, bytes]] = MappingProxyType({})
 

@@ -15,14 +15,13 @@ if TYPE_CHECKING:
         Result as Result,
         Write as Write,
     )
-    from onceflow.txn.fencing import code_for as code_for
-    from onceflow.txn.finishing import (
+    from onceflow.txn.ending import (
         COMPLETED as COMPLETED,
         NewProducerId as NewProducerId,
         fence as fence,
     )
+    from onceflow.txn.fencing import code_for as code_for
     from onceflow.txn.initialising import InitProducerId as InitProducerId
-    from onceflow.txn.partitioner import partition_for as partition_for
     from onceflow.txn.records import (
         TransactionRecordMalformed as TransactionRecordMalformed,
         decode_key as decode_key,
@@ -31,12 +30,12 @@ if TYPE_CHECKING:
         encode_value as encode_value,
         may_follow as may_follow,
     )
-    from onceflow.txn.replaying import check_successor as check_successor
     from onceflow.txn.state import (
         Identity as Identity,
         State as State,
         TopicPartition as TopicPartition,
         Transaction as Transaction,
+        check_successor as check_successor,
         moved as moved,
     )
     from onceflow.txn.timeouts import Deadlines as Deadlines, remaining_ms as remaining_ms
@@ -45,14 +44,12 @@ else:
         __name__,
         {
             "decisions": "Decision Finish Limits Refused Result Write",
+            "ending": "COMPLETED NewProducerId fence",
             "fencing": "code_for",
-            "finishing": "COMPLETED NewProducerId fence",
             "initialising": "InitProducerId",
-            "partitioner": "partition_for",
             "records": "TransactionRecordMalformed decode_key decode_value encode_key "
             "encode_value may_follow",
-            "replaying": "check_successor",
-            "state": "Identity State TopicPartition Transaction moved",
+            "state": "Identity State TopicPartition Transaction check_successor moved",
             "timeouts": "Deadlines remaining_ms",
         },
     )

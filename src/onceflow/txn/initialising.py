@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceflow.txn.decisions import Answered, Decision, Limits, Refused, Result, Write
-from onceflow.txn.finishing import COMPLETED, NewProducerId, answered_with, fence, following
+from onceflow.txn.ending import COMPLETED, NewProducerId, answered_with, fence, following
 from onceflow.txn.state import NEVER_MS, NONE, Identity, State, Transaction, moved
 from onceflow.wire import ErrorCode
 

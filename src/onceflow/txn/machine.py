@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from onceflow.txn.decisions import Answered, Decision, Finish, Limits, Refused, Result, Write
-from onceflow.txn.ending import end
+from onceflow.txn.ending import COMPLETED, NewProducerId, end, fence, finish
 from onceflow.txn.fencing import code_for, stranger
-from onceflow.txn.finishing import COMPLETED, NewProducerId, fence, finish
 from onceflow.txn.initialising import InitProducerId, init_producer_id
 from onceflow.txn.state import NONE, Identity, State, TopicPartition, Transaction, moved
 from onceflow.wire import ErrorCode

@@ -61,8 +61,7 @@ if TYPE_CHECKING:
         read_produce_request as read_produce_request,
         write_produce_response as write_produce_response,
     )
-    from onceflow.wire.recasting import recast as recast
-    from onceflow.wire.schema import message_class_in as message_class_in
+    from onceflow.wire.schema import message_class_in as message_class_in, recast as recast
 else:
     __getattr__ = door(
         __name__,
@@ -81,7 +80,6 @@ else:
             "produce": "PRODUCE_FLEXIBLE_FROM PartitionRecords ProduceRequest "
             "ProduceResponse ProduceResult TopicRef read_produce_request "
             "write_produce_response",
-            "recasting": "recast",
-            "schema": "message_class_in",
+            "schema": "message_class_in recast",
         },
     )

@@ -18,8 +18,7 @@ from onceflow.group.records import GroupKey, GroupValue, MemberValue, OffsetKey,
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.txn import machine, records as transaction_records
 from onceflow.txn.machine import Decision, Finish, Identity, InitProducerId, Limits, Write
-from onceflow.txn.replaying import check_successor
-from onceflow.txn.state import State, TopicPartition, Transaction
+from onceflow.txn.state import State, TopicPartition, Transaction, check_successor
 from tests.doses import examples
 from tests.unit.group.coordinator_under_test import Asked, Bench, check_invariants
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onceflow.group.lookup import FoundOffset
-from onceflow.group.offsets import TopicPartition
+from onceflow.group.offsets import FoundOffset, TopicPartition
 from onceflow.group.records import OffsetKey, decode_key, decode_offset
 from onceflow.records.batch import StoredBatch
 from onceflow.records.control import MarkerType, parse_marker

@@ -24,7 +24,7 @@ from onceflow.records import kernels, murmur2_kernel, write_kernels
 from onceflow.records.batch import HEADER_SIZE, StoredBatch, seal
 from onceflow.records.columns import decode, encode, encode_all
 from onceflow.records.interpreted import plain_form
-from onceflow.records.murmur2 import partition_for_key, partitions_for_keys
+from onceflow.records.partitioning import partition_for_key, partitions_for_keys
 from onceflow.records.validate import validate_records
 from tests.doses import examples
 from tests.property.producers.test_replay import CONTROLS, KINDS, batch, wild

@@ -18,8 +18,7 @@ from onceflow.wire.codec import decode, encode, message_class
 from onceflow.wire.header import read_request_header, request_header, response_header
 from onceflow.wire.primitives import uvarint
 from onceflow.wire.reader import read_message
-from onceflow.wire.recasting import recast
-from onceflow.wire.schema import is_array, is_optional, message_class_in
+from onceflow.wire.schema import is_array, is_optional, message_class_in, recast
 from tests.doses import examples
 from tests.property.wire.any_message import TEXT, Kind, kinds, messages, their_bytes
 

@@ -18,8 +18,7 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.retrier import Asked, Asker, Operation
 from onceflow.client.transactions.states import Event
-from onceflow.records.batch import StoredBatch
-from onceflow.records.sequence import NO_SEQUENCE
+from onceflow.records.batch import NO_SEQUENCE, StoredBatch
 from onceflow.wire.error_codes import ErrorCode
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -14,8 +14,7 @@ from functools import cache
 
 from onceflow.errors import OnceflowError
 from onceflow.log.checkpoint import Durability
-from onceflow.log.directories import directory_name
-from onceflow.log.partition_log import PartitionLog
+from onceflow.log.partition_log import PartitionLog, directory_name
 from onceflow.log.recovery import STRAY
 from onceflow.log.segments.segment import segment_base
 from onceflow.log.store import LogStore

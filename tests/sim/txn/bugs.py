@@ -14,7 +14,7 @@ import pytest
 from onceflow.broker.handlers import produce
 from onceflow.broker.node import Node
 from onceflow.broker.topics import partition as partition_module
-from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.internal_topic import Unapplied
 from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_producers
 from onceflow.broker.topics.topics import Topics
 from onceflow.broker.txn import coordinator as txn_service, topic as transactions_topic
@@ -28,7 +28,7 @@ from onceflow.producers.ids import Block
 from onceflow.producers.table import ProducerTable
 from onceflow.txn import ending, machine
 from onceflow.txn.decisions import Finish
-from onceflow.txn.finishing import COMPLETED, finish
+from onceflow.txn.ending import COMPLETED, finish
 from onceflow.txn.records import decode_value
 from onceflow.txn.state import NONE, State, TopicPartition, Transaction
 from onceflow.txn.timeouts import Deadlines

@@ -19,7 +19,7 @@ from onceflow.testing.disk import SimDisk
 from onceflow.testing.world import World, run
 from onceflow.txn import initialising
 from onceflow.txn.decisions import Finish
-from onceflow.txn.finishing import end_with_new_epoch
+from onceflow.txn.ending import end_with_new_epoch
 from onceflow.txn.state import Transaction
 from onceflow.wire.api import ApiKey
 from tests.sim.txn.client import AGAIN, END, INIT, PRODUCE, Caller, Requests, make_batch

@@ -16,7 +16,7 @@ import pytest
 import onceflow
 from onceflow.client.admin.admin import Admin
 from onceflow.errors import OnceflowError
-from onceflow.records.murmur2 import partition_for_key
+from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.errors.pipeline import InvalidPipeline
 from onceflow.spark.pipeline.pipeline import Pipeline
 from onceflow.spark.sink import job_context

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from onceflow.records.murmur2 import partition_for_key
+from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.errors.sink import BatchFailed, SinkRefused
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import dead_letters, starting_offsets, write, write_stream

@@ -18,7 +18,7 @@ import pytest
 import onceflow
 from onceflow.client.admin.admin import Admin
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.records.murmur2 import partition_for_key
+from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import write, write_stream
 from onceflow.spark.sink.claims import ClaimService

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from onceflow.broker.totals import Totals
+from onceflow.broker.server import Totals
 from onceflow.log.journal.journal import JournalTotals
 from onceflow.runtime.logs import JsonFormatter, TextFormatter
 from onceflow.testing.world import World

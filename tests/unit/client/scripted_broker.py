@@ -19,7 +19,7 @@ from onceflow.wire.codec import decode, encode, message_class
 from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.header import read_request_header, response_header
 from onceflow.wire.primitives import INT32
-from onceflow.wire.recasting import recast
+from onceflow.wire.schema import recast
 
 NO_TIME = timedelta(0)
 PORT = 9092

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Generic, TypeVar
 
 from onceflow.broker.group.coordinator import GroupService, Outcome
-from onceflow.broker.requests.promise import Answer, Promise, then
+from onceflow.broker.requests.answers import Answer, Promise, then
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,
@@ -23,7 +23,7 @@ from onceflow.group.events import (
     SyncResult,
     TxnCommitRequest,
 )
-from onceflow.group.lookup import FoundOffset, FoundOffsets
+from onceflow.group.offsets import FoundOffset, FoundOffsets
 from onceflow.group.state import Group, Protocol, State
 from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode

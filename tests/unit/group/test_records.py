@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from onceflow.errors import NewerRecord, RecordError, RecordMalformed
-from onceflow.group.partitioner import partition_for
 from onceflow.group.persistence import group_of
 from onceflow.group.records import (
     GroupKey,
@@ -23,8 +22,8 @@ from onceflow.group.records import (
     encode_key,
     encode_offset,
 )
-from onceflow.group.state import Group, State
-from onceflow.group.subscription import subscribed_topics
+from onceflow.group.state import Group, State, subscribed_topics
+from onceflow.records.partitioning import coordinator_partition
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import RANGE, Bench, subscription
@@ -191,7 +190,7 @@ def test_a_text_that_is_too_long_is_refused() -> None:
     [("", 0), ("g", 3), ("group-a", 47), ("my-transactional-id", 46), ("polygenelubricants", 0)],
 )
 def test_groups_are_placed_by_javas_hash(group_id: str, partition: int) -> None:
-    assert partition_for(group_id, 50) == partition
+    assert coordinator_partition(group_id, 50) == partition
 
 
 def test_topics_are_read_from_subscriptions_of_any_version_and_nothing_else() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from onceflow.group.offsets_log import Writes
 from onceflow.group.timers import Timers
-from onceflow.group.writes import Writes
 
 
 class Later:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from onceflow.errors import StoreBusy
 from onceflow.group.events import OffsetQuery
-from onceflow.group.lookup import FoundOffset
-from onceflow.group.offsets import TopicPartition
+from onceflow.group.offsets import FoundOffset, TopicPartition
 from onceflow.group.state import State
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import Asked, Bench

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
-from onceflow.log.companion import SideFiles
 from onceflow.log.partition_log import PartitionLog
+from onceflow.log.side_files import SideFiles
 from onceflow.log.store import LogStore
 from onceflow.records.batch import NewBatch, StoredBatch, iter_stored
 from onceflow.records.columns import decode

@@ -15,10 +15,10 @@ from onceflow.errors import DiskFailed
 from onceflow.log.checkpoint import Durability
 from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.compaction.cleaner import _Judge
-from onceflow.log.companion import SideFiles
 from onceflow.log.config import LogConfig
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import FailedJob, Quarantine
+from onceflow.log.side_files import SideFiles
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import StoredBatch
 from onceflow.runtime.background import Inline

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from onceflow.errors import DiskFailed, OnceflowError, OutOfDescriptors
-from onceflow.log import flush
+from onceflow.log import partition_log
 from onceflow.log.checkpoint import Durability
 from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.config import LogConfig
@@ -71,7 +71,7 @@ def test_an_index_that_a_stop_could_not_write_is_not_taken_from_an_earlier_one(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(flush, "write_whole", refused)
+        patch.setattr(partition_log, "write_whole", refused)
         store.close()
     store = open_store(disk, config)
     log = store.logs[log_id(1)]
@@ -180,7 +180,7 @@ def test_an_index_that_failed_keeps_no_file_open(monkeypatch: pytest.MonkeyPatch
     def refused(disk: Disk, path: str, data: bytes) -> None:
         raise OutOfDescriptors("simulated")
 
-    monkeypatch.setattr(flush, "write_whole", refused)
+    monkeypatch.setattr(partition_log, "write_whole", refused)
     gc.collect()
     gc.disable()
     try:

@@ -10,16 +10,23 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import BatchMalformed, ColumnsMalformed, RecordMalformed
-from onceflow.records.batch import HEADER_SIZE, NewBatch, StoredBatch, seal
+from onceflow.records.batch import (
+    HEADER_SIZE,
+    NO_SEQUENCE,
+    NewBatch,
+    StoredBatch,
+    last_sequence,
+    next_sequence,
+    seal,
+)
 from onceflow.records.columns import decode, encode
 from onceflow.records.control import Marker, MarkerType, marker, parse_marker
-from onceflow.records.murmur2 import (
+from onceflow.records.partitioning import (
     murmur2,
     partition_for_key,
     partitions_for_keys,
     stray_partition,
 )
-from onceflow.records.sequence import NO_SEQUENCE, last_sequence, next_sequence
 from onceflow.records.validate import validate_records
 
 with warnings.catch_warnings():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.records.java_hash import java_hash, partition_by_hash
+from onceflow.records.partitioning import java_hash, partition_by_hash
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from itertools import accumulate
 import pyarrow as pa
 import pytest
 
-from onceflow.records.batch import NewBatch, StoredBatch, seal
+from onceflow.records.batch import NO_SEQUENCE, NewBatch, StoredBatch, seal
 from onceflow.records.columns import decode
 from onceflow.records.plain import (
     PlainRecord,
@@ -16,7 +16,6 @@ from onceflow.records.plain import (
     write_records,
     write_section,
 )
-from onceflow.records.sequence import NO_SEQUENCE
 
 RECORDS = [PlainRecord(b"a", b"1"), PlainRecord(b"b", None), PlainRecord(None, b"")]
 

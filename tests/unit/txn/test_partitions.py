@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.records.partitioning import coordinator_partition
 from onceflow.txn.fencing import KNOWN_FROM
 from onceflow.txn.machine import Identity, Limits, Result, State, TopicPartition, code_for, verify
-from onceflow.txn.partitioner import partition_for
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.txn.transactional_id import A0, A1, B0, Coordinator, held
@@ -141,4 +141,4 @@ def test_no_error_is_never_told_as_one() -> None:
     [("g", 3), ("orders-7", 5), ("group-a", 47), ("my-transactional-id", 46)],
 )
 def test_ids_are_placed_as_kafka_does(transactional_id: str, partition: int) -> None:
-    assert partition_for(transactional_id, 50) == partition
+    assert coordinator_partition(transactional_id, 50) == partition

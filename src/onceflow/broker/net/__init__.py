@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.broker.net.answer_memory import AnswerMemory as AnswerMemory
     from onceflow.broker.net.connection import Connection as Connection
     from onceflow.broker.net.descriptors import share_out as share_out
-    from onceflow.broker.net.request_memory import (
+    from onceflow.broker.net.memory import (
         LOOK_SECONDS as LOOK_SECONDS,
+        AnswerMemory as AnswerMemory,
         RequestMemory as RequestMemory,
     )
 else:
     __getattr__ = door(
         __name__,
         {
-            "answer_memory": "AnswerMemory",
             "connection": "Connection",
             "descriptors": "share_out",
-            "request_memory": "LOOK_SECONDS RequestMemory",
+            "memory": "AnswerMemory LOOK_SECONDS RequestMemory",
         },
     )

@@ -17,8 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from onceflow.broker.net.answer_memory import AnswerMemory
-from onceflow.broker.net.request_memory import RequestMemory
+from onceflow.broker.net.memory import AnswerMemory, RequestMemory
 from onceflow.broker.requests import NO_ANSWER, Client, Hangup, OrderedPromise, Promise, shortened
 from onceflow.broker.router import API_KEYS, Route, route
 from onceflow.errors import FrameTooLarge, InvariantViolated, WireError

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
+    from onceflow.broker.requests.answers import (
+        Answer as Answer,
+        OrderedPromise as OrderedPromise,
+        Promise as Promise,
+        once_durable as once_durable,
+        or_hang_up as or_hang_up,
+        then as then,
+    )
     from onceflow.broker.requests.client import (
         NO_ANSWER as NO_ANSWER,
         Client as Client,
         Hangup as Hangup,
         once_each as once_each,
-    )
-    from onceflow.broker.requests.durable import (
-        once_durable as once_durable,
-        or_hang_up as or_hang_up,
-    )
-    from onceflow.broker.requests.promise import (
-        Answer as Answer,
-        OrderedPromise as OrderedPromise,
-        Promise as Promise,
-        then as then,
     )
     from onceflow.broker.requests.refusal import (
         Refusal as Refusal,
@@ -39,9 +37,8 @@ else:
     __getattr__ = door(
         __name__,
         {
+            "answers": "Answer OrderedPromise Promise once_durable or_hang_up then",
             "client": "Client Hangup NO_ANSWER once_each",
-            "durable": "once_durable or_hang_up",
-            "promise": "Answer OrderedPromise Promise then",
             "refusal": "Refusal Refused refusal_of shortened was_examined",
             "slices": "CallLater Slices Timer",
         },

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
         POLICIES as POLICIES,
         TRANSACTIONS_TOPIC as TRANSACTIONS_TOPIC,
     )
-    from onceflow.broker.topics.internal_replay import Unapplied as Unapplied
-    from onceflow.broker.topics.internal_topic import OwnTopic as OwnTopic
+    from onceflow.broker.topics.internal_topic import OwnTopic as OwnTopic, Unapplied as Unapplied
     from onceflow.broker.topics.metadata_log import (
         METADATA_LOG as METADATA_LOG,
         METADATA_TOPIC as METADATA_TOPIC,
@@ -45,8 +44,7 @@ else:
         __name__,
         {
             "internal_logs": "OFFSETS_TOPIC POLICIES TRANSACTIONS_TOPIC",
-            "internal_replay": "Unapplied",
-            "internal_topic": "OwnTopic",
+            "internal_topic": "OwnTopic Unapplied",
             "metadata_log": "METADATA_LOG METADATA_TOPIC log_batches log_records",
             "partition": "NO_EPOCH Partition",
             "rules": "Assignment increase_refusal layout_refusal name_refusal "

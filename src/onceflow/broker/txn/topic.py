@@ -15,7 +15,7 @@ from onceflow.broker.topics import (
 )
 from onceflow.errors import InvariantViolated, NewerRecord, RecordError
 from onceflow.log import Purpose, Ticket
-from onceflow.records import PlainRecord, write_records
+from onceflow.records import PlainRecord, coordinator_partition, write_records
 from onceflow.runtime import Clock
 from onceflow.txn import (
     Transaction,
@@ -26,7 +26,6 @@ from onceflow.txn import (
     encode_key,
     encode_value,
     may_follow,
-    partition_for,
 )
 
 _UNAPPLICABLE: Final = (RecordError, InvariantViolated)
@@ -41,7 +40,7 @@ class TransactionsTopic(OwnTopic):
     def partition_of(self, transactional_id: str) -> Partition:
         """The partition that keeps an id."""
         partitions = self._topic().partitions
-        return partitions[partition_for(transactional_id, len(partitions))]
+        return partitions[coordinator_partition(transactional_id, len(partitions))]
 
     def append(
         self, transactional_id: str, transaction: Transaction | None, purpose: Purpose
@@ -103,7 +102,7 @@ class TransactionsTopic(OwnTopic):
 
     def _read(self, partition: Partition, key: bytes, value: bytes) -> Transaction:
         transactional_id = decode_key(key)
-        belongs = partition_for(transactional_id, self.partition_count)
+        belongs = coordinator_partition(transactional_id, self.partition_count)
         if belongs != partition.index:
             raise TransactionRecordMalformed(
                 f"transactional id {transactional_id!r} belongs to partition {belongs}"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from onceflow.broker.group.coordinator import GroupService
+from onceflow.broker.requests.answers import then
 from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import then
 from onceflow.broker.router import SERVED, route
 from onceflow.group.state import State
 from onceflow.wire.api import ApiKey

@@ -13,10 +13,10 @@ from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import BrokerSettings
 from onceflow.broker.group.coordinator import GroupService
 from onceflow.broker.group.topic import OffsetsTopic
-from onceflow.broker.requests.promise import Answer, Promise
+from onceflow.broker.requests.answers import Answer, Promise
 from onceflow.broker.requests.slices import Slices
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
-from onceflow.broker.topics.internal_replay import Unapplied
+from onceflow.broker.topics.internal_topic import Unapplied
 from onceflow.broker.topics.topics import Topics
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
@@ -27,7 +27,7 @@ from onceflow.group.events import (
     Producer,
     TxnCommitRequest,
 )
-from onceflow.group.lookup import FoundOffset
+from onceflow.group.offsets import FoundOffset
 from onceflow.log.store import LogStore
 from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.net.answer_memory import AnswerMemory
 from onceflow.broker.net.connection import LARGE_ANSWER_BYTES, MOST_HELD_BYTES, Connection
+from onceflow.broker.net.memory import AnswerMemory
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import (

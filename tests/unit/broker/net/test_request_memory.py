@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from onceflow.broker.net.request_memory import LOOK_SECONDS, RequestMemory
+from onceflow.broker.net.memory import LOOK_SECONDS, RequestMemory
 from tests.doses import examples
 
 MB = 1 << 20

@@ -10,8 +10,8 @@ import pytest
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
 from onceflow.broker.handlers import describe_producers
+from onceflow.broker.requests.answers import Promise
 from onceflow.broker.requests.client import Client
-from onceflow.broker.requests.promise import Promise
 from onceflow.broker.requests.slices import Slices
 from onceflow.producers.draft import SLICE, SnapshotDraft
 from onceflow.producers.state import Producer

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from onceflow.broker.requests.answers import Promise, once_durable, or_hang_up
 from onceflow.broker.requests.client import Hangup
-from onceflow.broker.requests.durable import once_durable, or_hang_up
-from onceflow.broker.requests.promise import Promise
 from onceflow.errors import StoreFailed
 from onceflow.log.journal.journal import Ticket
 

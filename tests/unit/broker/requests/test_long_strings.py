@@ -17,9 +17,8 @@ from kio.schema.list_groups.v0.response import ListedGroup, ListGroupsResponse
 from onceflow.broker.requests.refusal import LONGEST_MESSAGE, Refused
 from onceflow.broker.router import SERVED, route
 from onceflow.errors import MessageMalformed
-from onceflow.group import partitioner as group_partitioner
+from onceflow.records import partitioning
 from onceflow.runtime.logs import JsonFormatter, TextFormatter
-from onceflow.txn import partitioner as txn_partitioner
 from onceflow.wire import produce as produce_wire
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode
@@ -313,14 +312,14 @@ def test_what_does_not_fit_an_older_version_is_cut_and_not_a_failure() -> None:
 # --- what is kept of them ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", [group_partitioner, txn_partitioner, produce_wire])
-def test_no_cache_keeps_what_is_longer_than_names_are(module: Any) -> None:
-    def ask(name: str) -> Any:
-        if module is produce_wire:
-            return module.topic_bytes(True, name)
-        return module.partition_for(name, 50)
-
-    kept = module._kept
+@pytest.mark.parametrize(
+    ("ask", "kept"),
+    [
+        (lambda name: partitioning.coordinator_partition(name, 50), partitioning._cached),
+        (lambda name: produce_wire.topic_bytes(True, name), produce_wire._kept),
+    ],
+)
+def test_no_cache_keeps_what_is_longer_than_names_are(ask: Any, kept: Any) -> None:
     kept.cache_clear()
     ask("x" * 249)
     assert kept.cache_info().currsize == 1

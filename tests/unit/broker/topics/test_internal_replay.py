@@ -14,7 +14,6 @@ import pytest
 
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from onceflow.errors import NewerFormat
-from onceflow.group import partitioner as groups
 from onceflow.group.records import (
     GroupKey,
     GroupValue,
@@ -26,10 +25,10 @@ from onceflow.group.records import (
     encode_offset,
 )
 from onceflow.records.batch import seal
+from onceflow.records.partitioning import coordinator_partition
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run as simulate
 from onceflow.txn import records as transactions
-from onceflow.txn.partitioner import partition_for
 from onceflow.txn.state import State, TopicPartition, Transaction
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, Running, simulated_broker
 from tests.unit.broker.txn.transactional_requests import (
@@ -99,7 +98,7 @@ def restarted(
 
 # --- groups --------------------------------------------------------------------------------------
 
-INDEX = groups.partition_for("g", PARTITIONS)
+INDEX = coordinator_partition("g", PARTITIONS)
 OFFSET_KEY = encode_key(OffsetKey("g", "orders", 0))
 GROUP_KEY = encode_key(GroupKey("g"))
 OFFSET = encode_offset(OffsetValue(99, -1, "", NOW_MS))
@@ -248,7 +247,7 @@ def test_a_group_is_not_believed_in_anothers_partition(
 
 # --- transactions --------------------------------------------------------------------------------
 
-T_INDEX = partition_for("t", PARTITIONS)
+T_INDEX = coordinator_partition("t", PARTITIONS)
 T_KEY = transactions.encode_key("t")
 STATE = Transaction("t", 0, 0, 60_000, State.COMPLETE_COMMIT, NOW_MS)
 ORDERS = frozenset({TopicPartition("orders", 0)})

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from onceflow.broker.requests.answers import OrderedPromise, Promise
 from onceflow.broker.requests.client import Hangup
-from onceflow.broker.requests.promise import OrderedPromise, Promise
 from onceflow.broker.requests.slices import Slices
 from onceflow.broker.topics.turns import A_TURN, Steps, Turns
 from onceflow.errors import DiskFull

@@ -16,11 +16,11 @@ from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
 from onceflow.broker.topics.partition import Partition
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.control import Marker, parse_marker
+from onceflow.records.partitioning import coordinator_partition
 from onceflow.records.plain import PlainRecord, read_placed, write_records
 from onceflow.testing.crash import crash_images
 from onceflow.testing.disk import SimDisk
 from onceflow.testing.world import World
-from onceflow.txn.partitioner import partition_for
 from onceflow.txn.records import encode_key, encode_value
 from onceflow.txn.state import Transaction
 from onceflow.wire.api import ApiKey
@@ -378,7 +378,7 @@ async def planted(running: Running, transaction: Transaction) -> None:
     found at the next start."""
     record = PlainRecord(encode_key(transaction.transactional_id), encode_value(transaction))
     topic = running.server.node.topics.by_name[TRANSACTIONS_TOPIC]
-    index = partition_for(transaction.transactional_id, len(topic.partitions))
+    index = coordinator_partition(transaction.transactional_id, len(topic.partitions))
     await planted_records(running, TRANSACTIONS_TOPIC, index, record)
 
 

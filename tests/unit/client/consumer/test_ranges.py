@@ -23,7 +23,7 @@ from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
-from onceflow.wire.recasting import recast
+from onceflow.wire.schema import recast
 from tests.unit.broker.broker_under_test import RawClient, batch
 from tests.unit.broker.txn.transactional_requests import ended, ready, wrote
 from tests.unit.client.consumer.simulated_readers import P0, read

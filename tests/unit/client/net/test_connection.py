@@ -29,7 +29,7 @@ from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
-from onceflow.wire.recasting import recast
+from onceflow.wire.schema import recast
 from tests.unit.client.scripted_broker import (
     ADDRESS,
     CLOSE,

@@ -23,7 +23,7 @@ from onceflow.wire.codec import encode, message_class
 from onceflow.wire.header import read_request_header, response_header
 from onceflow.wire.primitives import INT32
 from onceflow.wire.produce import ProduceResult, read_produce_request, write_produce_response
-from onceflow.wire.recasting import recast
+from onceflow.wire.schema import recast
 from tests.unit.client.scripted_broker import api_versions, metadata
 
 CLOSE: Final = "close"

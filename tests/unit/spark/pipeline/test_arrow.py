@@ -19,7 +19,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.worker.reader import Reader
-from onceflow.records.murmur2 import partitions_for_keys
+from onceflow.records.partitioning import partitions_for_keys
 from onceflow.spark.errors.sink import RowRefused
 from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values
 from onceflow.spark.formats.arrow_parse import Parser

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from onceflow.client.types import TopicPartition
-from onceflow.records.murmur2 import partition_for_key
+from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.errors.sink import RowRefused
 from onceflow.spark.sink.routing import (
     LARGEST_HASH,

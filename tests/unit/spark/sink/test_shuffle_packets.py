@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onceflow.records.murmur2 import partition_for_key
+from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.sink.claims import ClaimClient
 from onceflow.spark.sink.job_context import REPORT, Report, reports_from_bytes, reports_to_bytes
 from onceflow.spark.sink.routing import TopicLayout, split

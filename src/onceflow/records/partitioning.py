@@ -1,18 +1,23 @@
-"""Kafka's default partitioner: the 32-bit murmur2 of a key, positive, modulo the partitions.
+"""Which partition: of a topic for a key (murmur2), of an internal topic for an id (Java's hash).
 
-Every client in every language must agree on this, or one key lands in two partitions.
+A record's is Kafka's default partitioner: the 32-bit murmur2 of the key, positive, modulo the
+partitions. Every client in every language must agree on this, or one key lands in two partitions.
+A coordinator keeps a group or a transactional id in the partition that `String.hashCode` chooses;
+Kafka's tools choose in the same way, so that they ask about the right one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from onceflow.errors import ColumnsMalformed
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _SEED = 0x9747B28C
 _POSITIVE = 0x7FFFFFFF
@@ -83,3 +88,35 @@ def stray_partition(keys: pa.BinaryArray, partitions: int, home: int) -> int | N
     strays: Any = pc.not_equal(found, pa.scalar(home, pa.int32()))
     at: int = pc.index(strays, True).as_py()
     return None if at < 0 else found[at].as_py()
+
+
+_LONGEST_CACHED = 249
+"""The cache does not hold longer texts: whoever sends one chooses how long it is."""
+
+
+def coordinator_partition(text: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` or `__transaction_state`, which has `partitions`, that
+    keeps a group id or a transactional id."""
+    choose = _cached if len(text) <= _LONGEST_CACHED else partition_by_hash
+    return choose(text, partitions)
+
+
+def partition_by_hash(text: str, partitions: int) -> int:
+    """The hash without its sign, modulo the partitions; -2^31 cannot lose it in Java: it is 0."""
+    unsigned = java_hash(text)
+    magnitude = unsigned if unsigned < 2**31 else 2**32 - unsigned
+    return magnitude % 2**31 % partitions
+
+
+# Asked for every commit of offsets, and four times for each transaction; the hash is a walk over
+# the text.
+_cached = lru_cache(maxsize=2000)(partition_by_hash)
+
+
+def java_hash(text: str) -> int:
+    """`String.hashCode` as an unsigned 32-bit number: Java hashes UTF-16 code units."""
+    value = 0
+    units = text.encode("utf-16-le", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + (units[at] | units[at + 1] << 8)) & 0xFFFF_FFFF
+    return value

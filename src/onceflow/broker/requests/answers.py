@@ -1,4 +1,4 @@
-"""An answer that comes later: what a handler returns when it has to wait.
+"""Answers that come later: what a handler returns when it has to wait, above all for the disk.
 
 A promise is resolved once, with a value; who asked is called at once, on the loop's own thread.
 asyncio's futures would do, at the price of a turn of the loop for every request.
@@ -6,10 +6,12 @@ asyncio's futures would do, at the price of a turn of the loop for every request
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar, cast
 
+from onceflow.broker.requests.client import Hangup
 from onceflow.errors import InvariantViolated
+from onceflow.log import Ticket
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,3 +95,48 @@ def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
     changed: Promise[R] = Promise()
     answer.then(lambda value: changed.resolve(change(value)))
     return changed
+
+
+def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
+    """What `answer` makes of the outcome, when all tickets are done or the first has failed."""
+    if len(tickets) == 1 and not tickets[0].done:  # as for most requests
+        only: Promise[T] = Promise()
+        tickets[0].add_done_callback(lambda error: only.resolve(answer(error)))
+        return only
+    # Requests that touch many partitions share few groups of the journal.
+    distinct = dict.fromkeys(tickets)
+    for ticket in distinct:
+        if ticket.error is not None:  # a later append of the same request broke the disk
+            return answer(ticket.error)
+    open_tickets = [ticket for ticket in distinct if not ticket.done]
+    if not open_tickets:
+        return answer(None)
+    promise: Promise[T] = Promise()
+
+    def done(error: Exception | None) -> None:
+        if promise.is_resolved:
+            return
+        if error is not None or all(ticket.done for ticket in open_tickets):
+            promise.resolve(answer(error))
+
+    for ticket in open_tickets:
+        ticket.add_done_callback(done)
+    return promise
+
+
+def or_hang_up(tickets: Sequence[Ticket], response: T) -> Answer[T]:
+    """The response, once it is true. If the disk fails before, nobody knows whether it ever will
+    be, and no code of the protocol says that: the connection ends without an answer."""
+    outcome = once_durable(tickets, lambda error: error)
+    if not isinstance(outcome, Promise):
+        if outcome is not None:
+            raise Hangup(f"the outcome of a request is not known: {outcome}") from outcome
+        return response
+    answer: Promise[T] = Promise()
+
+    def settled(error: Exception | None) -> None:
+        if error is None:  # else the broker stops, and hangs up on everybody
+            answer.resolve(response)
+
+    outcome.then(settled)
+    return answer

@@ -24,14 +24,14 @@ class Bench(NamedTuple):
 
 
 BENCHES: Final = (
-    Bench("python -m bench.broker", "the broker against Apache Kafka", "BROKER.md"),
+    Bench("python -m bench.broker", "the broker against Apache Kafka", "internals/BROKER.md"),
     Bench("python -m bench.transactions", "transactions on both", "TRANSACTIONS.md"),
     Bench("python -m bench.client", "the client against aiokafka and confluent-kafka", "CLIENT.md"),
     Bench("python -m bench.session", "sessions against the same loop by aiokafka", "SESSION.md"),
     Bench("python -m bench.spark", "source and sink against Spark's own connector", "SPARK.md"),
-    Bench("python -m bench.flink", "pipelines on Spark against PyFlink", "TESTING.md"),
-    Bench("python -m bench.log", "the log against the plain way", "LOG.md"),
-    Bench("python -m bench.records", "batches against other libraries", "RECORDS.md"),
+    Bench("python -m bench.flink", "pipelines on Spark against PyFlink", "internals/TESTING.md"),
+    Bench("python -m bench.log", "the log against the plain way", "internals/LOG.md"),
+    Bench("python -m bench.records", "batches against other libraries", "internals/RECORDS.md"),
 )
 HEAD: Final = """# Performance
 
@@ -39,7 +39,7 @@ HEAD: Final = """# Performance
 against them. Where no unit says otherwise, a figure is a ratio of turns that two brokers or two
 clients took in the same round of one run on one machine: the median of the rounds, the least and
 the most. Where less is better, 0.50x is half of what the other takes.
-[TESTING.md](TESTING.md#speed) says how figures are measured and kept.
+[TESTING.md](internals/TESTING.md#speed) says how figures are measured and kept.
 """
 NOTHING: Final = (
     "No figures are kept yet: `python -m bench.headlines --keep` measures and keeps some.\n"

@@ -21,7 +21,7 @@ import json
 import signal
 from typing import Any
 
-from onceflow.client.session.session import Session
+from onceflow import Session
 
 VAT_PERCENT = {"de": 19, "fr": 20, "it": 22}
 

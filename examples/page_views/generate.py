@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from onceflow.client.producer.producer import Producer
+from onceflow import Producer
 
 TOPIC = "views"
 PAGES = ("start", "search", "basket", "about")

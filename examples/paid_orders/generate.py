@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from onceflow.client.producer.producer import Producer
+from onceflow import Producer
 
 ORDERS = "paid-orders-orders"
 PAYMENTS = "paid-orders-payments"

@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Iterator
 
-from onceflow.client.producer.producer import Producer
+from onceflow import Producer
 
 TOPIC = "readings"
 SENSORS = [f"sensor-{number}" for number in range(20)]

@@ -17,7 +17,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from onceflow.client.producer.producer import Producer
+from onceflow import Producer
 
 TOPIC = "orders"
 TABLES = """

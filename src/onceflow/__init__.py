@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ClientCollector,
         ClientError,
         CommitFailed,
+        ConnectionClosed,
         Consumer,
         ConsumerClosed,
         ConsumerError,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         NoProgress,
         OffsetOutOfRange,
         OffsetsForgotten,
+        OffsetToCommit,
         OpenTransaction,
         PreparedTransaction,
         Producer,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
         SessionFenced,
         SessionForgotten,
         SessionTransaction,
+        TableReceipt,
         TlsFailed,
         TopicNotFound,
         TopicPartition,
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
         TwoPhaseNotServed,
         UnknownOutcome,
         WrongState,
+        WrongStep,
         WrongUse,
     )
     from onceflow.errors import InvalidSetting, OnceflowError
@@ -73,14 +77,17 @@ else:
         {
             "broker": "Broker BrokerEnded BrokerMisused BrokerNotStarted",
             "client": "AbortableError Admin AuthenticationFailed BatchRefused BatchUndone "
-            "BrokerError BrokerUnreachable BufferFull ClientCollector ClientError CommitFailed "
-            "Consumer ConsumerClosed ConsumerError DeliveryFailed FatalProducerError Fenced "
-            "FencedMember GroupNotEmpty GroupNotFound LogTruncated NoPosition NoProgress "
-            "OffsetOutOfRange OffsetsForgotten OpenTransaction PreparedTransaction Producer "
-            "ProducerError RebalanceInProgress RebalanceListener Receipt Record RecordInvalid "
-            "RecordsUnreadable RequestTimedOut Session SessionError SessionFailed SessionFenced "
-            "SessionForgotten SessionTransaction TlsFailed TopicNotFound TopicPartition "
-            "Transaction TransactionAborted TwoPhaseNotServed UnknownOutcome WrongState WrongUse",
+            "BrokerError BrokerUnreachable BufferFull ClientCollector ClientError "
+            "CommitFailed ConnectionClosed Consumer ConsumerClosed ConsumerError "
+            "DeliveryFailed FatalProducerError Fenced FencedMember GroupNotEmpty "
+            "GroupNotFound LogTruncated NoPosition NoProgress OffsetOutOfRange "
+            "OffsetToCommit OffsetsForgotten OpenTransaction PreparedTransaction "
+            "Producer ProducerError RebalanceInProgress RebalanceListener Receipt "
+            "Record RecordInvalid RecordsUnreadable RequestTimedOut Session "
+            "SessionError SessionFailed SessionFenced SessionForgotten "
+            "SessionTransaction TableReceipt TlsFailed TopicNotFound TopicPartition "
+            "Transaction TransactionAborted TwoPhaseNotServed UnknownOutcome "
+            "WrongState WrongStep WrongUse",
             "errors": "InvalidSetting OnceflowError",
             "runtime": "JsonFormatter",
         },
@@ -98,12 +105,14 @@ __all__ = [
     # What they take and give.
     "ClientCollector",
     "JsonFormatter",
+    "OffsetToCommit",
     "OpenTransaction",
     "PreparedTransaction",
     "RebalanceListener",
     "Receipt",
     "Record",
     "SessionTransaction",
+    "TableReceipt",
     "Transaction",
     # What they raise.
     "AbortableError",
@@ -118,6 +127,7 @@ __all__ = [
     "BufferFull",
     "ClientError",
     "CommitFailed",
+    "ConnectionClosed",
     "ConsumerClosed",
     "ConsumerError",
     "DeliveryFailed",
@@ -148,5 +158,6 @@ __all__ = [
     "TwoPhaseNotServed",
     "UnknownOutcome",
     "WrongState",
+    "WrongStep",
     "WrongUse",
 ]

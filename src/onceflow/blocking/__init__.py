@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from onceflow.blocking.admin import Admin
 from onceflow.blocking.consumer import Consumer, RebalanceListener
+from onceflow.blocking.loop import NotRunning
 from onceflow.blocking.producer import Producer, Transaction
 from onceflow.blocking.receipts import Receipt
 from onceflow.blocking.session import Session, SessionTransaction
@@ -17,6 +18,7 @@ from onceflow.blocking.session import Session, SessionTransaction
 __all__ = [
     "Admin",
     "Consumer",
+    "NotRunning",
     "Producer",
     "RebalanceListener",
     "Receipt",

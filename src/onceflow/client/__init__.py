@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         BufferFull as BufferFull,
         ClientError as ClientError,
         CommitFailed as CommitFailed,
+        ConnectionClosed as ConnectionClosed,
         ConsumerClosed as ConsumerClosed,
         ConsumerError as ConsumerError,
         CrossedFork as CrossedFork,
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
         ProducerMetrics as ProducerMetrics,
         Receipt as Receipt,
         RecordInvalid as RecordInvalid,
+        TableReceipt as TableReceipt,
         Transaction as Transaction,
     )
     from onceflow.client.prometheus import ClientCollector as ClientCollector
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
         SessionFenced as SessionFenced,
         SessionForgotten as SessionForgotten,
         SessionTransaction as SessionTransaction,
+        WrongStep as WrongStep,
     )
     from onceflow.client.settings import (
         LARGEST_INT as LARGEST_INT,
@@ -159,22 +162,22 @@ else:
             "consumer": "Consumer ConsumerMetrics PartitionLag RebalanceListener Record "
             "WaitedFor columns_of fetch offset_at records_of",
             "errors": "AbortableError ApiNotServed AuthenticationFailed BrokerError "
-            "BrokerUnreachable BufferFull ClientError CommitFailed ConsumerClosed "
-            "ConsumerError CrossedFork DeliveryFailed FatalProducerError Fenced "
-            "FencedMember GroupNotEmpty GroupNotFound LOST LogTruncated NoPosition "
-            "NoSuchPartition OffsetOutOfRange ProducerError RangeUnavailable "
-            "RebalanceInProgress RecordsUnreadable RequestTimedOut TlsFailed "
-            "TopicNameInvalid TopicNotFound TransactionAborted TwoPhaseNotServed "
-            "UnknownOutcome WrongUse",
+            "BrokerUnreachable BufferFull ClientError CommitFailed ConnectionClosed "
+            "ConsumerClosed ConsumerError CrossedFork DeliveryFailed "
+            "FatalProducerError Fenced FencedMember GroupNotEmpty GroupNotFound "
+            "LOST LogTruncated NoPosition NoSuchPartition OffsetOutOfRange "
+            "ProducerError RangeUnavailable RebalanceInProgress RecordsUnreadable "
+            "RequestTimedOut TlsFailed TopicNameInvalid TopicNotFound "
+            "TransactionAborted TwoPhaseNotServed UnknownOutcome WrongUse",
             "group": "Wish",
             "net": "Address Backoff Cluster check parse_addresses",
             "offsets": "list_offsets",
             "prepared": "PreparedTransaction",
-            "producer": "Producer ProducerMetrics Receipt RecordInvalid Transaction",
+            "producer": "Producer ProducerMetrics Receipt RecordInvalid TableReceipt Transaction",
             "prometheus": "ClientCollector",
             "session": "Batch BatchRefused BatchUndone NoProgress OffsetsForgotten "
             "Session SessionError SessionFailed SessionFenced SessionForgotten "
-            "SessionTransaction",
+            "SessionTransaction WrongStep",
             "settings": "ClientSettings ConsumerSettings LARGEST_INT NONE NotAllowed "
             "ProducerSettings ReaderSettings one_of secret whole_number words "
             "yes_or_no",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import doctest
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -24,11 +25,21 @@ from onceflow.client.session import session
 from onceflow.client.transactions import handoff as transfer
 from onceflow.client.worker import reader as worker_reader, writer as worker
 
-EXPORTED: list[type] = [getattr(onceflow, name) for name in onceflow.__all__ if name[0].isupper()]
-# What is a value, or an error, is shown by the examples of those who hand it out.
+VALUES = {"JsonFormatter", "OffsetToCommit", "Record", "TopicPartition"}
+"""Shown in use by the examples of others."""
+
+
+def made_by_users(package: ModuleType) -> list[type]:
+    """The public classes of a package that a program works with, and not what it catches."""
+    found = [getattr(package, name) for name in package.__all__ if name not in VALUES]
+    return [
+        each for each in found if isinstance(each, type) and not issubclass(each, BaseException)
+    ]
+
+
 PUBLIC: list[type] = [
-    *(each for each in EXPORTED if not issubclass(each, tuple | BaseException)),
-    *(getattr(blocking, name) for name in blocking.__all__),
+    *made_by_users(onceflow),
+    *made_by_users(blocking),
     admin.Admin,
     cluster.Cluster,
     consumer.Consumer,

@@ -18,8 +18,8 @@ import prometheus_client
 import pytest
 
 import onceflow
+from onceflow import TopicPartition
 from onceflow.blocking import Admin
-from onceflow.client.types import TopicPartition
 
 pytest_plugins = ["pytester"]
 
@@ -40,7 +40,7 @@ EXAMPLES: Final = {
     "producing": 'send("orders", b"paid", key=b"42")',
     "transactions": "send_offsets",
     "two phases": "prepare_transaction",
-    "reading": "next_table",
+    "reading": "poll_table",
     "blocking": "onceflow.blocking",
     "metrics": "ClientCollector",
     "logs": "JsonFormatter",

@@ -42,7 +42,7 @@ class Consumer:
     """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores. Made
     for one event loop, and for one task that polls.
 
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer
     >>> async def main() -> None:
     ...     async with Producer(bootstrap) as producer:
     ...         await producer.send("orders", b"paid")

@@ -36,7 +36,7 @@ class RebalanceListener:
     unsubscribe, which is done when it has returned. It cannot poll or close the consumer. What it
     raises is raised by `poll`.
 
-    >>> from onceflow.client.consumer.consumer import Consumer
+    >>> from onceflow import Consumer
     >>> class Told(RebalanceListener):
     ...     async def on_partitions_assigned(self, partitions):
     ...         print("given", *partitions)

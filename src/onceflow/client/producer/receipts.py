@@ -31,7 +31,7 @@ class Receipt(NamedTuple):
     by many; the record counts either way. That of a record which failed is raised by `flush` and at
     the end of the producer if nobody awaits it.
 
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer
     >>> async def main() -> None:
     ...     async with Producer(bootstrap) as producer:
     ...         receipts = [await producer.send("orders", value) for value in (b"a", b"b")]
@@ -121,7 +121,7 @@ class TableReceipt:
     offset; or raises the first reason why some are not there.
 
     >>> import pyarrow as pa
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer
     >>> async def main() -> None:
     ...     async with Producer(bootstrap) as producer:
     ...         receipt = await producer.send_table("orders", pa.table({"value": [b"a", b"b"]}))

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 class Transaction:
     """Made by `Producer.transaction`; used once.
 
-    >>> from onceflow.client.types import TopicPartition
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer, TopicPartition
     >>> async def main() -> None:
     ...     async with Producer(bootstrap, transactional_id="shop") as producer:
     ...         async with producer.transaction() as transaction:

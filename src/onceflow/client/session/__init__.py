@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SessionForgotten as SessionForgotten,
     )
     from onceflow.client.session.session import Session as Session
+    from onceflow.client.session.states import WrongStep as WrongStep
     from onceflow.client.session.transaction import SessionTransaction as SessionTransaction
 else:
     __getattr__ = door(
@@ -30,6 +31,7 @@ else:
             "errors": "BatchRefused BatchUndone NoProgress OffsetsForgotten "
             "SessionError SessionFailed SessionFenced SessionForgotten",
             "session": "Session",
+            "states": "WrongStep",
             "transaction": "SessionTransaction",
         },
     )

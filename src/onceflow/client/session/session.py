@@ -41,7 +41,7 @@ class Session:
     of a consumer, of a producer, and a few of its own. Made for one event loop, and for one task
     that goes through its batches.
 
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer
     >>> async def main() -> None:
     ...     async with Producer(bootstrap) as producer:
     ...         await producer.send("payments", b"42")

@@ -54,7 +54,7 @@ class OpenTransaction:
     """One transaction. At most one writer may write to a claimed partition, once: inside one epoch
     a broker takes a second writer's records for repeated ones, or mixes them in.
 
-    >>> from onceflow.client.producer.producer import Producer
+    >>> from onceflow import Producer
     >>> async def main() -> None:
     ...     async with Producer(bootstrap, transactional_id="shop") as producer:
     ...         await producer.init_transactions()

@@ -71,3 +71,38 @@ def test_the_index_names_every_page(folder: str) -> None:
     linked = {(index.parent / link).resolve() for link in links}
     pages = {(ROOT / name) for name in PAGES if Path(name).parent == Path(folder)} - {index}
     assert not pages - linked
+
+
+MAPS: Final = ("docs/DESIGN.md", "CONTRIBUTING.md")
+CODE: Final = {
+    name: (ROOT / name).read_text()
+    for name in TRACKED
+    if name.endswith(".py") and (ROOT / name).exists()
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_classes_and_tests_that_a_map_names_are_there(name: str) -> None:
+    """A map that is wrong is worse than none: whoever renames something renames it there too."""
+    classes = {
+        found
+        for path, code in CODE.items()
+        if path.startswith("src/")
+        for found in re.findall(r"^class (\w+)", code, re.MULTILINE)
+    }
+    tests = {
+        found
+        for path, code in CODE.items()
+        if path.startswith("tests/")
+        for found in re.findall(r"^(?:async )?def (test_\w+)", code, re.MULTILINE)
+    }
+    text = text_of(ROOT / name)
+    words = set(re.findall(r"`([A-Z][a-z]\w+|test_\w+)`", text))
+    assert not {word for word in words if word not in classes | tests}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_rooms_that_a_map_names_are_there(name: str) -> None:
+    rooms = re.findall(r"`((?:\w+/)+)`", text_of(ROOT / name))
+    places = (ROOT, ROOT / "src/onceflow")
+    assert not [each for each in rooms if not any((place / each).is_dir() for place in places)]

@@ -8,13 +8,19 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from onceflow.runtime.compiling import at_import
 from tests.doses import examples
 
-# An example that takes long says something of the machine, not of the code.
-settings.register_profile("unhurried", settings(), deadline=None, max_examples=examples(100))
+# An example that takes long to draw or to run says something of the machine, not of the code.
+settings.register_profile(
+    "unhurried",
+    settings(),
+    deadline=None,
+    max_examples=examples(100),
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 
 # Tests are of compiled code, also where it has just been changed.

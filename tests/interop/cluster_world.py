@@ -16,6 +16,7 @@ from onceflow.client.cluster import CoordinatorOf
 from onceflow.client.errors import ClientError
 from onceflow.client.model import TopicPartition
 from onceflow.client.producer import Producer
+from tests.interop.decided import until_decided
 from tests.interop.harness import Names, eventually
 from tools.apache_kafka import NODE_IDS, ApacheKafkaCluster
 
@@ -147,6 +148,7 @@ Records = dict[int, list[tuple[int, str]]]
 
 def read_committed(bootstrap: str, places: Sequence[TopicPartition]) -> Records:
     """Everything that confluent-kafka sees as a reader of committed records."""
+    until_decided(bootstrap)
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,

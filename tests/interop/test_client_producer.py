@@ -18,6 +18,7 @@ from onceflow.client.producer import Producer
 from onceflow.client.txn_states import State, WrongState
 from tests.interop.client_scripts import ready_topic
 from tests.interop.conftest import BROKERS
+from tests.interop.decided import until_decided
 from tests.interop.harness import Names
 
 pytestmark = pytest.mark.interop
@@ -41,6 +42,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 def read(names: Names, topic: str, isolation: str = "read_committed") -> list[tuple[int, Any]]:
     """Partition and value of every record that confluent-kafka sees, by partition and offset."""
+    until_decided(names.bootstrap)
     reader = Consumer(
         {
             "bootstrap.servers": names.bootstrap,

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-client test-broker test-spark long bench bench-quick crash kill soak year sweep lock clean
+.PHONY: help setup setup-spark run check test test-ours test-virtual long bench bench-quick crash kill soak year sweep lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -38,23 +38,49 @@ check: setup-spark
 	$(VENV)/lint-imports
 	$(VENV)/python -m pytest -q tests/tidy
 
-# Tests with programs that others wrote mostly wait for them, so two lots run at a time. Three crowd
-# two cores: little is won, and what looks at the time begins to fail.
+# Most lots wait as much as they compute: for programs that others wrote, for timeouts, for what they
+# have killed. So they run at once, the longest first. What only computes, and looks at no clock,
+# has what they leave of the processors.
+LOTS := test-spark test-client test-units-1 test-units-2 test-computing test-groups test-broker \
+  test-spark-processes
+.PHONY: $(LOTS)
 test: setup-spark
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target \
-	  check test-client test-spark test-broker test-ours
+	@$(MAKE) --no-print-directory --keep-going --jobs 5 --output-sync=target $(LOTS)
+
+test-computing:
+	@nice -n 10 $(MAKE) --no-print-directory check test-virtual
 
 PYTEST := $(VENV)/python -m pytest -q --durations=10 -p no:cacheprovider
+# Rules and simulated worlds: time in there is virtual.
+VIRTUAL := tests/property tests/sim
+test-virtual:
+	$(PYTEST) $(VIRTUAL)
+# All else of our own, in two parts.
+NOT_UNITS := $(addsuffix /,$(VIRTUAL) $(addprefix tests/,tidy interop spark __pycache__))
+UNITS := $(patsubst %/,%,$(filter-out $(NOT_UNITS),$(wildcard tests/*/)))
+test-units-1 test-units-2: test-units-%:
+	ONCEFLOW_PART=$*/2 $(PYTEST) $(UNITS)
 test-ours:
-	$(PYTEST) --ignore=tests/tidy --ignore=tests/interop --ignore=tests/spark
-# Our client with brokers of others, and our broker with clients of others.
+	$(PYTEST) $(UNITS) $(VIRTUAL)
+# Our client with brokers of others: on its own and on clusters; then in groups and sessions.
+OUR_CLIENT := tests/interop/client
+GROUP_TESTS := $(filter-out %/test_cluster.py,\
+  $(wildcard $(addsuffix /test_*.py,$(addprefix $(OUR_CLIENT)/,consumer session two_phase))))
 test-client:
-	$(PYTEST) tests/interop/client
+	$(PYTEST) $(OUR_CLIENT) $(addprefix --ignore=,$(GROUP_TESTS))
+test-groups:
+	$(PYTEST) $(GROUP_TESTS)
+# Our broker with clients of others.
 test-broker:
-	$(PYTEST) tests/interop --ignore=tests/interop/client
-# One process has one Spark, and tests/interop has one with other settings.
+	$(PYTEST) tests/interop --ignore=$(OUR_CLIENT)
+# One process has one Spark, and tests/interop has one with other settings. These start Sparks as
+# processes of their own, and wait for them.
+SPARK_PROCESSES := $(addprefix tests/spark/,\
+  test_demo.py test_other_python.py pipeline/test_cli.py pipeline/test_kills.py)
 test-spark:
-	$(PYTEST) tests/spark
+	$(PYTEST) tests/spark $(addprefix --ignore=,$(SPARK_PROCESSES))
+test-spark-processes:
+	$(PYTEST) $(SPARK_PROCESSES)
 
 long: setup-spark
 	$(PYTEST) -m long

@@ -20,7 +20,7 @@ def examples(whole: int) -> int:
     return whole if WHOLE else -(-whole // PARTS)
 
 
-def some_long(names: Iterable[str], *slow: str) -> list[Any]:
+def some_long(names: Iterable[object], *slow: object) -> list[Any]:
     """Parameters of a test, of which the slow ones are left to `make long`: where others show the
-    same of it, that planted bugs are found."""
+    same of it."""
     return [pytest.param(name, marks=pytest.mark.long) if name in slow else name for name in names]

@@ -18,6 +18,7 @@ from typing import Final
 
 from tools.apache_kafka import QUICK_TO_START, ApacheKafka, KafkaStartError
 from tools.java import find_java
+from tools.kafka_jars import alone
 
 SILENT: Final = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
 """That an archive does not fit is no news to whoever reads what a program printed."""
@@ -28,14 +29,16 @@ def quick_options(jars: Path) -> tuple[str, ...]:
     """For a node that lives for minutes; makes the archive if need be."""
     archive = jars / f"kafka-{_fingerprint(jars):08x}.jsa"
     if not archive.exists():
-        _make(jars, archive)
+        with alone(jars):
+            if not archive.exists():
+                _make(jars, archive)
     if not archive.exists():
         return QUICK_TO_START
     return (*QUICK_TO_START, f"-XX:SharedArchiveFile={archive}", *SILENT)
 
 
 def _make(jars: Path, archive: Path) -> None:
-    """Under a name of its own first: others may be making it, too."""
+    """Under a name of its own first: it is there complete or not at all."""
     with tempfile.TemporaryDirectory(prefix="archive-", dir=jars.parent) as directory:
         written = Path(directory) / archive.name
         options = (*QUICK_TO_START, f"-XX:ArchiveClassesAtExit={written}", *SILENT)

@@ -7,12 +7,14 @@ renamed: the directory is there complete or not at all. Needs nothing outside th
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,7 @@ OLDER_KAFKA_VERSION: Final = "3.9.2"
 CLIENT_VERSION: Final = "4.4.0"
 """The newest release: its clients are in Maven Central, its broker is not."""
 ROOT: Final = Path(__file__).resolve().parent.parent
+CACHE: Final = ROOT / ".cache"
 
 
 class KafkaJarsError(RuntimeError):
@@ -51,15 +54,29 @@ def classpath_of_newest_client() -> str:
 
 def ensure_jars(pom: str, name: str, versions: Mapping[str, str]) -> Path:
     """The directory `.cache/<name>` with what a pom beside this file asks for."""
-    jars = ROOT / ".cache" / name
+    jars = CACHE / name
     if not jars.is_dir():
-        _fetch(_find_maven(), Path(__file__).with_name(pom), jars, versions)
+        with alone(CACHE):
+            if not jars.is_dir():
+                _fetch(_find_maven(), Path(__file__).with_name(pom), jars, versions)
     return jars
 
 
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Who wants to make something in there waits until others have made theirs, which may be the
+    same."""
+    directory.mkdir(exist_ok=True)
+    (directory / ".gitignore").write_text("*\n", encoding="utf-8")
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _fetch(maven: str, pom: Path, jars: Path, versions: Mapping[str, str]) -> None:
-    jars.parent.mkdir(exist_ok=True)
-    (jars.parent / ".gitignore").write_text("*\n", encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix=f"{jars.name}.", dir=jars.parent) as scratch:
         complete = Path(scratch) / "jars"
         _run(
@@ -71,12 +88,7 @@ def _fetch(maven: str, pom: Path, jars: Path, versions: Mapping[str, str]) -> No
                 f"-DoutputDirectory={complete}",
             ]
         )
-        try:
-            complete.rename(jars)
-        except OSError:
-            # Another process may have finished first; its directory is as good as ours.
-            if not jars.is_dir():
-                raise
+        complete.rename(jars)
 
 
 def _find_maven() -> str:

@@ -21,9 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.kafka_jars import ROOT, may_install_packages
+from tools.kafka_jars import CACHE, ROOT, alone, may_install_packages
 
-CACHE: Final = ROOT / ".cache"
 PROGRAMS: Final = ROOT / "tests" / "interop" / "broker" / "languages"
 KAFKA_PYTHON_LOCK: Final = ROOT / "requirements-kafka-python-2.lock"
 KAFKAJS_VERSION: Final = "2.2.4"
@@ -74,18 +73,15 @@ def ensure_go_clients() -> Path:
 def _made_once(home: Path, make: Callable[[Path], None]) -> Path:
     if home.is_dir():
         return home
-    CACHE.mkdir(exist_ok=True)
-    (CACHE / ".gitignore").write_text("*\n", encoding="utf-8")
-    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=CACHE) as scratch:
+    with (
+        alone(CACHE),
+        tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=CACHE) as scratch,
+    ):
         complete = Path(scratch) / "made"
-        complete.mkdir()
-        make(complete)
-        try:
+        if not home.is_dir():
+            complete.mkdir()
+            make(complete)
             complete.rename(home)
-        except OSError:
-            # Another process may have finished first; its directory is as good as ours.
-            if not home.is_dir():
-                raise
     return home
 
 

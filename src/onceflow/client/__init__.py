@@ -146,6 +146,7 @@ if TYPE_CHECKING:
         BlockingCluster as BlockingCluster,
         Finisher as Finisher,
         LeftOpen as LeftOpen,
+        Range as Range,
         Reader as Reader,
         Writer as Writer,
         find_left_open as find_left_open,
@@ -185,7 +186,7 @@ else:
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
             "PartitionTransaction Topic TopicDescription TopicPartition "
             "TransactionDescription",
-            "worker": "BlockingCluster Finisher LeftOpen Reader Writer find_left_open "
-            "places_of_groups",
+            "worker": "BlockingCluster Finisher LeftOpen Range Reader Writer "
+            "find_left_open places_of_groups",
         },
     )

@@ -120,7 +120,8 @@ class _Found:
         self._files = files
         self._config = config if saved.layout is None else config.laid_out(saved.layout)
         self._end = saved.end
-        self._names_changed = False
+        # The last run may have been killed after it had given compacted files their names.
+        self._names_changed = bool(saved.swapped)
         self._unsynced: list[Segment] = []
         self._directory = directory_name(saved.topic, saved.log_id)
         if not disk.exists(self._directory):

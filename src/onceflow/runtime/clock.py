@@ -7,7 +7,8 @@ Nothing that waits, expires or measures may therefore read the wall clock.
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from bisect import bisect_left, bisect_right
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -26,23 +27,29 @@ class Clock(Protocol):
         ...
 
 
+_SAME_LEAD_MS: Final = 60_000
+
+
 class SteadyClock:
     """A clock for stamps whose age is asked for days later, perhaps in another run: whatever the
     wall clock does in one run, nothing is taken to be older than it is.
 
     The wall time of the start and what has passed since then is the steady time. A stamp is never
     behind it, so a wall clock that goes back makes no old stamps; an age is measured by it, so one
-    that jumps ahead makes nothing older. A stamp that is ahead of it is either from behind such a
-    jump or from a run before a clock that started late was put right: then the wall clock tells.
+    that jumps ahead makes nothing older. Stamps from behind such a jump are ahead of it, by a lead;
+    they age by the steady time and the smallest lead that they can have come with, so that the next
+    jump makes them no older either. A stamp that no lead explains is from a run before a clock that
+    started late was put right: then the wall clock tells.
     At a start nobody can tell a jump from the time for which the broker was down.
     """
 
-    __slots__ = ("_clock", "_started", "_started_ms", "monotonic")
+    __slots__ = ("_clock", "_leads", "_started", "_started_ms", "monotonic")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._started = clock.monotonic()
         self._started_ms = clock.wall_ms()
+        self._leads = [0]  # with which stamps were given, ascending
         self.monotonic = clock.monotonic
 
     def _steady_ms(self) -> int:
@@ -50,7 +57,17 @@ class SteadyClock:
 
     def wall_ms(self) -> int:
         """The time to stamp with."""
-        return max(self._clock.wall_ms(), self._steady_ms())
+        wall_ms, steady_ms = self._clock.wall_ms(), self._steady_ms()
+        if wall_ms <= steady_ms:
+            return steady_ms
+        self._note_lead(wall_ms - steady_ms)
+        return wall_ms
+
+    def _note_lead(self, lead_ms: int) -> None:
+        """Two clocks never run quite alike: only what is more than that is another lead."""
+        at = bisect_right(self._leads, lead_ms)
+        if lead_ms - self._leads[at - 1] > _SAME_LEAD_MS:
+            self._leads.insert(at, lead_ms)
 
     def wall_ns(self) -> int:
         return self.wall_ms() * 1_000_000
@@ -58,7 +75,10 @@ class SteadyClock:
     def age_ms(self, stamp_ms: int) -> int:
         """How long ago something was stamped; negative for a time that is yet to come."""
         wall_ms, steady_ms = self._clock.wall_ms(), self._steady_ms()
-        return (wall_ms if stamp_ms > steady_ms else min(wall_ms, steady_ms)) - stamp_ms
+        at = bisect_left(self._leads, stamp_ms - steady_ms - _SAME_LEAD_MS)
+        if at < len(self._leads):
+            wall_ms = min(wall_ms, steady_ms + self._leads[at])
+        return wall_ms - stamp_ms
 
 
 class RealClock:

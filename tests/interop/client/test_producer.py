@@ -17,6 +17,7 @@ from onceflow.client.transactions.states import State, WrongState
 from onceflow.client.types import TopicPartition
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.conftest import BROKERS
+from tests.interop.decided import until_decided
 from tests.interop.harness import Names
 
 pytestmark = pytest.mark.interop
@@ -40,6 +41,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 def read(names: Names, topic: str, isolation: str = "read_committed") -> list[tuple[int, Any]]:
     """Partition and value of every record that confluent-kafka sees, by partition and offset."""
+    until_decided(names.bootstrap)
     reader = Consumer(
         {
             "bootstrap.servers": names.bootstrap,

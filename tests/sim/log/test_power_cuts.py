@@ -29,7 +29,7 @@ from onceflow.runtime.background import Inline
 from onceflow.testing import background as sim_background
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import crash_images, sampled_images
-from onceflow.testing.disk import Link, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
+from onceflow.testing.disk import Link, NameOp, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
 from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 from tests.sim.log.judge import check_image
@@ -173,6 +173,37 @@ def test_a_start_removes_nothing_for_the_sake_of_a_checkpoint_that_a_power_cut_m
         LogStore.open(disk, Inline(), SimRand(5), workload.config)
         for image in sampled_images(disk, seed=killed, others=1, first=killed):
             check_image(image._replace(boundary=killed), workload, alive=False)
+
+
+@pytest.mark.parametrize(("seed", "compacting"), [(13, False), (15, True)])
+@pytest.mark.parametrize("durability", Durability)
+def test_what_a_start_after_a_kill_took_over_outlives_a_power_cut(
+    seed: int, durability: Durability, compacting: bool
+) -> None:
+    """Kills after every change of a name. What the start then found, and with syncs all that was
+    acknowledged after it, is there for good."""
+    workload = LogWorkload(seed, steps=60, durability=durability, compacting=compacting)
+    for killed, op in enumerate(workload.disk.ops, 1):
+        if isinstance(op, NameOp):
+            disk = killed_at(workload.disk, killed)
+            ends = work_on(disk, workload)
+            for image in sampled_images(disk, seed=killed, others=1, first=len(disk.ops)):
+                survived = LogStore.open(image.disk, Inline(), SimRand(6), workload.config)
+                found = {log_id: log.end_offset for log_id, log in survived.logs.items()}
+                assert found.keys() == ends.keys()
+                assert all(found[log_id] >= end for log_id, end in ends.items())
+
+
+def work_on(disk: SimDisk, workload: LogWorkload) -> dict[LogId, int]:
+    """Starts a store and appends to all logs; where they then durably end."""
+    store = LogStore.open(disk, Inline(), SimRand(5), workload.config)
+    ends = {log_id: log.end_offset for log_id, log in store.logs.items()}
+    rand = random.Random(1)
+    for log in store.logs.values():
+        assert store.append(log, make_batch(rand, NOW_MS).assign(log.end_offset, 0)).done
+        if workload.durability is Durability.FSYNC:
+            ends[log.log_id] = log.end_offset
+    return ends
 
 
 @pytest.mark.parametrize("seed", range(8))

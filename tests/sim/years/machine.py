@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -67,6 +67,24 @@ def rare_sweeps() -> Iterator[None]:
         yield
 
 
+class Moment(NamedTuple):
+    """What the clocks showed once."""
+
+    now: float
+    wall: int
+    steady: int
+    started: float
+    """When the broker of then was started, by the monotonic clock."""
+
+    def oldest(self, stamp_ms: int, since: float) -> int:
+        """The most that the broker may take for the age of what it stamped so, `since` then."""
+        if stamp_ms <= self.steady:
+            return min(self.wall, self.steady) - stamp_ms
+        if self.started <= since:  # no jump makes older what it has stamped itself
+            return int((self.now - since) * 1000)
+        return self.wall - stamp_ms
+
+
 class Clocks:
     """What the clocks showed, and when everything went its ordinary way.
 
@@ -77,8 +95,8 @@ class Clocks:
     def __init__(self, world: World) -> None:
         self._clock = world.clock
         self._started = (0.0, self._clock.wall_ms())
-        self._moments: list[tuple[float, int, int]] = []
-        """Monotonic, wall and steady time before each start and before each jump."""
+        self._moments: list[Moment] = []
+        """Before each start and before each jump."""
         self._furthest = 0
         """Of their wall times."""
         self.ordinary_since = 0.0
@@ -114,8 +132,11 @@ class Clocks:
     def disturbed(self) -> None:
         self.ordinary_since = self.now()
 
+    def _moment(self) -> Moment:
+        return Moment(self.now(), self.wall(), self.steady(), self._started[0])
+
     def _note_moment(self) -> None:
-        self._moments.append((self.now(), self.wall(), self.steady()))
+        self._moments.append(self._moment())
         self._furthest = self.furthest()
 
     def set_by(self, by_ms: int) -> None:
@@ -123,11 +144,11 @@ class Clocks:
         self._clock.jump_wall(by_ms)
         self.disturbed()
 
-    def _since(self, then: float) -> list[tuple[float, int, int]]:
-        """The moments since then at which something was older than ever, the present last."""
-        found = [(self.now(), self.wall(), self.steady())]
+    def _since(self, then: float) -> list[Moment]:
+        """The moments since then at which something was older than ever."""
+        found = [self._moment()]
         for moment in reversed(self._moments):
-            if moment[0] < then:
+            if moment.now < then:
                 break
             found.append(moment)
         return found
@@ -136,7 +157,7 @@ class Clocks:
 
     def was_older(self, wall_ms: int, since: float, age_ms: int) -> bool:
         """Whether what is of `wall_ms` had reached an age at any moment since `since`."""
-        latest = max(wall for _, wall, _ in self._since(since))
+        latest = max(moment.wall for moment in self._since(since))
         return latest - wall_ms >= age_ms - MARGIN_MS
 
     def must_be_noticed(self, wall_ms: int, age_ms: int) -> bool:
@@ -147,25 +168,17 @@ class Clocks:
 
     def was_expired(self, stamp_ms: int, since: float, age_ms: int) -> bool:
         """Whether the broker may ever have taken what it stamped so for that old."""
-        return any(
-            _age(stamp_ms, wall, steady) >= age_ms - MARGIN_MS
-            for _, wall, steady in self._since(since)
-        )
+        oldest = max(moment.oldest(stamp_ms, since) for moment in self._since(since))
+        return oldest >= age_ms - MARGIN_MS
 
     def must_be_expired(self, stamp_ms: int, age_ms: int) -> bool:
-        """Whether the broker has looked for it after it was that old."""
-        passed_ms = int(NOTICED_S * 1000)
-        wall, steady = self.wall() - passed_ms, self.steady() - passed_ms
-        return self._has_looked() and _age(stamp_ms, wall, steady) > age_ms
+        """Whether the broker has looked for it after it was that old. A stamp from behind a jump is
+        given its time."""
+        then_ms = min(self.wall(), self.steady()) - int(NOTICED_S * 1000)
+        return self._has_looked() and then_ms - stamp_ms > age_ms
 
     def _has_looked(self) -> bool:
         return self.now() - self.ordinary_since >= NOTICED_S
-
-
-def _age(stamp_ms: int, wall_ms: int, steady_ms: int) -> int:
-    """No jump of the wall clock makes anything older; a stamp that is ahead of the steady time is
-    from behind such a jump."""
-    return (wall_ms if stamp_ms > steady_ms else min(wall_ms, steady_ms)) - stamp_ms
 
 
 class Machine:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from onceflow.spark import Pipeline
+from tests.doses import some_long
 from tests.interop.client.cluster.cluster_fixture import three_nodes as three_nodes
 from tests.spark.kills.blows import Blow
 from tests.spark.kills.brokers import Ours, ThreeKafkas
@@ -65,9 +66,7 @@ PLACES = {"page_views": EXECUTORS}
 processes of their own everywhere: functions have to find their way to them on one machine, too."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("order_totals", marks=pytest.mark.long), "page_views", "sensor_readings"]
-)
+@pytest.mark.parametrize("name", some_long(ONE_RUN, "order_totals"))
 def test_what_a_killed_pipeline_has_left_is_gone_on_with(
     name: str, spark: SparkSession, brokers: Ours, fate: FateServer, tmp_path: Path
 ) -> None:

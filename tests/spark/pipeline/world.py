@@ -14,6 +14,7 @@ from uuid import uuid4
 import confluent_kafka
 import confluent_kafka.admin
 
+from tests.interop.decided import until_decided
 from tests.spark.sink.world import AT_ONCE
 
 EXAMPLES: Final = Path(__file__).resolve().parents[3] / "examples"
@@ -57,6 +58,7 @@ def produce(
 
 def read_all(bootstrap: str, topic: str) -> list[Read]:
     """All committed records of a topic, partition by partition."""
+    until_decided(bootstrap)
     consumer = confluent_kafka.Consumer(
         {
             **_QUIET,

@@ -12,6 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.interop.decided import until_decided
+
 PATIENCE_S: Final = 120.0
 """What answers at once answers late on a machine that others keep busy."""
 _PARTITION_END: Final = -191
@@ -35,6 +37,7 @@ def make_topic(bootstrap: str, label: str, partitions: int = 1) -> str:
 
 def committed(bootstrap: str, topic: str) -> list[Any]:
     """All committed records of a topic, as confluent-kafka reads them."""
+    until_decided(bootstrap)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

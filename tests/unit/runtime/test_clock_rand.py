@@ -75,7 +75,19 @@ def test_wall_jumps_move_neither_monotonic_nor_timers() -> None:
 DAY_MS = 24 * 3_600_000
 
 
-@pytest.mark.parametrize("jumps", [(30,), (-30,), (30, -30), (-30, 30), (30, -60, 30)])
+@pytest.mark.parametrize(
+    "jumps",
+    [
+        (30,),
+        (-30,),
+        (30, -30),
+        (-30, 30),
+        (30, -60, 30),
+        (1, 30),
+        (1, 30, -31, 90),
+        (30, -29, 90, 1),
+    ],
+)
 def test_nothing_is_older_than_it_is_however_the_wall_clock_jumps(jumps: tuple[int, ...]) -> None:
     async def main(world: World) -> None:
         clock: SimClock = world.clock
@@ -88,6 +100,24 @@ def test_nothing_is_older_than_it_is_however_the_wall_clock_jumps(jumps: tuple[i
             for stamp_ms, at_ms in stamped.items():
                 assert steady.age_ms(stamp_ms) <= int(clock.monotonic() * 1000) - at_ms
         assert steady.age_ms(max(stamped)) <= 3_600_000
+
+    run(1, main)
+
+
+def test_what_was_stamped_behind_a_jump_grows_old_all_the_same() -> None:
+    """As on a laptop that slept for a day: its monotonic clock does not know of that."""
+
+    async def main(world: World) -> None:
+        clock: SimClock = world.clock
+        steady = SteadyClock(clock)
+        clock.jump_wall(DAY_MS)
+        stamp_ms = steady.wall_ms()
+        await asyncio.sleep(12 * 3600)
+        assert steady.age_ms(stamp_ms) == DAY_MS / 2
+        clock.jump_wall(30 * DAY_MS)
+        assert steady.age_ms(stamp_ms) == DAY_MS / 2
+        await asyncio.sleep(3 * 24 * 3600)
+        assert steady.age_ms(stamp_ms) > 2 * DAY_MS
 
     run(1, main)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         find_left_open as find_left_open,
         places_of_groups as places_of_groups,
     )
-    from onceflow.client.worker.reader import Reader as Reader
+    from onceflow.client.worker.reader import Range as Range, Reader as Reader
     from onceflow.client.worker.transaction_client import Finisher as Finisher
     from onceflow.client.worker.writer import Writer as Writer
 else:
@@ -25,7 +25,7 @@ else:
         {
             "cluster": "BlockingCluster",
             "hanging_transactions": "LeftOpen find_left_open places_of_groups",
-            "reader": "Reader",
+            "reader": "Range Reader",
             "transaction_client": "Finisher",
             "writer": "Writer",
         },

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -158,8 +158,20 @@ class BlockingCluster:
 
     def topic_id(self, partition: TopicPartition, deadline: float) -> str | None:
         """What the leader of a partition says now; None where it knows no topic, or no id."""
-        self._learn(self.leader(partition, deadline), [partition.topic], deadline)
-        return self.known_topic_id(partition.topic)
+        return self.topic_ids([partition], deadline)[partition]
+
+    def topic_ids(
+        self, partitions: Collection[TopicPartition], deadline: float
+    ) -> dict[TopicPartition, str | None]:
+        """As `topic_id`, asked once of each leader for all of these that it leads."""
+        led: dict[BlockingConnection, list[TopicPartition]] = {}
+        for partition in partitions:
+            led.setdefault(self.leader(partition, deadline), []).append(partition)
+        found: dict[TopicPartition, str | None] = {}
+        for connection, places in led.items():
+            self._learn(connection, sorted({place.topic for place in places}), deadline)
+            found |= {place: self.known_topic_id(place.topic) for place in places}
+        return found
 
     def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
         """What each broker that can be reached says. One that is cut off from the controller says

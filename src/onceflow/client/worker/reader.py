@@ -1,17 +1,17 @@
 """A blocking reader for worker processes: an exact range of a partition's offsets as Arrow columns.
 
 By default only what was committed: what is behind the first open transaction is waited for, what
-was aborted is passed over. While one answer is being looked at the next is under way, never more:
-memory holds two of them.
+was aborted is passed over. While one answer is being looked at the next is under way, be it that of
+the next range, and never more: memory holds two of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from onceflow.client.codec import (
     FetchAnswer,
@@ -52,6 +52,15 @@ class ReaderBusy(ClientError):
     advice = "read one range after the other, or make a reader for each"
 
 
+class Range(NamedTuple):
+    """Offsets of a partition, from `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
 class Reader:
     """For one thread; a process that is forked off opens connections of its own.
 
@@ -74,6 +83,8 @@ class Reader:
             settings.bootstrap_servers, settings, self._clock, self._rand
         )
         self._is_reading = False
+        self._ahead: _Fetching | None = None
+        """The range that is read next, already asked for."""
 
     def __enter__(self) -> Self:
         return self
@@ -88,11 +99,22 @@ class Reader:
 
     def close(self) -> None:
         """Closes the connections."""
+        self.forget_ahead()
         self._cluster.close()
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def forget_ahead(self) -> None:
+        """For who has named a range as the next one and does not read it. Until then, or until it
+        is read, nothing else can be asked of its leader."""
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+    def read(
+        self, topic: str, partition: int, start: int, end: int, *, then: Range | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The records from `start` up to, not including, `end` (columns of `FETCHED_SCHEMA`), in
-        order; then it ends, also where the last offsets hold no record.
+        order; then it ends, also where the last offsets hold no record. `then` is what is read
+        next: it is asked for as soon as all of this range has come.
 
         Raises `OffsetOutOfRange` when the log does not hold `start`, `RangeUnavailable` when
         nothing more could be read for `default.api.timeout.ms`, and `RecordsUnreadable`.
@@ -103,36 +125,52 @@ class Reader:
         if self._is_reading:
             raise ReaderBusy(f"partition {place}: this reader is reading another range")
         self._is_reading = True
-        fetching = _Fetching(self, place, start, end)
+        fetching = self._begun(Range(topic, partition, start, end))
         limit = self._settings.max_decompressed_batch_bytes
         try:
             while (found := fetching.next()) is not None:
                 batches, first = found
+                if fetching.is_done and then is not None and self._ahead is None:
+                    self._ahead = _Fetching(self, then)
+                    self._ahead.ask_ahead()
                 yield from portions_of(place, batches, first, end, limit=limit)
+        except BaseException:
+            self.forget_ahead()
+            raise
         finally:
             fetching.close()
             self._is_reading = False
+
+    def _begun(self, wanted: Range) -> _Fetching:
+        """What was asked for ahead, if it is this."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead.wanted == wanted:
+            return ahead
+        if ahead is not None:
+            ahead.close()
+        return _Fetching(self, wanted)
 
     def known_topic_id(self, topic: str) -> str | None:
         """As it was when leaders were last looked up; None where brokers give topics no ids, and
         where nobody has looked yet."""
         return self._cluster.known_topic_id(topic)
 
-    def topic_id(self, topic: str, partition: int) -> str | None:
-        """What the leader of a partition says now; None where it gives the topic no id, or knows
-        no such topic."""
-        place = TopicPartition(topic, partition)
+    def topic_ids(self, places: Collection[TopicPartition]) -> dict[TopicPartition, str | None]:
+        """What the leader of each partition says now, asked once for all that it leads; None where
+        it gives the topic no id, or knows no such topic."""
+        self.forget_ahead()
 
-        def attempt(deadline: float, refind: bool) -> str | None:
+        def attempt(deadline: float, refind: bool) -> dict[TopicPartition, str | None]:
             if refind:
-                self._cluster.refresh({topic}, deadline)
-            return self._cluster.topic_id(place, deadline)
+                self._cluster.refresh({place.topic for place in places}, deadline)
+            return self._cluster.topic_ids(places, deadline)
 
         return self._cluster.trying(attempt, self._settings.retry)
 
     def is_topic(self, topic: str, partition: int, topic_id: str) -> bool:
         """Whether the topic still has this id, or has none. As long as only some brokers say so
         they are asked again, for `default.api.timeout.ms`."""
+        self.forget_ahead()
         place = TopicPartition(topic, partition)
 
         def attempt(deadline: float, refind: bool) -> bool:
@@ -149,6 +187,7 @@ class Reader:
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """The first offset of a partition, and the one behind the last that may be read."""
+        self.forget_ahead()
         place = TopicPartition(topic, partition)
 
         def attempt(deadline: float, refind: bool) -> tuple[int, int]:
@@ -184,14 +223,15 @@ class Reader:
 class _Fetching:
     """One range that is being read."""
 
-    def __init__(self, reader: Reader, place: TopicPartition, start: int, end: int) -> None:
+    def __init__(self, reader: Reader, wanted: Range) -> None:
+        self.wanted = wanted
         self._reader = reader
         self._settings = reader._settings
         self._cluster = reader._cluster
         self._clock = reader._clock
-        self._place = place
+        self._place = TopicPartition(wanted.topic, wanted.partition)
         committed = self._settings.read_committed
-        self._range = RangeReading(place, start, end, read_committed=committed)
+        self._range = RangeReading(self._place, wanted.start, wanted.end, read_committed=committed)
         self._backoff = Backoff(self._settings.retry, reader._rand)
         self._deadline = 0.0
         self._asked: tuple[BlockingConnection, int] | None = None
@@ -200,8 +240,14 @@ class _Fetching:
         """Where committed data ends, and the log."""
         self._went_on()
 
+    @property
+    def is_done(self) -> bool:
+        """All of it has come."""
+        return self._range.is_done
+
     def next(self) -> tuple[list[StoredBatch], int] | None:
         """Batches, and the offset from which on their records are wanted; None at the end."""
+        self._went_on()  # what was done with the answer before took no time of the broker's
         while not self._range.is_done:
             try:
                 answer = self._fetch()
@@ -217,8 +263,7 @@ class _Fetching:
                 self._went_on()
             elif self._clock.monotonic() >= self._deadline:
                 raise self._unavailable("nothing came")
-            if not self._range.is_done:
-                self._ask_ahead()
+            self.ask_ahead()
             if batches:
                 return batches, first
         return None
@@ -269,10 +314,11 @@ class _Fetching:
         connection.send(ApiKey.FETCH, version, (body,), self._cluster.soon(self._deadline))
         return connection, version
 
-    def _ask_ahead(self) -> None:
+    def ask_ahead(self) -> None:
         """What fails here fails again when the answer is needed, and is dealt with there."""
-        with suppress(ClientError):
-            self._asked = self._ask()
+        if not self._range.is_done:
+            with suppress(ClientError):
+                self._asked = self._ask()
 
     def _check(self, answer: FetchAnswer) -> None:
         if not answer.error:

@@ -124,6 +124,9 @@ class Ring:
                 continue
             self._next_number = max(self._next_number, number + 1)
             self._free.append(self._open(number, entry.size))
+        # After a kill the name of the last may be in the page cache alone, and what is acknowledged
+        # from here on lies in it.
+        self._disk.sync_dir(DIRECTORY)
         if not self._free:
             size = self._config.first_file_bytes
             for _ in prepare_file(self._disk, self._next_number, size):

@@ -54,9 +54,8 @@ class ArrowTask:
     def rows(self, spans: Iterable[OffsetSpan], layout: TopicLayout) -> Iterator[pa.RecordBatch]:
         """What is to be written, with the number of its output partition in each row."""
         read = ReadTask(self.settings, READ, self.fail_on_data_loss)
-        for span in spans:
-            for records in read.read_fetched(span):
-                yield from self._tried(records, span, layout)
+        for span, records in read.read_fetched(tuple(spans)):
+            yield from self._tried(records, span, layout)
 
     def targets(self, spans: Iterable[OffsetSpan], layout: TopicLayout) -> list[int]:
         """The output partitions of these spans, but for dead letters."""

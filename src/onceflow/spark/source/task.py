@@ -14,9 +14,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client import OffsetOutOfRange, Reader, ReaderSettings
+from onceflow.client import OffsetOutOfRange, Range, Reader, ReaderSettings
 from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import TopicMadeAgain
 from onceflow.spark.source.data_loss import LossRule, deleted
@@ -39,32 +40,49 @@ class ReadTask:
 
     def read(self, spans: Sequence[OffsetSpan]) -> Iterator[pa.RecordBatch]:
         """The records of some spans, in order, by Spark's types."""
-        for span in spans:
-            for records in self.read_fetched(span):
-                yield from _pieces(records)
+        for _, records in self.read_fetched(spans):
+            yield from _pieces(records)
 
-    def read_fetched(self, span: OffsetSpan) -> Iterator[pa.RecordBatch]:
-        """The records of a span in the pieces in which they come."""
+    def read_fetched(
+        self, spans: Sequence[OffsetSpan]
+    ) -> Iterator[tuple[OffsetSpan, pa.RecordBatch]]:
+        """The records of some spans in the pieces in which they come, each with its span."""
         loss = LossRule(self.fail_on_data_loss)
         with READERS.lease(self.settings) as reader:
-            for records in _records(reader, span, loss):
-                yield spark_columns(records, self.columns)
+            for span, records in _records(reader, spans, loss):
+                yield span, spark_columns(records, self.columns)
                 _settle(os.getpid())
 
 
-def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
-    """What there is of a span, if it still is of the same log; what is not is told."""
-    if _was_made_again(reader, span):
-        loss.made_again([span.topic])
-        return
-    yield from _records_there(reader, span, loss)
-    if _is_read_from_another_log(reader, span):
-        loss.made_again([span.topic])
-        # What was read has been passed on. Whoever reads the span anew finds it gone.
+def _records(
+    reader: Reader, spans: Sequence[OffsetSpan], loss: LossRule
+) -> Iterator[tuple[OffsetSpan, pa.RecordBatch]]:
+    """What there is of spans, where they still are of the same log; what is not is told. Leaders
+    are asked once, behind the last record of all: that finds as much as asking for each span."""
+    read: list[OffsetSpan] = []
+    for span, then in zip_longest(spans, spans[1:]):
+        if _was_made_again(reader, span):
+            loss.made_again([span.topic])
+            continue
+        for records in _records_there(reader, span, loss, _to_ask_ahead(reader, then)):
+            yield span, records
+        read.append(span)
+    if again := _read_from_another_log(reader, read):
+        loss.made_again(again)
+        # What was read has been passed on. Whoever reads the spans anew finds them gone.
         raise TopicMadeAgain(
-            f"topic {span.topic!r} was deleted and made again while it was read: the batch has to "
+            f"topic {again[0]!r} was deleted and made again while it was read: the batch has to "
             "be read again, without it"
         )
+
+
+def _to_ask_ahead(reader: Reader, then: OffsetSpan | None) -> Range | None:
+    """Where a leader has to be asked for the topic first, its connection must be free."""
+    if then is None or not then.size:
+        return None
+    if then.topic_id not in (None, reader.known_topic_id(then.topic)):
+        return None
+    return Range(then.topic, then.partition, then.start, then.end)
 
 
 def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
@@ -74,20 +92,26 @@ def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
     return not reader.is_topic(span.topic, span.partition, wanted)
 
 
-def _is_read_from_another_log(reader: Reader, span: OffsetSpan) -> bool:
-    """By what the leader says that has sent the records, whatever the other brokers say."""
-    if span.topic_id is None:
-        return False
-    return reader.topic_id(span.topic, span.partition) not in (None, span.topic_id)
+def _read_from_another_log(reader: Reader, spans: Sequence[OffsetSpan]) -> list[str]:
+    """Topics, by what the leaders say that have sent the records, whatever other brokers say."""
+    wanted = {span.place: span.topic_id for span in spans if span.topic_id is not None}
+    if not wanted:
+        return []
+    said = reader.topic_ids(wanted)
+    return sorted(
+        {each.topic for each, topic_id in wanted.items() if said[each] not in (None, topic_id)}
+    )
 
 
-def _records_there(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
+def _records_there(
+    reader: Reader, span: OffsetSpan, loss: LossRule, then: Range | None
+) -> Iterator[pa.RecordBatch]:
     from onceflow.client import offset_at
 
     left = span
     while left.size > 0:
         try:
-            for records in reader.read(*left.place, left.start, left.end):
+            for records in reader.read(*left.place, left.start, left.end, then=then):
                 yield records
                 left = left._replace(start=offset_at(records, records.num_rows - 1) + 1)
             return

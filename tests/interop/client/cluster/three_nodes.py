@@ -15,6 +15,7 @@ from onceflow.client.errors.requests import ClientError
 from onceflow.client.net.cluster import CoordinatorOf
 from onceflow.client.producer.producer import Producer
 from onceflow.client.types import TopicPartition
+from tests.interop.decided import until_decided
 from tests.interop.harness import Names, eventually
 from tools.apache_kafka import NODE_IDS, ApacheKafkaCluster
 
@@ -146,6 +147,7 @@ Records = dict[int, list[tuple[int, str]]]
 
 def read_committed(bootstrap: str, places: Sequence[TopicPartition]) -> Records:
     """Everything that confluent-kafka sees as a reader of committed records."""
+    until_decided(bootstrap)
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -10,6 +10,7 @@ import pytest
 from onceflow.client.admin.admin import Admin
 from onceflow.client.net.cluster import CoordinatorOf
 from onceflow.client.session.session import Session
+from tests.doses import some_long
 from tests.interop.client.cluster.three_nodes import coordinator_of, until_whole
 from tests.interop.client.session.copying_sessions import Copying
 from tests.interop.harness import Names
@@ -35,7 +36,7 @@ async def all_copied(world: Copying, admin: Admin) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("kind", [CoordinatorOf.GROUP, CoordinatorOf.TRANSACTION])
+@pytest.mark.parametrize("kind", some_long(CoordinatorOf, CoordinatorOf.GROUP))
 def test_a_coordinator_is_killed(three_nodes: ApacheKafkaCluster, kind: CoordinatorOf) -> None:
     until_whole(three_nodes)
     world = Copying(Names.fresh(three_nodes.bootstrap), PARTITIONS)

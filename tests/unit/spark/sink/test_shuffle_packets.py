@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from onceflow.records.arrow import HEADERS
 from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.sink.claims import ClaimClient
 from onceflow.spark.sink.job_context import REPORT, Report, reports_from_bytes, reports_to_bytes
-from onceflow.spark.sink.routing import TopicLayout, split
+from onceflow.spark.sink.routing import TARGET, TopicLayout, split
 from onceflow.spark.sink.shuffle import (
     PACKED_NAMES,
     PART,
     PART_BYTES,
     PacketsBroken,
+    _by_way,
+    _packet,
     pack,
     report_as_packet,
     unpack,
@@ -39,6 +43,19 @@ def of_way(parts: pa.Table, way: int, at_once: int) -> list[pa.RecordBatch]:
     """What the shuffle brings to one task, in batches of so many values."""
     mine = [number for number, each in enumerate(parts["way"].to_pylist()) if each == way]
     return parts.take(pa.array(mine, pa.int64())).combine_chunks().to_batches(max_chunksize=at_once)
+
+
+@given(
+    st.lists(st.integers(0, 300) | st.integers(65_000, 66_000) | st.just(2**31 - 1), min_size=1),
+    st.integers(1, 50),
+)
+def test_rows_are_ordered_by_their_ways_and_then_by_their_targets(
+    targets: list[int], tasks: int
+) -> None:
+    order, ways = _by_way(np.array(targets, np.int32), tasks)
+    wanted = sorted(range(len(targets)), key=lambda row: (targets[row] % tasks, targets[row]))
+    assert order.tolist() == wanted
+    assert ways.tolist() == [targets[row] % tasks for row in wanted]
 
 
 @settings(deadline=None)  # the first call loads what is compiled
@@ -86,3 +103,19 @@ def test_reports_are_the_same_when_they_are_collected() -> None:
     batch = pa.record_batch({REPORT: pa.array([reports_to_bytes(reports)])})
     (row,) = report_as_packet(batch).to_pylist()
     assert reports_from_bytes(row[PART]) == reports
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_a_packet_has_room_for_any_rows(start: int, length: int) -> None:
+    """Also for a part of a batch, with rows that lack keys and have headers."""
+    headers = [[{"key": "k" * each, "value": None}] * (each % 3) for each in range(40)]
+    rows = pa.record_batch(
+        {
+            "key": pa.array([None if each % 5 else b"k" * each for each in range(40)], pa.binary()),
+            "value": pa.array([b"v" * each for each in range(40)]),
+            "headers": pa.array(headers, HEADERS),
+            TARGET: pa.array(range(40), pa.int32()),
+        }
+    ).slice(start, length)
+    with pa.ipc.open_stream(_packet(rows)) as stream:
+        assert stream.read_all().to_pylist() == rows.to_pylist()

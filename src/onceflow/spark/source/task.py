@@ -3,7 +3,7 @@
 A process keeps its connections for the next task with the same settings; one that was forked off
 opens its own. Records that were deleted since the batch was planned are data loss, too.
 
-Records are fetched by the name of their topic, which may be deleted, made again and filled in the
+Records are fetched by the name of their topic, which may be deleted, recreated and filled in the
 meantime: so its id is compared before a span is read, and again when all of it was.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client import OffsetOutOfRange, Reader, ReaderSettings
 from onceflow.spark.connection_cache import ConnectionCache
-from onceflow.spark.errors import TopicMadeAgain
+from onceflow.spark.errors import TopicRecreated
 from onceflow.spark.source.data_loss import LossRule, deleted
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.option_values import HEADERS
@@ -53,21 +53,22 @@ class ReadTask:
 
 
 def _records(reader: Reader, span: OffsetSpan, loss: LossRule) -> Iterator[pa.RecordBatch]:
-    """What there is of a span, if it still is of the same log; what is not is told."""
-    if _was_made_again(reader, span):
-        loss.made_again([span.topic])
+    """What there is of a span, if the topic still has the same log; else that is data loss."""
+    if _was_recreated(reader, span):
+        loss.recreated([span.topic])
         return
     yield from _records_there(reader, span, loss)
     if _is_read_from_another_log(reader, span):
-        loss.made_again([span.topic])
-        # What was read has been passed on. Whoever reads the span anew finds it gone.
-        raise TopicMadeAgain(
-            f"topic {span.topic!r} was deleted and made again while it was read: the batch has to "
+        loss.recreated([span.topic])
+        # Spark has the rows already, so the task must fail: the next attempt finds the topic gone
+        # before it passes anything on.
+        raise TopicRecreated(
+            f"topic {span.topic!r} was deleted and recreated while it was read: the batch has to "
             "be read again, without it"
         )
 
 
-def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
+def _was_recreated(reader: Reader, span: OffsetSpan) -> bool:
     wanted = span.topic_id
     if wanted is None or reader.known_topic_id(span.topic) == wanted:
         return False  # if it has changed since, that is seen behind the last record

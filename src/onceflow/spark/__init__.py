@@ -4,7 +4,7 @@ transaction, `dead_letters` sorts out rows that cannot be used, and a `Pipeline`
 a topic as a file of some lines says.
 
 Importing this package imports no Spark: what is named here is loaded when it is asked for. It does
-one thing: where nobody chose which Python Spark runs, that is this one (see `session/python.py`).
+one thing: unless the user chose which Python Spark runs, it is this one (see `session/python.py`).
 """
 
 from __future__ import annotations

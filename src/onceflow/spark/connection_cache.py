@@ -1,6 +1,7 @@
-"""What a task leaves in its process for the next ones: connections that are open.
+"""Connections that a task leaves open in its process for the next one.
 
-They belong to the process that opened them: one that is forked off leaves them alone.
+They belong to the process that opened them. Keys hold its pid: a forked worker that used its
+parent's sockets would mix its requests into the parent's.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ class ConnectionCache(Generic[K, T]):
 
     @contextmanager
     def lease(self, key: K) -> Iterator[T]:
-        """For the caller alone, also when somebody before has not given back theirs. With what
-        something failed is not kept."""
+        """One for this task alone: another task that still has one under the same key keeps it. A
+        connection that fails inside is closed, not kept."""
         mine = os.getpid(), key
-        found = self._idle.pop(mine, None) or self._make(key)
+        connection = self._idle.pop(mine, None) or self._make(key)
         try:
-            yield found
+            yield connection
         except BaseException:
-            found.close()
+            connection.close()
             raise
-        if (other := self._idle.pop(mine, None)) is not None:  # of somebody who was faster
+        if (other := self._idle.pop(mine, None)) is not None:  # of a task that was faster
             other.close()
-        self._idle[mine] = found
+        self._idle[mine] = connection
         while len(self._idle) > _MOST:
             self._close_oldest()
 
     def close(self) -> None:
-        """Ends all that nobody uses now; whoever comes next opens others."""
+        """Closes all that no task uses now; the next task opens its own."""
         while self._idle:
             self._close_oldest()
 

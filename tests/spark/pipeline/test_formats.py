@@ -101,7 +101,7 @@ def test_names_that_are_taken_are_told_before(tmp_path: Path) -> None:
     assert [each.told for each in raised.value.problems] == [
         "source.schema: '_Key' is a column that every source has: give it another name",
         f"source.schema: {'_onceflow_error'!r}: {taken}",
-        "source.schema: 'm' has a MAP whose keys are no STRING, and those of JSON are",
+        "source.schema: 'm' has a MAP whose keys are not STRING, as JSON needs",
     ]
 
 
@@ -129,7 +129,7 @@ def test_what_is_no_condition_of_one_row_is_told_before(spark: SparkSession) -> 
     """And what raises for every row is only one that no row meets."""
     records = records_frame(spark, [b'{"a":1,"s":"x"}', b'{"a":0,"s":"maybe"}'])
     source = source_plan(Format.JSON, "a INT, s STRING")
-    chance = "may say something else of the same row each time"
+    chance = "may give another result for the same row each time"
     for rule, problem in {
         "s": "is of type STRING, and not BOOLEAN",
         "null": "is of type VOID, and not BOOLEAN",

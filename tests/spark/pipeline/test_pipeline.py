@@ -180,7 +180,7 @@ def test_raw_to_raw_by_a_function_with_a_function_of_its_own(
         ),
         (
             {"rules": {"odd": "rand() < 0.5"}, "dead_letters": {"topic": "unused"}},
-            "may say something else of the same row each time",
+            "may give another result for the same row each time",
             "rules.odd",
         ),
         (

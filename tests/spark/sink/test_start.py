@@ -47,7 +47,7 @@ def test_all_that_is_wrong_is_told_at_once(spark: SparkSession, given: dict[str,
     with pytest.raises(SinkRefused) as refused:
         write_stream(frame, **{**given, "name": "two words", "narrow": True})
     assert [problem.split(":")[0] for problem in refused.value.problems] == [
-        "the frame is no stream",
+        "the frame is not a stream",
         "name = 'two words' is no name",
         "there is no column 'value'",
         "column 'key' is of type bigint; it must be string or binary",

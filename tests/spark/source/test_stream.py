@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import onceflow
-from onceflow.spark.errors.source import DataLost, TopicMadeAgain
+from onceflow.spark.errors.source import DataLost, TopicRecreated
 from tests.interop.broker.clients.face import Message
 from tests.interop.harness import eventually
 from tests.spark.sink.world import PATIENCE_S
@@ -244,7 +244,7 @@ def test_records_that_are_gone_are_an_error_or_a_warning(
             "deleted": f"{told}up to 6, and begins at 5",
             "gone": f"{told}is not there any more",
         }
-        made_again = f"topic '{topic}' was deleted and made again"
+        made_again = f"topic '{topic}' was deleted and recreated"
         with pytest.raises(DataLost, match=wanted.get(way, made_again)):
             careful.latestOffset(starts[0], at_most())
         end = careless.latestOffset(starts[1], at_most())
@@ -283,10 +283,10 @@ def test_a_topic_is_made_again_behind_the_plan_of_a_batch(
         if is_begun:
             assert {next(each).num_rows for each in reading.values()} == {1}
         lose(world, topic, "refilled")
-        with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and made again"):
+        with pytest.raises(DataLost, match=f"topic '{topic}' was deleted and recreated"):
             list(reading[careful])
         if is_begun:
-            with pytest.raises(TopicMadeAgain, match="has to be read again"):
+            with pytest.raises(TopicRecreated, match="has to be read again"):
                 list(reading[careless])
         assert not list(careless.read(task))
         assert any("made again" in each for each in caplog.messages)
@@ -312,7 +312,7 @@ def test_a_topic_is_made_again_while_a_query_is_down(
     world.send(topic, *"abc")
     assert flat(world.run_through("onceflow", given, checkpoint)) == ["a", "b", "c"]
     lose(world, topic, "refilled")
-    with pytest.raises(Exception, match=f"topic '{topic}' was deleted and made again"):
+    with pytest.raises(Exception, match=f"topic '{topic}' was deleted and recreated"):
         world.run_through("onceflow", given, checkpoint)
     careless = {**given, "failOnDataLoss": "false"}
     assert flat(world.run_through("onceflow", careless, checkpoint)) == [*"0123456789"]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         OffsetsUnreadable as OffsetsUnreadable,
         PartitionsDiffer as PartitionsDiffer,
         SourceError as SourceError,
-        TopicMadeAgain as TopicMadeAgain,
+        TopicRecreated as TopicRecreated,
         TopicsUnsettled as TopicsUnsettled,
     )
 else:
@@ -67,6 +67,6 @@ else:
             "LedgerMalformed ReportsWrong RowRefused SinkError SinkFenced "
             "SinkRefused",
             "source": "DataLost InvalidOptions NoOffsetAtTime OffsetsUnreadable "
-            "PartitionsDiffer SourceError TopicMadeAgain TopicsUnsettled",
+            "PartitionsDiffer SourceError TopicRecreated TopicsUnsettled",
         },
     )

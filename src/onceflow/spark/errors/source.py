@@ -39,8 +39,8 @@ class OffsetsUnreadable(SourceError):
     """A checkpoint holds offsets that are not those of this source."""
 
 
-class TopicMadeAgain(SourceError):
-    """A topic was deleted and made again while a task was reading it: what it has read may be of
+class TopicRecreated(SourceError):
+    """A topic was deleted and recreated while a task was reading it: what it has read may be of
     either. The batch is to be read again."""
 
 

@@ -66,8 +66,8 @@ def _zone(session: SparkSession) -> str:
         zone_of(zone)
         pa.scalar(0, pa.timestamp("ms", zone)).cast(pa.string())
     except (Misfit, pa.ArrowInvalid):
-        told = f"{zone!r} is no zone that Arrow knows: name it as Europe/Berlin or as +02:00"
-        raise InvalidPipeline([KeyProblem(("settings", _ZONE), told)]) from None
+        text = f"{zone!r} is not a time zone that Arrow knows: write Europe/Berlin or +02:00"
+        raise InvalidPipeline([KeyProblem(("settings", _ZONE), text)]) from None
     return zone
 
 

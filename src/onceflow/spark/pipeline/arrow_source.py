@@ -106,7 +106,7 @@ def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: TopicLayout) -
     if there < task.partitions:
         raise AttemptRefused(
             f"{task.sink.topic!r} had {task.partitions} partitions when the batch was planned, and "
-            f"has {there}: it was deleted and made again. Start the query again"
+            f"has {there}: it was deleted and recreated. Start the query again"
         )
     return MadeRows(task.rows(spans, layout), task.targets(spans, layout))
 

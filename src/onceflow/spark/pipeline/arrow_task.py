@@ -193,7 +193,7 @@ def _told(bad: pa.Table | None, records: pa.RecordBatch) -> dict[int, str]:
     if bad is None or not bad.num_rows:
         return {}
     if "_offset" not in bad.column_names:
-        raise TableUnusable("bad rows need the column _offset: it tells which record they are")
+        raise TableUnusable("bad rows need the column _offset: it says which record they are")
     found: Any = pc.index_in(bad.column("_offset"), value_set=records.column("offset"))
     reasons = [_REFUSED] * bad.num_rows
     if _ERROR in bad.column_names:

@@ -226,7 +226,7 @@ def live_table(name: str, snapshot: PipelineSnapshot) -> RenderableType:
 def screen_for(
     name: str, output: TextIO, console: Console, *, as_json: bool
 ) -> Iterator[PipelineScreen]:
-    """The right one for whoever looks."""
+    """The right one for a terminal, a pipe, or a program that reads JSON."""
     if as_json:
         yield JsonScreen(output)
     elif not console.is_terminal:

@@ -164,11 +164,11 @@ def _checked(found: Any, plan: PipelinePlan) -> DataFrame:
     from pyspark.sql import DataFrame
 
     if not isinstance(found, DataFrame) or not found.isStreaming:
-        what = "a frame that is no stream" if isinstance(found, DataFrame) else repr(found)
+        what = "a frame that is not a stream" if isinstance(found, DataFrame) else repr(found)
         raise PipelineFailed(
             f"the function of {plan.name!r} returned {what}",
             where="transform.python",
-            advice="return a DataFrame that is made of the one that it is given",
+            advice="return a DataFrame derived from the one passed in",
         )
     return found
 

@@ -217,8 +217,8 @@ class _Reading(Judge):
         table = self._document.get("pipeline", {})
         found = self.section(("pipeline",), table, keys)
         given = self._given("pipeline")
-        self.need(("pipeline",), given, "name", "what it is called, the same at every start")
-        self.need(("pipeline",), given, "checkpoint", "a directory for what Spark has done")
+        self.need(("pipeline",), given, "name", "the name of the pipeline, the same at every start")
+        self.need(("pipeline",), given, "checkpoint", "a directory for Spark's progress")
         return found
 
     def _given(self, section: str) -> Table:
@@ -389,7 +389,7 @@ class _Reading(Judge):
         given = self._given("dead_letters")
         found = self.section(path, self._document.get("dead_letters", {}), {"topic": values.topic})
         if "dead_letters" in self._document:
-            self.need(path, given, "topic", "where rows go that cannot be used")
+            self.need(path, given, "topic", "where unusable rows go")
         elif self._document.get("rules"):
             self.wrong(
                 ("rules",),
@@ -443,7 +443,7 @@ def schema_problems(form: Format, fields: tuple[Field, ...]) -> Iterator[str]:
         if form is Format.CSV and not isinstance(field.type, Plain):
             yield f"{field.name!r} is a {field.type.word}, which CSV cannot hold"
         elif form is Format.JSON and has_other_keys(field.type):
-            yield f"{field.name!r} has a MAP whose keys are no STRING, and those of JSON are"
+            yield f"{field.name!r} has a MAP whose keys are not STRING, as JSON needs"
 
 
 def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[KeyProblem]:

@@ -64,7 +64,7 @@ def source_name(value: str) -> str:
 def topic(value: object) -> str:
     """By Kafka's rules."""
     if not isinstance(value, str) or not is_topic_name(value):
-        raise NotAllowed(f"the name of a topic: {TOPIC_RULE}")
+        raise NotAllowed(f"a topic name: {TOPIC_RULE}")
     return value
 
 
@@ -72,7 +72,7 @@ def topics(value: object) -> tuple[str, ...]:
     """One or several."""
     found = value if isinstance(value, list | tuple) else [value]
     if not found:
-        raise NotAllowed("the name of a topic, or a list of such")
+        raise NotAllowed("a topic name, or a list of them")
     return tuple(topic(each) for each in found)
 
 

@@ -120,7 +120,7 @@ def check_condition(frame: DataFrame, rule: str, condition: str) -> None:
     (found,) = each_of(analyzed.projectList())
     if not found.deterministic() or _is_random(found):
         raise PipelineFailed(
-            f"{told} may say something else of the same row each time: "
+            f"{told} may give another result for the same row each time: "
             "rows would be lost or written twice",
             where=where,
             advice="leave functions like rand(), uuid() and aes_encrypt() out of rules; to take a "

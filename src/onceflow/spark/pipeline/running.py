@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _POLL_S: Final = 0.05
 STARTS: Final = 3
 """So often a query is started again before a batch is committed."""
-_SOURCE_ADVICE: Final = "look into the system's log for what killed it: mostly memory ran out"
+_SOURCE_ADVICE: Final = "look in the system log for what killed it: usually memory ran out"
 _log = logging.getLogger("onceflow.spark")
 
 

@@ -1,4 +1,4 @@
-"""Which Python Spark starts for its workers and sources: the running one, where nobody chose.
+"""Which Python Spark starts for its workers and sources: the running one, unless the user chose.
 
 Spark takes `python3` of the PATH. In a virtual environment that is not activated that is another
 one, which has no Onceflow: neither the source nor what tasks of the sink run would be found.
@@ -43,7 +43,7 @@ def is_local(master: str) -> bool:
 
 
 _ours: Final[set[str]] = set()
-"""What was chosen here, and by nobody else."""
+"""What was chosen here, not by the user."""
 
 
 def choose_python() -> None:
@@ -66,7 +66,7 @@ def take_back_choice() -> None:
 
 
 def is_other_python(environ: Mapping[str, str], executable: str) -> bool:
-    """Whether Spark would start another Python than this, and nobody wanted that."""
+    """Whether Spark would start another Python than this one, without the user's choice."""
     if CHOICE in environ or _SUBMITTED in environ or not executable:
         return False
     usual = shutil.which(_USUAL, path=environ.get("PATH"))

@@ -1,8 +1,9 @@
 """One batch, one transaction: begin, let the tasks write, check, commit with ledger and offsets.
 
-Any failure leads to a new epoch, in which all tasks run again: in place while the query is wanted,
-else at the next start. A commit that is refused or not answered is never taken for the one or the
-other: it is asked about again, and the ledger is. Whoever is fenced stops and does not fight.
+Any failure leads to a new epoch, in which all tasks run again: at once while the query is active,
+else at the next start. A commit that is refused or not answered counts neither as done nor as
+failed: the coordinator is asked again, and so is the ledger. A driver that is fenced stops; it
+never fences its successor.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class BatchWriter:
         self._finisher = Finisher(settings)
         self._hanging = HangingTransactions(settings, identity)
         self._found: LedgerEntry | None = None
-        """What the ledger has, whichever query's it is."""
+        """What the ledger has, of whatever query."""
         self._is_entry_current = False
         self._own_entries: tuple[LedgerEntry | None, ...] = ()
         """The last one, and the one before, which is seen until the commit has its markers."""
@@ -129,12 +130,14 @@ class BatchWriter:
     # --- the ledger -----------------------------------------------------------------------------
 
     def peek_ledger(self) -> LedgerEntry | None:
-        """What the ledger says before anybody is fenced; more may be on its way."""
+        """What the ledger says now, fencing nobody. A transaction under way may still change it."""
         return self._read(require_stable=False)
 
     def take_over(self) -> None:
-        """Ends whatever was open under this name, fences whoever else writes under it, and only
-        then looks what is committed."""
+        """Fences every other writer of this name, ends what they left open, and only then reads
+        what is committed."""
+        # In this order. InitProducerId makes the coordinator forget how the last transaction ended;
+        # before it a predecessor may still commit, so a ledger that is read earlier proves nothing.
         self._hanging.remember()
         mine = self._finisher.init()
         places = self._topics.refresh().places()
@@ -144,7 +147,7 @@ class BatchWriter:
         self._own_last = WriterEpoch(mine.producer_id, mine.producer_epoch - 1)
 
     def adopt(self, query_id: str) -> None:
-        """Takes over a ledger that other queries have left: what they committed does not count."""
+        """Makes the ledger of another query this one's: what that one committed does not count."""
         self._adopted_by = query_id
         if self._is_entry_current:
             self._load_entry()
@@ -169,7 +172,7 @@ class BatchWriter:
         return entry is not None and self._adopted_by not in (None, entry.query_id)
 
     def _begin_ledger(self, job: BatchJob) -> int:
-        """Whatever `LedgerStart` wants before the batch."""
+        """Commits the first entry and writes the note, where `LedgerStart` asks for it."""
         start, planned = job.start, job.planned
         if start is None:
             return 0
@@ -177,7 +180,7 @@ class BatchWriter:
             self._commit_beginning(planned)
         entry = self._counted(planned.query_id)
         if entry is not None and self._next_step(start, planned) is LedgerStep.NOTE:
-            start.note(entry, planned.batch_id)
+            start.write_note(entry, planned.batch_id)
         return 0
 
     def _next_step(self, start: LedgerStart, planned: Planned) -> LedgerStep:
@@ -209,7 +212,7 @@ class BatchWriter:
     def group_offsets(
         self, places: Iterable[TopicPartition], *, require_stable: bool
     ) -> dict[TopicPartition, int]:
-        """How far the source offsets of this name have come, where there are any."""
+        """The committed source offsets of this name, of partitions that have any."""
         found = self._finisher.committed_offsets(
             self._identity.group, places, require_stable=require_stable
         )
@@ -225,7 +228,7 @@ class BatchWriter:
         """
         if self._try(job, self._begin_ledger) is None:
             return None
-        # Anew: in the older protocol each transaction begins with a look at who has the id.
+        # Fences again: in the older protocol each transaction has to check who holds the id.
         return self._try(job, self._attempt)
 
     def _try(self, job: BatchJob, work: Callable[[BatchJob], int]) -> int | None:
@@ -258,20 +261,24 @@ class BatchWriter:
             self._ensure_fenced()
         except FatalProducerError as error:
             raise self._fenced(error) from error
-        # After the ledger was read: a driver that slept meanwhile must not take it for young.
+        # Only after the ledger was read: a driver that slept in between would else take an old
+        # plan for a young one, and an expired ledger for one that never had an entry.
         now_ms = self._clock.wall_ms()
         entry = self._counted(planned.query_id)
-        # A ledger that was taken over is not empty: another query's batch is over what this one
-        # had begun, and the group's offsets have told that nothing of this one was committed.
+        # An adopted ledger is not empty: another query's batch lies over what this one had begun,
+        # and the group's offsets have shown that nothing of this one was committed.
         if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._found)):
             planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
         return decide(entry, planned, now_ms, self._offsets_retention_ms)
 
     def _ensure_fenced(self) -> None:
-        """After a commit that was refused the ledger knows whether it was done all the same. In the
-        older protocol a batch begins with a new epoch, and so with a look at who has the id. After
-        a long rest the id and the ledger may both be forgotten, and so may be whoever came
-        meanwhile: only here, before anything is decided by the ledger, is the id taken up again."""
+        """Makes sure that no other driver can commit under this name, and that the entry is the
+        one that counts.
+
+        A refused commit may have been done all the same: the ledger says so. In the older protocol
+        a batch begins with a new epoch, and so with a check of who holds the id. After a long rest
+        brokers may have dropped the id, the ledger, and any driver that came in between: so the id
+        is renewed only here, before the ledger decides anything."""
         if self._is_entry_current and self._finisher.needs_renewal:
             self._finisher.renew()
             self._load_entry()
@@ -282,7 +289,8 @@ class BatchWriter:
                     Fenced("batches were committed that this driver has not written")
                 )
             if is_used:
-                self._finisher.renew()  # never `init`: that would fence a successor
+                # Never `init`: it would fence a successor that is rightly at work.
+                self._finisher.renew()
                 self._load_entry()
         if not self._is_entry_current:
             self._load_entry()
@@ -293,7 +301,8 @@ class BatchWriter:
 
     def _attempt(self, job: BatchJob) -> int:
         layout = self._topics.refresh()
-        # Never empty: an abort has to be told to the broker, who says whether we are fenced.
+        # Never without a partition: only then does an abort go to the coordinator, whose answer
+        # says whether this driver is fenced.
         opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
         self._opened = opened
         self._topics.may_grow = opened.has_own_epoch
@@ -319,7 +328,7 @@ class BatchWriter:
         return rows
 
     def _end_hanging_transactions(self, places: Sequence[TopicPartition]) -> None:
-        """Before anybody writes to these places under the epoch that is open."""
+        """Before tasks write to these partitions under the epoch that is open."""
         self._hanging.end_all(self._finisher.identity, places, self._found, own=self._own_last)
 
     def _commit_offsets(self, job: BatchJob, entry: LedgerEntry) -> None:
@@ -328,7 +337,7 @@ class BatchWriter:
         self._commit_ledger(entry)
 
     def _commit_ledger(self, entry: LedgerEntry) -> None:
-        # Its metadata counts; an offset below 0 would be read as none.
+        # The metadata counts. The offset must not be below 0: brokers would return none at all.
         ledger = OffsetToCommit(max(0, entry.batch_id), entry.to_metadata())
         self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
 
@@ -342,13 +351,13 @@ class BatchWriter:
             except UnknownOutcome as error:
                 raise CommitUnclear(
                     f"{error}. The broker could not be reached for too long; when the query is "
-                    "started again, the ledger tells whether the batch was committed"
+                    "started again, the ledger says whether the batch was committed"
                 ) from error
 
     # --- failures -------------------------------------------------------------------------------
 
     def _abort(self, job: BatchJob, error: SinkError | ClientError) -> None:
-        """Aborts; for a query that is not wanted any more only as far as it goes quickly."""
+        """Aborts the transaction; of a query that was stopped only if that takes a moment."""
         if not job.is_wanted():
             self._abort_quickly()
             raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
@@ -365,8 +374,8 @@ class BatchWriter:
             ) from error
 
     def _abort_quickly(self) -> None:
-        """Readers of the output wait for an open transaction: it is better ended than left to
-        time out, but stopping must not take long."""
+        """Consumers of the output wait for an open transaction, so it is better aborted than left
+        to time out; but stopping a query must not take long."""
         is_open = self._finisher.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
         if self._opened is None or not is_open:
             return
@@ -396,12 +405,12 @@ class BatchWriter:
         cause = error.__cause__
         is_forbidden = isinstance(cause, BrokerError) and cause.code in _NOT_ALLOWED
         if left == 0 or is_forbidden:
-            told = [each.message for each in self._book.failures] or [brief(error)]
+            messages = [each.message for each in self._book.failures] or [brief(error)]
             tries = "" if is_forbidden else f" after {TRIES} tries"
-            raise BatchFailed(f"{batch} could not be written{tries}: {told[0]}") from error
+            raise BatchFailed(f"{batch} could not be written{tries}: {messages[0]}") from error
 
     def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
-        told = next((each.message for each in self._book.failures), brief(error))
+        message = next((each.message for each in self._book.failures), brief(error))
         opened = self._opened
         which = opened and _epoch_text(opened.producer_id, opened.producer_epoch)
         _log.warning(
@@ -411,7 +420,7 @@ class BatchWriter:
             self._identity.name,
             which or "none was begun",
             left,
-            " ".join(told.split())[:_LONGEST_LINE],
+            " ".join(message.split())[:_LONGEST_LINE],
         )
 
     def _log_skipped(self, planned: Planned) -> None:
@@ -430,7 +439,7 @@ class BatchWriter:
                 "the older protocol, a transaction timed out. This query stops; what it had not "
                 "committed is written by the other one, or at the next start"
             )
-        return BatchFailed(f"{error}. Start the query again: the ledger tells how far it came")
+        return BatchFailed(f"{error}. Start the query again: the ledger says what was committed")
 
 
 def _epoch_text(producer_id: int, epoch: int) -> str:
@@ -443,8 +452,8 @@ def _epoch_text(producer_id: int, epoch: int) -> str:
 def check_reports(reports: Iterable[Report], owners: Mapping[int, TargetOwner]) -> int:
     """The number of rows; raises `ReportsWrong`.
 
-    Each output partition was written by the one attempt that owns it, in one go from sequence 0;
-    each task wrote as many rows as it was given; nobody who claimed something is missing.
+    Each output partition was written by the one attempt that owns it, from sequence 0 and without a
+    gap. Each task wrote as many rows as it received. Every task that claimed a partition reported.
     """
     found = list(reports)
     given = {

@@ -1,4 +1,4 @@
-"""Who may write where: the driver keeps the book, tasks ask before they write.
+"""Which task may write to which partition: the driver keeps the book, tasks ask before they write.
 
 Within one epoch a broker takes a second writer's rows for repeated ones, or mixes them in. So the
 first task attempt that claims an output partition owns it as long as the epoch lasts, and any other
@@ -50,7 +50,7 @@ class AttemptFailure(NamedTuple):
 
 
 class TargetOwner(NamedTuple):
-    """Who has claimed a target."""
+    """The task attempt that has claimed a target."""
 
     attempt: int
     task: int
@@ -125,7 +125,7 @@ class ClaimBook:
 
     @property
     def owners(self) -> dict[int, TargetOwner]:
-        """Who owns each target."""
+        """The owner of each target."""
         with self._lock:
             return dict(self._owners)
 
@@ -166,7 +166,7 @@ class ClaimService:
                     if answer is not None:
                         self.wfile.write(answer)
                 except OSError:
-                    return  # who asked is gone
+                    return  # the task is gone
 
         class Server(socketserver.ThreadingTCPServer):
             daemon_threads = True
@@ -202,7 +202,7 @@ class ClaimService:
         self.close()
 
     def answer(self, line: bytes) -> bytes | None:
-        """None: not one of this query's tasks, which is told nothing."""
+        """None for a stranger: only tasks of this query know the token."""
         try:
             asked = json.loads(line)
             if not hmac.compare_digest(asked["token"].encode(), self.token.encode()):

@@ -1,9 +1,9 @@
-"""Before a batch is written: nothing of an earlier one may be open where it goes.
+"""Before a batch is written: no transaction of an earlier one may hang where it goes.
 
-One marker ends all that a producer has open in a partition. If the marker of an earlier batch is
-missing there, the next one would commit what was aborted, or abort what was committed. So leaders
-are asked before tasks write; what is missing is written here when it is known how that batch has
-ended, and the query stops when it is not.
+One marker ends everything that a producer has open in a partition. If the marker of an earlier
+batch is missing there, the next one would commit what was aborted, or abort what was committed. So
+`end_all` asks the leaders before tasks write. It writes a missing marker when it is known how that
+batch ended; when it is not, the query stops.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ _ENDING: Final = ("PrepareCommit", "PrepareAbort")
 
 
 class Known(NamedTuple):
-    """What tells how earlier batches have ended."""
+    """What is known about how earlier batches ended."""
 
     last: WriterEpoch | None
-    """Who wrote the batch that the ledger has as the last one."""
+    """The writer of the last batch in the ledger."""
     is_ledger_whole: bool
     """False while the ledger itself waits for a marker: then a later batch may be committed."""
     before: TransactionDescription | None
     """The transactional id before this driver took it over."""
     begun: tuple[WriterEpoch, ...] = ()
-    """Who have begun the ledger since, and have written nothing else."""
+    """Writers that have begun the ledger since, and have written nothing else."""
     own: WriterEpoch | None = None
-    """The epoch with which this driver has committed last, else the one before its first: of those
-    behind it none was committed. None before the ledger is settled."""
+    """The epoch of this driver's last commit, else the one before its first: no later epoch was
+    committed. None until this driver has read the ledger with nothing open."""
 
 
 def known_by(
@@ -67,7 +67,7 @@ def known_by(
     before: TransactionDescription | None,
     own: WriterEpoch | None = None,
 ) -> Known:
-    """`entry`: what the ledger has, whichever query's it is."""
+    """`entry` is what the ledger has, of whatever query."""
     batch = last_batch(entry)
     begun = tuple(each.writer for each in begun_entries(entry))
     last = None if batch is None else batch.writer
@@ -75,15 +75,16 @@ def known_by(
 
 
 def was_committed(left: LeftOpen, known: Known) -> bool | None:
-    """How the batch ended that has left this open; None: nobody can tell."""
+    """Whether the batch that left this open was committed; None where nothing says so."""
     writer, last = WriterEpoch(left.producer_id, left.producer_epoch), known.last
     if writer in (last, *known.begun):
         return True
     if last is not None and last.producer_id == writer.producer_id and last > writer:
-        return None  # batches were written over it, by somebody who has not asked
+        return None  # batches were written over it, by a driver that did not look
     if known.is_ledger_whole and (last is not None or _would_be_known(writer, known)):
         return False
-    # A ledger without a batch proves nothing: it may have been deleted, or forgotten by age.
+    # A ledger without a batch proves nothing: it may have been deleted, or have expired. To abort
+    # here would lose rows that the coordinator had committed.
     return _said_before(writer, known.before)
 
 
@@ -107,7 +108,7 @@ def _said_before(writer: WriterEpoch, before: TransactionDescription | None) -> 
 
 
 class HangingTransactions:
-    """Asks once for each epoch and partition; threads that answer tasks may use it, too."""
+    """Finds and ends them; the threads that answer tasks may use it, too."""
 
     def __init__(self, settings: ProducerSettings, identity: SinkIdentity) -> None:
         self._settings = settings
@@ -126,7 +127,8 @@ class HangingTransactions:
             self._cluster.close()
 
     def remember(self) -> None:
-        """Before Init, which makes the coordinator forget how the last transaction has ended."""
+        """Must come before InitProducerId, which makes the coordinator forget how the last
+        transaction ended."""
         self._before = run_on_own_thread(self._describe())
 
     def end_all(
@@ -137,10 +139,10 @@ class HangingTransactions:
         *,
         own: WriterEpoch | None,
     ) -> None:
-        """Returns when nothing of older epochs is open in these partitions, nor where offsets are
-        kept. `own`: see `Known`; where there is one, the entry that the ledger has is settled.
+        """Writes the missing markers of older epochs, in these partitions and in those that hold
+        the groups' offsets. `own` is that of `Known`; with it the ledger's entry is final.
 
-        Raises `EndUnknown` when it is not known how a batch has ended that is open there.
+        Raises `EndUnknown` when it is not known how a batch ended that is open there.
         """
         with self._lock:
             asked = [*places, *self._group_places()]
@@ -176,7 +178,8 @@ class HangingTransactions:
         return found.left
 
     def _wait_for_coordinator(self) -> None:
-        """It answers a commit before the markers are written."""
+        """The coordinator answers a commit before it writes the markers: what hangs now may end by
+        itself in a moment."""
         deadline = time.monotonic() + self._policy.total_s
         backoff = Backoff(self._policy, RealRand())
         while (found := run_on_own_thread(self._describe())) is not None and found.state in _ENDING:
@@ -217,7 +220,7 @@ class HangingTransactions:
         try:
             run_on_own_thread(write())
         except TransactionNotFound:
-            return  # somebody was faster
+            return  # another process was faster
         except ClientError as error:
             raise BatchFailed(_not_ended(left, word, error)) from error
 
@@ -239,7 +242,7 @@ def _advice(unknown: Sequence[LeftOpen]) -> str:
     )
     return (
         "a broker has ended a transaction without its markers, and it is not known whether it was "
-        f"committed: {places}. Its coordinator's log (__transaction_state) tells. If it was "
+        f"committed: {places}. Its coordinator's log (__transaction_state) says which. If it was "
         "aborted, or its rows are in the output already, run `onceflow transactions abort` for "
         "each place and start the query again"
     )

@@ -229,7 +229,7 @@ _JVM_STACK: Final = "\n\tat "
 def first_cause(context: SparkContext, tag: str) -> str | None:
     """How the first task attempt ended that failed in the jobs with this tag, without the stack of
     the JVM; None when it is not known."""
-    with suppress(Exception):  # whatever is wrong here, the job's own error is told
+    with suppress(Exception):  # without a cause the job's own error is raised
         internal: Any = context
         spark = internal._jsc.sc()
         spark.listenerBus().waitUntilEmpty(_PATIENCE_MS)

@@ -21,8 +21,8 @@ MOST_BEGUN: Final = 8
 """So many queries that have begun a ledger are kept in it; brokers take 4096 characters."""
 
 SURELY_KEPT_MS: Final = 3600 * 1000
-"""For how long offsets are kept whatever brokers are told: nobody lets groups lose them within the
-hour, because a consumer that is down for that long would then read everything again."""
+"""How long offsets are kept, however brokers are configured: no operator lets groups lose them
+within the hour, because a consumer that is down for that long would then read everything again."""
 
 _SHORT_MS: Final = 24 * 3600 * 1000
 """For how long offsets are taken to be kept when brokers do not say: what they kept them for in
@@ -85,8 +85,9 @@ class LedgerEntry(NamedTuple):
             entry = cls._of_json(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerMalformed(
-                f"the ledger holds {text!r}, which this release cannot read ({error}): somebody "
-                "else commits offsets in the ledger's group; give the query another name"
+                f"the ledger holds {text!r}, which this release cannot read ({error}): "
+                "another application commits offsets in the ledger's group; give the query another "
+                "name"
             ) from error
         return entry
 
@@ -114,7 +115,7 @@ def begun_entries(entry: LedgerEntry | None) -> list[LedgerEntry]:
 
 
 def last_batch(entry: LedgerEntry | None) -> LedgerEntry | None:
-    """The last one that was committed under a name, of whichever query."""
+    """The last batch that any query committed under this name."""
     return next((each for each in _chain(entry) if not each.is_begun), None)
 
 
@@ -285,7 +286,7 @@ class LedgerState(Enum):
     EMPTY = "nothing: it is new, or brokers have forgotten it"
     BEGUN = "the entry that begins it, for this batch"
     COMMITTED = "the batch before"
-    AGED = "the batch before, and nobody says how soon brokers forget one that is so old"
+    AGED = "the batch before, so old that brokers which hide their retention may have dropped it"
 
 
 class LedgerNote(Enum):
@@ -397,13 +398,14 @@ class LedgerStart:
         is_young = is_surely_kept(self._planned_ms(batch_id - 1), self._planned_ms(batch_id))
         return LedgerState.COMMITTED if is_young else LedgerState.AGED
 
-    def note(self, entry: LedgerEntry, batch_id: int) -> None:
+    def write_note(self, entry: LedgerEntry, batch_id: int) -> None:
         """Writes down that the ledger has this entry before the batch is written."""
         # An entry is younger than the plan of the batch that it begins, or is.
         planned = batch_id if entry.is_begun else batch_id - 1
         since = LedgerSince(batch_id, self._planned_ms(planned))
         keep_since(self._files, since)
-        # Not before the new one is there: whoever dies in between leaves one note too many.
+        # Only after the new note is there: a driver that dies in between leaves one note too many,
+        # where the other order would leave none, and a deleted ledger would be taken for a new one.
         notes = _read_notes(self._files)
         for name in [name for name, each in notes.items() if each < since]:
             self._files.delete(name)
@@ -428,7 +430,7 @@ def _newest(notes: Mapping[str, LedgerSince], batch_id: int) -> LedgerSince | No
 def _read_notes(files: Files) -> dict[str, LedgerSince]:
     """By the names of their files."""
     texts = {name: files.read(name) for name in files.names(_PREFIX) if name.endswith(_SUFFIX)}
-    # One that has just gone is that of another driver, who has a newer one.
+    # A note that has just disappeared belonged to another driver, which has written a newer one.
     return {name: _parsed(name, text) for name, text in texts.items() if text is not None}
 
 
@@ -442,13 +444,13 @@ def _parsed(name: str, text: str) -> LedgerSince:
         raise IdentityChanged(
             f"the checkpoint's file {name} cannot be read ({error}): it was damaged, or written by "
             "a newer release. If it was damaged, delete it and start the query again: it only "
-            "serves to notice that somebody has deleted the ledger, so look first whether the "
-            "ledger's topic and group are still there"
+            "serves to notice that the ledger was deleted, so look first whether its topic and "
+            "group are still there"
         ) from error
 
 
 def keep_since(files: Files, since: LedgerSince) -> None:
-    """Another driver may have been faster, who says the same."""
+    """Writes the note; another driver may have written the same one first."""
     fields = {
         "kind": NOTE_KIND,
         "format": NOTE_FORMAT,

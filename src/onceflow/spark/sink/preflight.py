@@ -110,10 +110,11 @@ def check_names(names: Mapping[str, str | None]) -> Iterator[str]:
             continue
         if argument in _TOPICS:
             if not is_topic_name(name):
-                yield f"{argument} = {name!r} is no name of a topic: use {TOPIC_RULE}"
+                yield f"{argument} = {name!r} is not a topic name: use {TOPIC_RULE}"
         elif not _NAME.fullmatch(name):
             yield (
-                f"{argument} = {name!r} is no name: use up to 200 letters, digits, '.', '_' and '-'"
+                f"{argument} = {name!r} is not a valid name: use up to 200 letters, digits, '.', "
+                "'_' and '-'"
             )
 
 
@@ -139,7 +140,7 @@ CONNECT: Final = (
 def check_kind(frame: DataFrame, *, is_stream: bool) -> Iterator[str]:
     """A stream where a stream is needed."""
     if is_stream and not frame.isStreaming:
-        yield "the frame is no stream: use write"
+        yield "the frame is not a stream: use write"
     if not is_stream and frame.isStreaming:
         yield "the frame is a stream: use write_stream"
 

@@ -136,7 +136,7 @@ class StreamRun:
         return bool(self._query.isActive)
 
     def _close_at_end(self) -> None:
-        with suppress(Exception):  # how it ended is told to whoever waits for the query
+        with suppress(Exception):  # the thread that waits for the query gets its error
             self._query.awaitTermination()
         self._service.close()
         # A JVM that dies ends the query in the midst of a batch, whose transaction is still to be
@@ -178,7 +178,7 @@ class StreamRun:
     # --- the start ------------------------------------------------------------------------------
 
     def _take_over(self, planned: Planned, logged: LoggedBatch) -> None:
-        """First everything for which nobody is disturbed, then Init, then the ledger."""
+        """First the checks that disturb no other driver, then InitProducerId, then the ledger."""
         check_identity(self._files, self._options.identity)
         entry = seen_by(self._query_id, self._writer.peek_ledger())
         is_foreign = entry is not None and entry.query_id != self._query_id
@@ -189,7 +189,8 @@ class StreamRun:
         keep_identity(self._files, self._options.identity)
         self._writer.take_over()
         if is_foreign:
-            # What that query had under way has ended now, in whatever way.
+            # Again, now that the other query is fenced: since the first check it may have committed
+            # what it had under way.
             check_continues(self._writer, self._files, planned, logged, require_stable=True)
             self._writer.adopt(self._query_id)
         self._has_taken_over = True
@@ -212,8 +213,8 @@ class StreamRun:
 
 
 def _drain(frame: DataFrame) -> None:
-    """For a batch that is committed: not running its frame would leave the state that it has
-    behind."""
+    """Runs the frame of a batch that is committed already: without it Spark's state stores would
+    stay a batch behind."""
     frame.write.format("noop").mode("overwrite").save()
 
 

@@ -1,4 +1,4 @@
-"""What a task does: it claims its output partitions, writes its rows, and says what it wrote.
+"""What a task does: it claims its output partitions, writes its rows, and reports what it wrote.
 
 It writes at most once. An attempt that is not the first, or that does not own what it wants to
 write, ends with an error; the driver then begins a new epoch and all tasks run again. Connections
@@ -62,7 +62,7 @@ _HOPELESS: Final = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""What a broker would say about the same rows again."""
+"""Errors that a broker would answer to the same rows again."""
 
 
 def _cluster(key: tuple[tuple[Address, ...], ProducerSettings]) -> BlockingCluster:
@@ -75,8 +75,8 @@ CLUSTERS: Final = ConnectionCache(_cluster)
 
 @dataclass(frozen=True)
 class FailureReporter:
-    """Tells the driver why an attempt fails: by its error alone Spark would not say whether another
-    try could help."""
+    """Tells the driver why an attempt fails: Spark's own error does not say whether another try
+    could help."""
 
     epoch: Epoch
 
@@ -87,9 +87,9 @@ class FailureReporter:
         except ClaimsUnreachable:
             raise
         except OnceflowError as error:
-            told = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {error}"
             is_late = isinstance(error, LaterAttempt)
-            claims.failed(self.epoch, AttemptFailure(told, _is_final(error), is_late))
+            claims.failed(self.epoch, AttemptFailure(message, _is_final(error), is_late))
             raise
 
 
@@ -128,7 +128,8 @@ class MadeRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFunction:
-    """What the tasks of a query are given once: all but what its jobs are told (`JobContext`)."""
+    """The function of a query's tasks, made once with its plan. What changes with each job comes as
+    a `JobContext`."""
 
     settings: ProducerSettings
     token: str
@@ -197,7 +198,7 @@ def write_rows(
 
     context = TaskContext.get()
     if context is None:
-        raise AttemptRefused("rows are written by tasks of Spark only")
+        raise AttemptRefused("only tasks of Spark write rows")
     with plan.reporter(plan.claims):
         if context.attemptNumber() > 0:
             raise LaterAttempt(
@@ -244,7 +245,7 @@ def _write(
 
 
 def _placed(plan: TaskPlan, batch: pa.RecordBatch, layout: TopicLayout) -> pa.RecordBatch:
-    """Where rows were not shuffled nobody has said yet where they go."""
+    """Rows that were not shuffled have no targets yet."""
     if TARGET in batch.schema.names:
         return batch
     is_narrow = plan.tasks is None

@@ -83,7 +83,7 @@ class SinkTopics:
             if new:
                 self._add(new)
             late = () if self.may_grow else sorted(set(names) - self._joined)
-            if late:  # whoever has met it, and however often it is asked for
+            if late:  # for every task that asks, and each time
                 raise AttemptRefused(
                     f"{', '.join(map(repr, late))} can join the next transaction only: the broker "
                     "has transaction.version 1"

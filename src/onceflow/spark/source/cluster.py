@@ -88,7 +88,7 @@ class SourceCluster:
             return there
         for place in sorted(selection.partitions - there - set(known)):
             raise NoSuchPartition(
-                f"partition {place} is assigned, and there is none; correct the option assign"
+                f"partition {place} is assigned, but does not exist; correct the option assign"
             )
         return there & selection.partitions
 

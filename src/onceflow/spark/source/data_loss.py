@@ -15,7 +15,7 @@ from onceflow.spark.source.offsets import Offsets, OffsetSpan
 _log = logging.getLogger("onceflow.spark")
 
 _ADVICE: Final = (
-    "Whether they were read cannot be told any more. To go on without them set failOnDataLoss to "
+    "It is not known whether they were read. To go on without them set failOnDataLoss to "
     "false, which skips them with a warning; to start anew use a new checkpoint; to prevent it "
     "keep records longer (retention.ms, retention.bytes)"
 )
@@ -41,7 +41,7 @@ class LossRule:
         """Logs end before the offset from which they are to be read: (offset, end)."""
         self.report(
             f"partition {place} was to be read from offset {wanted} on, and ends at {end}: its log "
-            "was cut, or the topic was deleted and made again"
+            "was cut, or the topic was deleted and recreated"
             for place, (wanted, end) in sorted(lost.items())
         )
 
@@ -77,17 +77,17 @@ class LossRule:
                 lost.append(
                     f"partition {span.place} was to be read from offset {span.start} up to "
                     f"{span.end}, and ends at {end}: its log was cut, or the topic was deleted and "
-                    f"made again. What is written there up to offset {span.end} is not read either"
+                    f"recreated. What is written there up to offset {span.end} is not read either"
                 )
             held.append(span._replace(end=max(min(span.end, end), span.start)))
         self.report(lost)
         return held
 
-    def made_again(self, topics: Iterable[str]) -> None:
+    def recreated(self, topics: Iterable[str]) -> None:
         """Topics that have another id than when they were read."""
         self.report(
-            f"topic {topic!r} was deleted and made again since it was read; what is there now is "
-            "another log, which begins anew"
+            f"topic {topic!r} was deleted and recreated since it was read; the log that is "
+            "there now is a new one"
             for topic in sorted(topics)
         )
 
@@ -103,7 +103,7 @@ class LossRule:
 
 
 def deleted(span: OffsetSpan, first: int) -> str:
-    """The text for records that retention or somebody has deleted."""
+    """The text for records that retention, or an application, has deleted."""
     return (
         f"partition {span.place} was to be read from offset {span.start} up to {span.end}, and "
         f"begins at {first}: the records before it were deleted"

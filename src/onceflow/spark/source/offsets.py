@@ -5,7 +5,7 @@ The offset of a batch says where the batch begins and where it ends:
     {"from": {"orders": {"0": 100, "1": 7}}, "to": {"orders": {"0": 180, "1": 7}}}
 
 With the ids of topics, where brokers give them any, it also says which logs these are: a topic that
-is deleted and made again has another one.
+is deleted and recreated has another one.
 
     {"from": ..., "to": ..., "ids": {"orders": "4d63edc8-8a8e-4f0a-bbbd-33a0ba8bd9ac"}}
 
@@ -86,8 +86,8 @@ class BatchOffsets:
             return cls({}, _partitions(entry))
         except (AttributeError, TypeError, ValueError) as error:
             raise OffsetsUnreadable(
-                f"the checkpoint holds {entry!r}, which is no offset of this source; was it made "
-                "by a query with another source? Use a new checkpoint for a new query"
+                f"the checkpoint holds {entry!r}, which is not an offset of this source; was it "
+                "made by a query with another source? Use a new checkpoint for a new query"
             ) from error
 
 
@@ -217,7 +217,7 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 
 def _gather(parts: Iterable[OffsetSpan], wanted: int) -> list[tuple[OffsetSpan, ...]]:
-    """So many tasks of about one size: the largest part goes first, each to who has the least."""
+    """So many tasks of about one size: largest part first, each to the task with the least."""
     tasks: list[list[OffsetSpan]] = [[] for _ in range(wanted)]
     sizes = [0] * wanted
     for part in sorted(parts, key=lambda part: (-part.size, part)):

@@ -70,7 +70,7 @@ def topics(text: str) -> Subscribe:
     """Names, separated by commas."""
     found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found:
-        raise NotAllowed("the names of topics, separated by commas")
+        raise NotAllowed("topic names, separated by commas")
     _require_topic_names(found)
     return Subscribe(found)
 
@@ -79,7 +79,7 @@ def _require_topic_names(names: Iterable[str]) -> None:
     """Brokers would say it, but only once the query runs."""
     wrong = [name for name in names if not is_topic_name(name)]
     if wrong:
-        raise NotAllowed(f"names of topics, and {wrong[0]!r} is none: use {TOPIC_RULE}")
+        raise NotAllowed(f"topic names, and {wrong[0]!r} is not one: use {TOPIC_RULE}")
 
 
 def pattern(text: str) -> SubscribePattern:
@@ -89,7 +89,7 @@ def pattern(text: str) -> SubscribePattern:
     except re.error as error:
         raise NotAllowed(f"a regular expression ({error})") from error
     if not text:
-        raise NotAllowed("a regular expression that names of topics have")
+        raise NotAllowed("a regular expression that matches topic names")
     return SubscribePattern(text)
 
 
@@ -230,7 +230,7 @@ Reader: TypeAlias = Callable[[str], Any]
 # --- names of topics -----------------------------------------------------------------------------
 
 
-TOPIC_RULE: Final = "up to 249 letters of ASCII, digits, '.', '_' and '-', and not '.' or '..'"
+TOPIC_RULE: Final = "up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 

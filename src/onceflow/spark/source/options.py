@@ -86,11 +86,11 @@ _NAMES: Final = {name.lower(): name for name in _READERS}
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "groupIdPrefix": "no consumer group is joined",
-    "group.id": "no consumer group is joined; a sink commits offsets to the group it is told",
+    "group.id": "no consumer group is joined; the sink commits offsets to its own group",
 }
-_BY_SPARK: Final = "Spark keeps the offsets: use startingOffsets, which counts for new queries"
+_BY_SPARK: Final = "Spark keeps the offsets: use startingOffsets, which applies to new queries"
 _AS_BYTES: Final = "keys and values come as bytes: use functions of the DataFrame"
-_NO_GROUP: Final = "it is for members of consumer groups, and this source is none"
+_NO_GROUP: Final = "it is for members of consumer groups, and this source joins none"
 _REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": _BY_SPARK,
     "enable.auto.commit": _BY_SPARK,
@@ -238,7 +238,7 @@ def _crossed(start: Position, end: Position) -> Iterator[str]:
 
 
 class _Readable(ReaderSettings):
-    """Reads values, and leaves contradictions to those who have read all of them."""
+    """Reads one value; contradictions between values are found once all are read."""
 
     @classmethod
     def _completed(cls, given: Mapping[str, Any]) -> NoReturn:

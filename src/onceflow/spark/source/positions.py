@@ -106,7 +106,7 @@ def _check_places(option: str, given: Offsets, places: Places) -> None:
     if set(given) == there:
         return
     missing = [f"{place} is not in {option}" for place in sorted(there - set(given))]
-    extra = [f"{place} is not among what is read" for place in sorted(set(given) - there)]
+    extra = [f"{place} is not read" for place in sorted(set(given) - there)]
     raise PartitionsDiffer(
         f"{option} must name every partition that is read, and no other: "
         f"{'; '.join(missing + extra)}. What is read: {by_topic(dict.fromkeys(there, 0))}"

@@ -53,7 +53,7 @@ ALL: Final = Admission()
 
 
 class _TopicChanged(OnceflowError):
-    """While a batch was planned a topic was deleted and made again."""
+    """While a batch was planned a topic was deleted and recreated."""
 
 
 class StreamOffsets:
@@ -69,7 +69,7 @@ class StreamOffsets:
         self._ids: Mapping[str, str] = {}
         """Of topics, when what was read last was planned."""
         self._confirmed: set[tuple[str, str]] = set()
-        """Topics that were made again for sure, and the ids they have since."""
+        """Topics that were certainly recreated, and the ids they have since."""
         self._doubted: Mapping[str, str] = {}
         """Topics of which some brokers say another id, and the ids that they had and keep."""
         self._read_before: Offsets = {}
@@ -150,7 +150,7 @@ class StreamOffsets:
         self._read_before = begin  # what is gone of it is lost, and not named by mistake
         there = self._partitions(begin)
         self._loss.gone({span.place: span.start for span in wanted if span.place not in there})
-        remade = self._made_again(ids)
+        remade = self._recreated(ids)
         held = [span for span in wanted if span.place in there and span.topic not in remade]
         held = self._loss.clipped(held, self._ends.earliest([span.place for span in held]))
         return self._loss.cut(held, self._reaching([span for span in held if span.size]))
@@ -221,9 +221,9 @@ class StreamOffsets:
         self._begin = self._target = None
 
     def _of_same_topics(self, position: Offsets) -> Offsets:
-        """Without the topics that were deleted and made again: those are new."""
+        """Without the topics that were deleted and recreated: those are new."""
         self._partitions(position)
-        remade = self._made_again(self._ids)
+        remade = self._recreated(self._ids)
         if remade:
             self._target = None  # it was an end of the old logs
         return {place: position[place] for place in position if place.topic not in remade}
@@ -239,10 +239,10 @@ class StreamOffsets:
         self._assigned_at = None
         return True
 
-    def _made_again(self, ids: Mapping[str, str]) -> set[str]:
+    def _recreated(self, ids: Mapping[str, str]) -> set[str]:
         """The topics that have another id now. A broker may not have heard of a change, or only of
         the one before: what it says is held against what it says a little later, and then against
-        what the others say. As long as one of them says the old id, nothing was made again."""
+        what the others say. As long as one of them says the old id, nothing was recreated."""
         found = self._with_other_ids(ids)
         for _ in range(self._options.end_retries):
             if self._are_confirmed(found):
@@ -259,7 +259,7 @@ class StreamOffsets:
         }
         found -= self._doubted.keys()
         self._confirmed |= {(topic, self._ends.ids[topic]) for topic in found}
-        self._loss.made_again(found)
+        self._loss.recreated(found)
         return found
 
     def _are_confirmed(self, topics: Collection[str]) -> bool:

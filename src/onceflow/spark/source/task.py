@@ -3,7 +3,7 @@
 A process keeps its connections for the next task with the same settings; one that was forked off
 opens its own. Records that were deleted since the batch was planned are data loss, too.
 
-Records are fetched by the name of their topic, which may be deleted, made again and filled in the
+Records are fetched by the name of their topic, which may be deleted, recreated and filled in the
 meantime: so its id is compared before a span is read, and again when all of it was.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client import OffsetOutOfRange, Range, Reader, ReaderSettings
 from onceflow.spark.connection_cache import ConnectionCache
-from onceflow.spark.errors import TopicMadeAgain
+from onceflow.spark.errors import TopicRecreated
 from onceflow.spark.source.data_loss import LossRule, deleted
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.option_values import HEADERS
@@ -57,21 +57,22 @@ class ReadTask:
 def _records(
     reader: Reader, spans: Sequence[OffsetSpan], loss: LossRule
 ) -> Iterator[tuple[OffsetSpan, pa.RecordBatch]]:
-    """What there is of spans, where they still are of the same log; what is not is told. Leaders
+    """What there is of spans, where topics still have the same log; else that is data loss. Leaders
     are asked once, behind the last record of all: that finds as much as asking for each span."""
     read: list[OffsetSpan] = []
     for span, then in zip_longest(spans, spans[1:]):
-        if _was_made_again(reader, span):
-            loss.made_again([span.topic])
+        if _was_recreated(reader, span):
+            loss.recreated([span.topic])
             continue
         for records in _records_there(reader, span, loss, _to_ask_ahead(reader, then)):
             yield span, records
         read.append(span)
     if again := _read_from_another_log(reader, read):
-        loss.made_again(again)
-        # What was read has been passed on. Whoever reads the spans anew finds them gone.
-        raise TopicMadeAgain(
-            f"topic {again[0]!r} was deleted and made again while it was read: the batch has to "
+        loss.recreated(again)
+        # Spark has the rows already, so the task must fail: the next attempt finds the topic gone
+        # before it passes anything on.
+        raise TopicRecreated(
+            f"topic {again[0]!r} was deleted and recreated while it was read: the batch has to "
             "be read again, without it"
         )
 
@@ -85,7 +86,7 @@ def _to_ask_ahead(reader: Reader, then: OffsetSpan | None) -> Range | None:
     return Range(then.topic, then.partition, then.start, then.end)
 
 
-def _was_made_again(reader: Reader, span: OffsetSpan) -> bool:
+def _was_recreated(reader: Reader, span: OffsetSpan) -> bool:
     wanted = span.topic_id
     if wanted is None or reader.known_topic_id(span.topic) == wanted:
         return False  # if it has changed since, that is seen behind the last record

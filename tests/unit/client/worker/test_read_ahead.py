@@ -15,7 +15,7 @@ from onceflow.client.worker.connection import BlockingConnection
 from onceflow.client.worker.reader import Range, Reader
 from onceflow.runtime import RealClock
 from onceflow.spark.connection_cache import ConnectionCache
-from onceflow.spark.errors import DataLost, TopicMadeAgain
+from onceflow.spark.errors import DataLost, TopicRecreated
 from onceflow.spark.source import task as reading
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.task import ReadTask
@@ -155,8 +155,8 @@ def test_a_task_asks_once_whether_topics_are_still_the_same(
 
 
 @pytest.mark.usefixtures("readers")
-@pytest.mark.parametrize(("is_loss_an_error", "error"), [(True, DataLost), (False, TopicMadeAgain)])
-def test_a_topic_that_was_made_again_while_a_task_read_it_is_found(
+@pytest.mark.parametrize(("is_loss_an_error", "error"), [(True, DataLost), (False, TopicRecreated)])
+def test_a_topic_that_was_recreated_while_a_task_read_it_is_found(
     settings: ReaderSettings,
     monkeypatch: pytest.MonkeyPatch,
     is_loss_an_error: bool,
@@ -164,10 +164,10 @@ def test_a_topic_that_was_made_again_while_a_task_read_it_is_found(
 ) -> None:
     """Behind the last span, also when it is the topic of the first."""
 
-    def made_again(self: Reader, places: Any) -> dict[TopicPartition, str | None]:
+    def recreated(self: Reader, places: Any) -> dict[TopicPartition, str | None]:
         return {place: "another" if place == PLACES[0] else None for place in places}
 
     spans = spans_of(settings)
-    monkeypatch.setattr(Reader, "topic_ids", made_again)
-    with pytest.raises(error, match="'orders' was deleted and made again"):
+    monkeypatch.setattr(Reader, "topic_ids", recreated)
+    with pytest.raises(error, match="'orders' was deleted and recreated"):
         list(ReadTask(settings, ("value",), is_loss_an_error).read(spans))

@@ -139,7 +139,7 @@ def test_every_error_is_told_in_its_own_words(error: Exception) -> None:
 def test_names_that_no_topic_can_have(name: str) -> None:
     for argument in ("topic", "dead_letter_topic", "ledger_topic"):
         (problem,) = check_names({argument: name})
-        assert problem.startswith(f"{argument} = {name!r} is no name of a topic: use up to 249")
+        assert problem.startswith(f"{argument} = {name!r} is not a topic name: use up to 249")
     assert list(check_names({"topic": "x" * 249, "name": "x" * 200, "group": None})) == []
     assert len(list(check_names({"name": "x" * 201}))) == 1
 
@@ -148,5 +148,7 @@ def test_names_that_no_topic_can_have(name: str) -> None:
     "given", [{"subscribe": "orders,no?topic"}, {"assign": '{"no?topic":[0]}'}]
 )
 def test_a_source_refuses_such_names_when_it_is_loaded(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOptions, match=r"'no[?]topic' is none: use up to 249 letters"):
+    with pytest.raises(
+        InvalidOptions, match=r"'no[?]topic' is not one: use up to 249 ASCII letters"
+    ):
         SourceOptions.of({"kafka.bootstrap.servers": "a:1", **given})

@@ -173,11 +173,11 @@ num.partitions = 0
 
 def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     assert problems_of(tmp_path, WRONG) == [
-        "line 1: pipeline: name is missing: what it is called, the same at every start",
+        "line 1: pipeline: name is missing: the name of the pipeline, the same at every start",
         "line 2: pipeline.nmae: there is no such key; did you mean name?",
         (
-            "line 5: source.topics: ['or ders'] is not allowed; it may be the name of a topic: "
-            "up to 249 letters of ASCII, digits, '.', '_' and '-', and not '.' or '..'"
+            "line 5: source.topics: ['or ders'] is not allowed; it may be a topic name: "
+            "up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
         ),
         'line 6: source.format: "jsn" is not allowed; it may be json, csv, text or raw',
         "line 9: transfrom: there is no such table; did you mean transform?",

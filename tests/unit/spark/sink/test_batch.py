@@ -339,7 +339,7 @@ def test_a_commit_without_an_answer(
     with (
         settled(bootstrap, **HASTY) as query,
         lost(monkeypatch, answers=answers),
-        pytest.raises(CommitUnclear, match="ledger tells"),
+        pytest.raises(CommitUnclear, match="ledger says"),
     ):
         query.write(0, "a")
     with settled(bootstrap) as again:

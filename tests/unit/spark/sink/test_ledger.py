@@ -378,17 +378,17 @@ def test_since_when_an_entry_is_known() -> None:
     files, plans = Memory(), {number: 1000 + number for number in range(9)}
     start = LedgerStart(files, plans.__getitem__)
     assert start.known_ms(5) is None
-    start.note(BEGUN, 5)
+    start.write_note(BEGUN, 5)
     assert read_since(files, 5) == LedgerSince(5, 1005), "it is younger than the plan of its batch"
     assert [start.known_ms(number) for number in (4, 5, 6, 8)] == [None, 1005, 1005, 1007]
-    start.note(BEGUN, 7)
+    start.write_note(BEGUN, 7)
     assert [*files.files] == [LedgerSince(7, 1007).file], "brokers had forgotten it"
-    start.note(BEGUN, 6)
+    start.write_note(BEGUN, 6)
     assert read_since(files, 7) == LedgerSince(7, 1007), "a driver that slept says nothing newer"
     files.files.clear()
-    LedgerStart(files, plans.__getitem__).note(COMMITTED, 5)
+    LedgerStart(files, plans.__getitem__).write_note(COMMITTED, 5)
     assert read_since(files, 5) == LedgerSince(5, 1004), "an earlier release wrote the batch before"
-    LedgerStart(files, plans.__getitem__).note(BEGUN, 5)
+    LedgerStart(files, plans.__getitem__).write_note(BEGUN, 5)
     assert [*files.files] == [LedgerSince(5, 1005).file], "and was forgotten, then begun anew"
 
 
@@ -401,10 +401,10 @@ def test_an_old_entry_is_begun_anew_where_its_age_is_not_told(
 ) -> None:
     plans = {4: PLANNED_MS, 5: PLANNED_MS + rest_ms}
     start = LedgerStart(Memory(), plans.__getitem__)
-    start.note(LedgerEntry.begun(planned(4), WRITER, None), 4)
+    start.write_note(LedgerEntry.begun(planned(4), WRITER, None), 4)
     assert start.next_step(COMMITTED, 5, is_retention_known=False) is step
     assert start.next_step(COMMITTED, 5, is_retention_known=True) is LedgerStep.WRITE
-    start.note(BEGUN, 5)
+    start.write_note(BEGUN, 5)
     assert start.next_step(BEGUN, 5, is_retention_known=False) is LedgerStep.WRITE
 
 

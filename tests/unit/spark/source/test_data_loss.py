@@ -184,7 +184,7 @@ def test_a_batch_that_was_planned_beyond_the_end_of_its_log() -> None:
 # --- topics that are made again -----------------------------------------------------------------
 
 
-def made_again(logs: PlayedCluster, last: int) -> None:
+def recreated(logs: PlayedCluster, last: int) -> None:
     logs.ids = {"a": "another"}
     logs.first[A0], logs.last[A0] = 0, last
     logs.now += 1.0
@@ -198,9 +198,9 @@ def test_a_topic_that_is_made_again_is_another_one(last: int) -> None:
     reading = stream(logs, **EARLY)
     first = reading.latest({}, ALL)
     assert first == {**entry({"0": 0}, {"0": 10}), "ids": {"a": "one"}}
-    made_again(logs, last)
+    recreated(logs, last)
     for again in (reading, stream(logs, **EARLY)):
-        with pytest.raises(DataLost, match="topic 'a' was deleted and made again"):
+        with pytest.raises(DataLost, match="topic 'a' was deleted and recreated"):
             again.latest(first, ALL)
     going_on = stream(logs, **EARLY, failOnDataLoss="false")
     second = going_on.latest(first, ALL)
@@ -213,8 +213,8 @@ def test_a_batch_of_a_topic_that_is_made_again_is_gone() -> None:
     logs = cluster((0, 10))
     logs.ids = {"a": "one"}
     planned = stream(logs, **EARLY).latest({}, ALL)
-    made_again(logs, 30)
-    with pytest.raises(DataLost, match="topic 'a' was deleted and made again"):
+    recreated(logs, 30)
+    with pytest.raises(DataLost, match="topic 'a' was deleted and recreated"):
         stream(logs, **EARLY).tasks({}, planned)
     going_on = stream(logs, **EARLY, failOnDataLoss="false")
     assert going_on.tasks({}, planned) == []
@@ -276,7 +276,7 @@ def test_a_broker_that_is_cut_off_is_not_believed_against_another(is_run_again: 
     second = reading.latest(first, ALL)
     assert second == {**entry({"0": 10}, {"0": 12}), "ids": {"a": "two"}}
     logs.ids, logs.others = {"a": "three"}, [{"a": "three"}, {}]
-    with pytest.raises(DataLost, match="made again"):
+    with pytest.raises(DataLost, match="recreated"):
         stream(logs, **EARLY).latest(second, ALL)
 
 
@@ -322,7 +322,7 @@ class Disagreeing(Snapshots):
         return {"a": "two"}
 
 
-def test_what_a_run_takes_that_ends_is_looked_up_again_in_a_topic_that_was_made_again() -> None:
+def test_what_a_run_takes_that_ends_is_looked_up_again_in_a_topic_that_was_recreated() -> None:
     class Remade(Snapshots):
         def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
             self.real, self.last[A0] = {"a": "two"}, 5
@@ -343,7 +343,7 @@ class Strict(PlayedCluster):
     ) -> set[TopicPartition]:
         if isinstance(selection, Assign):
             for place in selection.partitions - {*self.last} - {*known}:
-                raise NoSuchPartition(f"partition {place} is assigned, and there is none")
+                raise NoSuchPartition(f"partition {place} is assigned, but does not exist")
         if isinstance(selection, Subscribe):
             for topic in {*selection.topics} - {place.topic for place in (*self.last, *known)}:
                 raise TopicNotFound(topic)

@@ -84,7 +84,7 @@ def test_topics_may_be_called_from_and_to() -> None:
     ],
 )
 def test_offsets_of_other_sources_are_refused(entry: Mapping[str, object]) -> None:
-    with pytest.raises(OffsetsUnreadable, match="no offset of this source"):
+    with pytest.raises(OffsetsUnreadable, match="not an offset of this source"):
         BatchOffsets.from_log(entry)
 
 

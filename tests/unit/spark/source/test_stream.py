@@ -104,7 +104,7 @@ def test_a_record_that_comes_while_times_are_looked_for_is_read() -> None:
 
 def test_offsets_must_be_given_for_all_partitions() -> None:
     reading = stream(cluster((0, 10), (0, 20)), startingOffsets='{"a":{"0":7},"b":{"0":7}}')
-    with pytest.raises(PartitionsDiffer, match="a-1 is not in startingOffsets; b-0 is not among"):
+    with pytest.raises(PartitionsDiffer, match="a-1 is not in startingOffsets; b-0 is not read"):
         reading.latest(reading.initial, ALL)
 
 

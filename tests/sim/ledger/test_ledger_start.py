@@ -542,7 +542,7 @@ def test_an_empty_ledger_does_not_abort_a_batch_that_was_committed(
         mine = query()
         run = told.driver(mine)
         told.write(run, mine, 0)
-        found = run._writer._found
+        found = run._writer._entry
         run.close()
         assert found is not None
         missing = MissingMarker(found.writer, monkeypatch)

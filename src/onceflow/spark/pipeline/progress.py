@@ -71,8 +71,8 @@ class ReadCount:
     def __init__(self) -> None:
         self._begins: dict[TopicPartition, int] = {}
 
-    def add(self, told: BatchProgress) -> int:
+    def add(self, batch: BatchProgress) -> int:
         """All so far."""
-        for place in told.ends:
-            self._begins.setdefault(place, told.starts.get(place, told.ends[place]))
-        return sum(end - self._begins[place] for place, end in told.ends.items())
+        for partition in batch.ends:
+            self._begins.setdefault(partition, batch.starts.get(partition, batch.ends[partition]))
+        return sum(end - self._begins[partition] for partition, end in batch.ends.items())

@@ -81,11 +81,11 @@ class RunningPipeline:
 
     def progress(self) -> tuple[BatchProgress, int] | None:
         """What Spark tells of the last batch, and how many offsets were read in this run."""
-        found: Any = self.query.lastProgress
-        if found is None:
+        last: Any = self.query.lastProgress
+        if last is None:
             return None
-        told = batch_progress(json.loads(found.json))
-        return told, self._reads.add(told)
+        batch = batch_progress(json.loads(last.json))
+        return batch, self._reads.add(batch)
 
     def request_stop(self) -> None:
         """From now on no batch begins; `wait` stops the query when the one under way is done."""
@@ -139,10 +139,10 @@ class RunningPipeline:
                 return False
             self._cleanup.close()
             failure = self._sink.failure or error
-            told = self._told(failure)
+            explained = self._told(failure)
             # Not from Spark's error, whose cause the sink's is: whoever went through the causes
             # would go round for ever.
-            raise told from (failure.__cause__ if told is failure else failure)
+            raise explained from (failure.__cause__ if explained is failure else failure)
         self._cleanup.close()
         return True
 

@@ -95,10 +95,10 @@ def sink_settings(plan: PipelinePlan) -> tuple[dict[str, str], int]:
 
 def prepare_cluster_or_refuse(options: SinkOptions) -> BrokerLimits:
     """Raises `SinkRefused`."""
-    found = prepare_cluster(options.settings, options.identity, options.topics, reads=True)
-    if found.problems:
-        raise SinkRefused(found.problems)
-    return found.limits
+    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=True)
+    if findings.problems:
+        raise SinkRefused(findings.problems)
+    return findings.limits
 
 
 class PipelineSink:
@@ -240,14 +240,14 @@ class PipelineRun(StreamRun):
             reports = self._job(frame, self._options, layout, transaction, self._service)
         except Exception as error:
             # What the job raises may be that a later attempt of the task was refused.
-            told_before = (each.message for each in self._service.book.failures)
-            causes = (find_cause(text, self._base) for text in (str(error), *told_before))
+            noted_before = (each.message for each in self._service.book.failures)
+            causes = (find_cause(text, self._base) for text in (str(error), *noted_before))
             cause = next((each for each in causes if each and each.kind == RAISED), None)
             if cause is not None:
                 # The same row would raise it again.
                 epoch = (transaction.producer_id, transaction.producer_epoch)
-                told = AttemptFailure(f"[{cause.kind}] {cause.text}", is_final=True)
-                self._service.book.add_failure(epoch, told)
+                failure = AttemptFailure(f"[{cause.kind}] {cause.text}", is_final=True)
+                self._service.book.add_failure(epoch, failure)
             raise
         # The layout has grown if rows have named topics.
         self.counts = _counts(reports, self._topics.layout, self._options.dead_letter_topic)
@@ -257,9 +257,9 @@ class PipelineRun(StreamRun):
 def _counts(
     reports: list[Report], layout: TopicLayout, dead_letters: str | None
 ) -> tuple[int, int]:
-    places = layout.places()
+    partitions = layout.partitions()
     counts = [0, 0]
     for each in reports:
         if each.target != ALL_ROWS:
-            counts[places[each.target].topic == dead_letters] += each.rows
+            counts[partitions[each.target].topic == dead_letters] += each.rows
     return counts[0], counts[1]

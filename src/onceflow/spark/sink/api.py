@@ -84,7 +84,7 @@ def write_stream(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _checked_cluster(options, reads=True)
+    limits = _prepare_cluster_or_refuse(options, reads=True)
     sink = StreamSink(df.sparkSession, options, offsets_retention_ms=limits.offsets_retention_ms)
     from onceflow.spark.sink.query import SinkWriter  # Spark is loaded by now
 
@@ -122,7 +122,7 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _checked_cluster(options, reads=False)
+    limits = _prepare_cluster_or_refuse(options, reads=False)
     return _write_once(df, options, limits, run_id)
 
 
@@ -140,11 +140,11 @@ def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
     return json.dumps(by_topic(run_on_own_thread(ask())))
 
 
-def _checked_cluster(options: SinkOptions, *, reads: bool) -> BrokerLimits:
-    found = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
-    if found.problems:
-        raise SinkRefused(found.problems)
-    return found.limits
+def _prepare_cluster_or_refuse(options: SinkOptions, *, reads: bool) -> BrokerLimits:
+    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
+    if findings.problems:
+        raise SinkRefused(findings.problems)
+    return findings.limits
 
 
 def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_id: str) -> int:

@@ -113,7 +113,7 @@ class BatchWriter:
         self._clock = clock or RealClock()
         self._finisher = Finisher(settings)
         self._hanging = HangingTransactions(settings, identity)
-        self._found: LedgerEntry | None = None
+        self._entry: LedgerEntry | None = None
         """What the ledger has, of whatever query."""
         self._is_entry_current = False
         self._own_entries: tuple[LedgerEntry | None, ...] = ()
@@ -140,9 +140,9 @@ class BatchWriter:
         # before it a predecessor may still commit, so a ledger that is read earlier proves nothing.
         self._hanging.remember()
         mine = self._finisher.init()
-        places = self._topics.refresh().places()
-        found = self._read(require_stable=False)
-        self._hanging.end_all(mine, places, found, own=None)
+        partitions = self._topics.refresh().partitions()
+        entry = self._read(require_stable=False)
+        self._hanging.end_all(mine, partitions, entry, own=None)
         self._load_entry()
         self._own_last = WriterEpoch(mine.producer_id, mine.producer_epoch - 1)
 
@@ -153,19 +153,19 @@ class BatchWriter:
             self._load_entry()
 
     def _load_entry(self) -> None:
-        self._found = self._read(require_stable=True)
-        self._own_entries = (self._found,)
+        self._entry = self._read(require_stable=True)
+        self._own_entries = (self._entry,)
         self._is_entry_current = True
 
     def _read(self, *, require_stable: bool) -> LedgerEntry | None:
-        place = self._identity.ledger
-        found = self._finisher.committed_offsets(
-            self._identity.ledger_group, [place], require_stable=require_stable
-        )[place]
-        return None if found is None else LedgerEntry.from_metadata(found.metadata)
+        ledger = self._identity.ledger
+        committed = self._finisher.committed_offsets(
+            self._identity.ledger_group, [ledger], require_stable=require_stable
+        )[ledger]
+        return None if committed is None else LedgerEntry.from_metadata(committed.metadata)
 
     def _counted(self, query_id: str) -> LedgerEntry | None:
-        entry = seen_by(query_id, self._found)
+        entry = seen_by(query_id, self._entry)
         return None if self._is_taken_over(entry) else entry
 
     def _is_taken_over(self, entry: LedgerEntry | None) -> bool:
@@ -194,29 +194,29 @@ class BatchWriter:
         self._book.open((opened.producer_id, opened.producer_epoch))
         self._book.close()  # it has no tasks
         writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
-        entry = LedgerEntry.begun(planned, writer, self._found)
+        entry = LedgerEntry.begun(planned, writer, self._entry)
         self._commit_ledger(entry)
         self._commit()
         self._remember_commit(entry)
 
     def _remember_commit(self, entry: LedgerEntry) -> None:
-        self._own_entries = self._found, entry
-        self._found, self._is_entry_current, self._own_last = entry, True, entry.writer
+        self._own_entries = self._entry, entry
+        self._entry, self._is_entry_current, self._own_last = entry, True, entry.writer
 
     @property
     def committed_rows(self) -> int:
         """Of the batch that was committed last."""
-        batch = last_batch(self._found)
+        batch = last_batch(self._entry)
         return 0 if batch is None else batch.rows
 
     def group_offsets(
-        self, places: Iterable[TopicPartition], *, require_stable: bool
+        self, partitions: Iterable[TopicPartition], *, require_stable: bool
     ) -> dict[TopicPartition, int]:
         """The committed source offsets of this name, of partitions that have any."""
-        found = self._finisher.committed_offsets(
-            self._identity.group, places, require_stable=require_stable
+        committed = self._finisher.committed_offsets(
+            self._identity.group, partitions, require_stable=require_stable
         )
-        return {place: each.offset for place, each in found.items() if each is not None}
+        return {partition: each.offset for partition, each in committed.items() if each is not None}
 
     # --- a batch --------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class BatchWriter:
         entry = self._counted(planned.query_id)
         # An adopted ledger is not empty: another query's batch lies over what this one had begun,
         # and the group's offsets have shown that nothing of this one was committed.
-        if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._found)):
+        if start is not None and not self._is_taken_over(seen_by(planned.query_id, self._entry)):
             planned = planned._replace(known_ms=start.known_ms(planned.batch_id))
         return decide(entry, planned, now_ms, self._offsets_retention_ms)
 
@@ -303,11 +303,11 @@ class BatchWriter:
         layout = self._topics.refresh()
         # Never without a partition: only then does an abort go to the coordinator, whose answer
         # says whether this driver is fenced.
-        opened = self._finisher.begin(layout.places() or (self._identity.ledger,))
+        opened = self._finisher.begin(layout.partitions() or (self._identity.ledger,))
         self._opened = opened
         self._topics.may_grow = opened.has_own_epoch
         self._topics.before_use = self._end_hanging_transactions
-        self._end_hanging_transactions(layout.places())
+        self._end_hanging_transactions(layout.partitions())
         self._book.open((opened.producer_id, opened.producer_epoch))
         try:
             reports = job.run(replace(opened, claims=()))
@@ -327,12 +327,12 @@ class BatchWriter:
         self._remember_commit(entry)
         return rows
 
-    def _end_hanging_transactions(self, places: Sequence[TopicPartition]) -> None:
+    def _end_hanging_transactions(self, partitions: Sequence[TopicPartition]) -> None:
         """Before tasks write to these partitions under the epoch that is open."""
-        self._hanging.end_all(self._finisher.identity, places, self._found, own=self._own_last)
+        self._hanging.end_all(self._finisher.identity, partitions, self._entry, own=self._own_last)
 
     def _commit_offsets(self, job: BatchJob, entry: LedgerEntry) -> None:
-        ends = {place: OffsetToCommit(end) for place, end in job.source_offsets.items()}
+        ends = {partition: OffsetToCommit(end) for partition, end in job.source_offsets.items()}
         self._finisher.commit_offsets(self._identity.group, ends)
         self._commit_ledger(entry)
 
@@ -424,7 +424,7 @@ class BatchWriter:
         )
 
     def _log_skipped(self, planned: Planned) -> None:
-        entry = last_batch(self._found)
+        entry = last_batch(self._entry)
         _log.warning(
             "batch %s of %r is skipped: it was committed before, in the transaction of %s",
             planned.batch_id,
@@ -455,29 +455,31 @@ def check_reports(reports: Iterable[Report], owners: Mapping[int, TargetOwner]) 
     Each output partition was written by the one attempt that owns it, from sequence 0 and without a
     gap. Each task wrote as many rows as it received. Every task that claimed a partition reported.
     """
-    found = list(reports)
-    given = {
-        TargetOwner(each.attempt, each.task): each.rows for each in found if each.target == ALL_ROWS
+    all_reports = list(reports)
+    received = {
+        TargetOwner(each.attempt, each.task): each.rows
+        for each in all_reports
+        if each.target == ALL_ROWS
     }
-    written = [each for each in found if each.target != ALL_ROWS]
+    written = [each for each in all_reports if each.target != ALL_ROWS]
     problems = [*_owners(written, owners), *_sequences(written)]
-    tasks = Counter(owner.task for owner in given)
+    tasks = Counter(owner.task for owner in received)
     problems += [f"task {task} has reported twice" for task, times in tasks.items() if times > 1]
     problems += [
         f"task {owner.task} has claimed partitions and reported nothing"
-        for owner in set(owners.values()) - given.keys()
+        for owner in set(owners.values()) - received.keys()
     ]
     sums: Counter[TargetOwner] = Counter()
     for each in written:
         sums[TargetOwner(each.attempt, each.task)] += each.rows
     problems += [
-        f"task {owner.task} was given {given.get(owner, 0)} rows and wrote {sums[owner]}"
-        for owner in given.keys() | sums.keys()
-        if given.get(owner, 0) != sums[owner]
+        f"task {owner.task} was given {received.get(owner, 0)} rows and wrote {sums[owner]}"
+        for owner in received.keys() | sums.keys()
+        if received.get(owner, 0) != sums[owner]
     ]
     if problems:
         raise ReportsWrong("; ".join(sorted(problems)))
-    return sum(given.values())
+    return sum(received.values())
 
 
 def _owners(written: Iterable[Report], owners: Mapping[int, TargetOwner]) -> Iterable[str]:

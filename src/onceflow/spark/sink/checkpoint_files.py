@@ -18,11 +18,11 @@ class CheckpointUnwritable(SinkError):
     """A file cannot be put into the checkpoint."""
 
 
-def qualified(session: SparkSession, place: str) -> str:
+def qualified(session: SparkSession, directory: str) -> str:
     """The directory of a checkpoint as Spark names it: with its scheme, from the root on."""
     jvm: Any = session.sparkContext._jvm
     state: Any = session._jsparkSession
-    path = jvm.org.apache.hadoop.fs.Path(place)
+    path = jvm.org.apache.hadoop.fs.Path(directory)
     return str(path.getFileSystem(state.sessionState().newHadoopConf()).makeQualified(path))
 
 
@@ -43,11 +43,11 @@ class CheckpointFiles:
                 return (self._local / name).read_text(encoding="utf-8")
             except FileNotFoundError:
                 return None
-        place = self._path(name)
-        system = place.getFileSystem(self._conf)
-        if not system.exists(place):
+        path = self._path(name)
+        system = path.getFileSystem(self._conf)
+        if not system.exists(path):
             return None
-        stream = system.open(place)
+        stream = system.open(path)
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         finally:
@@ -56,29 +56,29 @@ class CheckpointFiles:
     def names(self, prefix: str) -> list[str]:
         if self._local is not None:
             return sorted(path.name for path in self._local.glob(f"{prefix}*"))
-        place = self._jvm.org.apache.hadoop.fs.Path(self._root)
-        found = place.getFileSystem(self._conf).listStatus(place)
-        names = (str(each.getPath().getName()) for each in found)
+        directory = self._jvm.org.apache.hadoop.fs.Path(self._root)
+        statuses = directory.getFileSystem(self._conf).listStatus(directory)
+        names = (str(each.getPath().getName()) for each in statuses)
         return sorted(name for name in names if name.startswith(prefix))
 
     def create(self, name: str, text: str) -> None:
-        place, aside = self._path(name), self._path(f".{name}.{uuid4().hex}")
-        system = place.getFileSystem(self._conf)
+        path, aside = self._path(name), self._path(f".{name}.{uuid4().hex}")
+        system = path.getFileSystem(self._conf)
         stream = system.create(aside, False)
         try:
             stream.write(text.encode())
         finally:
             stream.close()
-        if not system.rename(aside, place):
+        if not system.rename(aside, path):
             system.delete(aside, False)
             raise CheckpointUnwritable(
-                f"{place.toString()} cannot be written: another driver on the same checkpoint is "
+                f"{path.toString()} cannot be written: another driver on the same checkpoint is "
                 "doing so, or the file system does not allow it"
             )
 
     def delete(self, name: str) -> None:
-        place = self._path(name)
-        place.getFileSystem(self._conf).delete(place, False)
+        path = self._path(name)
+        path.getFileSystem(self._conf).delete(path, False)
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")

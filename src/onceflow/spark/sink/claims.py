@@ -233,8 +233,10 @@ class ClaimService:
                 "late": refusal.is_late,
             }
         if asked["ask"] == "failed":
-            told = AttemptFailure(str(asked["message"]), bool(asked["final"]), bool(asked["late"]))
-            self.book.add_failure(epoch, told)
+            failure = AttemptFailure(
+                str(asked["message"]), bool(asked["final"]), bool(asked["late"])
+            )
+            self.book.add_failure(epoch, failure)
             return {"noted": True}
         raise ValueError(asked["ask"])
 
@@ -263,18 +265,18 @@ class ClaimClient(NamedTuple):
     def layout(self, topics: Sequence[str]) -> TopicCounts:
         """All topics that are known, these included; raises `RowRefused` or `AttemptRefused`."""
         asked = {"ask": "layout", "topics": list(topics)}
-        found = self._ask(asked, _LAYOUT_DEADLINE_S)
-        return tuple((str(topic), int(count)) for topic, count in found["layout"])
+        answer = self._ask(asked, _LAYOUT_DEADLINE_S)
+        return tuple((str(topic), int(count)) for topic, count in answer["layout"])
 
     def failed(self, epoch: Epoch, failure: AttemptFailure) -> None:
         """Tells the driver why this attempt ends."""
-        told = {"message": failure.message[:4000], "final": failure.is_final}
-        self._ask({"ask": "failed", "epoch": epoch, **told, "late": failure.is_late})
+        fields = {"message": failure.message[:4000], "final": failure.is_final}
+        self._ask({"ask": "failed", "epoch": epoch, **fields, "late": failure.is_late})
 
     def _ask(self, asked: dict[str, Any], deadline_s: float = _DEADLINE_S) -> dict[str, Any]:
         line = json.dumps({**asked, "token": self.token}).encode() + b"\n"
-        found = self._answer(line, deadline_s)
-        answer: dict[str, Any] = json.loads(found)
+        line_of_answer = self._answer(line, deadline_s)
+        answer: dict[str, Any] = json.loads(line_of_answer)
         if "refused" in answer:
             late = LaterAttempt if answer.get("late") else AttemptRefused
             raise (RowRefused if answer.get("final") else late)(answer["refused"])
@@ -304,9 +306,9 @@ class ClaimClient(NamedTuple):
             connection.makefile("rb") as answers,
         ):
             connection.sendall(line)
-            found = answers.readline(LARGEST_LINE)
-        if not found:
+            answer = answers.readline(LARGEST_LINE)
+        if not answer:
             raise _HungUp("it hung up: perhaps it is not the one that started this task")
-        if not found.endswith(b"\n"):
+        if not answer.endswith(b"\n"):
             raise ConnectionResetError("it hung up in the midst of its answer")
-        return found
+        return answer

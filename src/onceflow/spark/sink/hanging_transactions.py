@@ -134,7 +134,7 @@ class HangingTransactions:
     def end_all(
         self,
         mine: Identity,
-        places: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         entry: LedgerEntry | None,
         *,
         own: WriterEpoch | None,
@@ -145,11 +145,11 @@ class HangingTransactions:
         Raises `EndUnknown` when it is not known how a batch ended that is open there.
         """
         with self._lock:
-            asked = [*places, *self._group_places()]
-            if not self._find(mine, asked):
+            looked_at = [*partitions, *self._group_partitions()]
+            if not self._find(mine, looked_at):
                 return
             self._wait_for_coordinator()
-            left = self._find(mine, asked)
+            left = self._find(mine, looked_at)
             ledger = self._kept_at.get(self._identity.ledger_group)
             is_whole = all(each.partition != ledger for each in left)
             known = known_by(entry, own is not None or is_whole, self._before, own)
@@ -160,33 +160,33 @@ class HangingTransactions:
             for each, commit in ends.items():
                 self._end(each, commit=bool(commit))
 
-    def _group_places(self) -> Collection[TopicPartition]:
+    def _group_partitions(self) -> Collection[TopicPartition]:
         if not self._kept_at:
             groups = (self._identity.group, self._identity.ledger_group)
             self._kept_at = places_of_groups(self._cluster, self._policy, groups)
         return self._kept_at.values()
 
-    def _find(self, mine: Identity, places: Collection[TopicPartition]) -> tuple[LeftOpen, ...]:
-        found = find_left_open(self._cluster, self._policy, mine, places)
-        for topic in sorted(found.hidden - self._hidden):
+    def _find(self, mine: Identity, partitions: Collection[TopicPartition]) -> tuple[LeftOpen, ...]:
+        hanging = find_left_open(self._cluster, self._policy, mine, partitions)
+        for topic in sorted(hanging.hidden - self._hidden):
             _log.warning(
                 "this user may not READ topic %s, so it is not seen whether a transaction was left "
                 "open there by a broker that failed",
                 topic,
             )
-        self._hidden |= found.hidden
-        return found.left
+        self._hidden |= hanging.hidden
+        return hanging.left
 
     def _wait_for_coordinator(self) -> None:
         """The coordinator answers a commit before it writes the markers: what hangs now may end by
         itself in a moment."""
         deadline = time.monotonic() + self._policy.total_s
         backoff = Backoff(self._policy, RealRand())
-        while (found := run_on_own_thread(self._describe())) is not None and found.state in _ENDING:
+        while (last := run_on_own_thread(self._describe())) is not None and last.state in _ENDING:
             if time.monotonic() > deadline:
                 raise BatchFailed(
                     f"the last transaction of {self._identity.transactional_id!r} is still being "
-                    f"ended after {self._policy.total_s:.0f} s ({found.state}): some partition has "
+                    f"ended after {self._policy.total_s:.0f} s ({last.state}): some partition has "
                     "no leader. Start the query again when all partitions have one"
                 )
             time.sleep(backoff.next_s())

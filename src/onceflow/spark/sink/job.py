@@ -139,8 +139,8 @@ def _collected(frame: DataFrame, at: int, job: JobContext, book: ClaimBook) -> l
     context.addJobTag(tag)
     try:
         with with_job_context(context, job):
-            told = collected(frame, at)
-            return [each for task in told for each in reports_from_bytes(task)]
+            values = collected(frame, at)
+            return [each for value in values for each in reports_from_bytes(value)]
     except Exception:
         _add_first_cause(context, tag, book, epoch)
         raise
@@ -249,15 +249,15 @@ def _failed(jvm: Any, store: Any, tag: str) -> Iterator[tuple[int, str]]:
         if not job.jobTags().contains(tag):
             continue
         for stage in _each(job.stageIds()):
-            found = store.taskList(stage, 0, 0, 1, api.TaskSorting.ID, statuses)
-            for task in _each(found):
+            tasks = store.taskList(stage, 0, 0, 1, api.TaskSorting.ID, statuses)
+            for task in _each(tasks):
                 yield task.launchTime().getTime(), task.errorMessage().getOrElse(None) or ""
 
 
 def _each(sequence: Any) -> Iterator[Any]:
-    found = sequence.iterator()
-    while found.hasNext():
-        yield found.next()
+    iterator = sequence.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
 
 
 # --- frames whose tasks are functions over Arrow batches -----------------------------------------

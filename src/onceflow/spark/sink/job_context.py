@@ -78,8 +78,8 @@ def job_context_of_task() -> JobContext | None:
 
 def pickled(value: object) -> bytes:
     """As Spark sends functions to tasks."""
-    found: bytes = _serializer().dumps(value)
-    return found
+    data: bytes = _serializer().dumps(value)
+    return data
 
 
 def unpickled(data: bytes) -> Any:
@@ -121,8 +121,8 @@ def reports_to_bytes(reports: Iterable[Report]) -> bytes:
     return json.dumps(list(reports)).encode()
 
 
-def reports_from_bytes(told: bytes) -> list[Report]:
-    return [Report(*each) for each in json.loads(told)]
+def reports_from_bytes(data: bytes) -> list[Report]:
+    return [Report(*each) for each in json.loads(data)]
 
 
 # --- points in the life of a batch ---------------------------------------------------------------

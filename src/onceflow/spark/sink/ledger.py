@@ -52,11 +52,11 @@ class LedgerEntry(NamedTuple):
     behind them the batch that still is the last one that was committed under this name."""
 
     @classmethod
-    def begun(cls, batch: Planned, writer: WriterEpoch, found: LedgerEntry | None) -> LedgerEntry:
-        """Before that batch is written; `found` is what the ledger has by then."""
-        over = last_batch(found)
+    def begun(cls, batch: Planned, writer: WriterEpoch, entry: LedgerEntry | None) -> LedgerEntry:
+        """Before that batch is written; `entry` is what the ledger has by then."""
+        over = last_batch(entry)
         # A query whose entry were left out would take its ledger for deleted.
-        others = [each for each in begun_entries(found) if each.query_id != batch.query_id]
+        others = [each for each in begun_entries(entry) if each.query_id != batch.query_id]
         for other in reversed(others[: MOST_BEGUN - 1]):
             over = other._replace(over=over)
         return cls(batch.query_id, batch.batch_id - 1, "", 0, writer, True, over)
@@ -436,10 +436,10 @@ def _read_notes(files: Files) -> dict[str, LedgerSince]:
 
 def _parsed(name: str, text: str) -> LedgerSince:
     try:
-        found = json.loads(text)
-        if found["kind"] != NOTE_KIND or found["format"] != NOTE_FORMAT:
+        note = json.loads(text)
+        if note["kind"] != NOTE_KIND or note["format"] != NOTE_FORMAT:
             raise ValueError("another kind or format")
-        return LedgerSince(int(found["since"]), int(found["entry_ms"]))
+        return LedgerSince(int(note["since"]), int(note["entry_ms"]))
     except (ValueError, KeyError, TypeError) as error:
         raise IdentityChanged(
             f"the checkpoint's file {name} cannot be read ({error}): it was damaged, or written by "

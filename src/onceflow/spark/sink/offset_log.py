@@ -74,10 +74,10 @@ def read_offset_log(text: str) -> LoggedBatch:
 
 def _planned_ms(metadata: str) -> int:
     try:
-        found = json.loads(metadata)["batchTimestampMs"]
+        planned_ms = json.loads(metadata)["batchTimestampMs"]
     except (ValueError, KeyError, TypeError):
         return 0
-    return found if type(found) is int else 0
+    return planned_ms if type(planned_ms) is int else 0
 
 
 def _canonical(offset: str | None) -> Any:
@@ -100,8 +100,8 @@ def topic_offsets_of(text: str) -> BatchOffsets | None:
 
 
 def _least(parts: Iterable[Iterable[tuple[TopicPartition, int]]]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
+    least: dict[TopicPartition, int] = {}
     for part in parts:
-        for place, offset in part:
-            found[place] = min(offset, found.get(place, offset))
-    return found
+        for partition, offset in part:
+            least[partition] = min(offset, least.get(partition, offset))
+    return least

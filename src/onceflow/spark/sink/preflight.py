@@ -81,25 +81,25 @@ def check_frame(
     for name, allowed in TYPES.items():
         if name == "topic" and topic is not None:
             continue
-        found = types.get(name)
-        if found is not None and found not in allowed:
-            yield f"column {name!r} is of type {found}; it must be {' or '.join(allowed)}"
+        kind = types.get(name)
+        if kind is not None and kind not in allowed:
+            yield f"column {name!r} is of type {kind}; it must be {' or '.join(allowed)}"
     yield from _check_dead_letters(types, dead_letter_topic)
 
 
 def _check_dead_letters(types: Mapping[str, str], topic: str | None) -> Iterator[str]:
-    found = types.get(DEAD_LETTER)
-    if topic is None and found is not None:
+    kind = types.get(DEAD_LETTER)
+    if topic is None and kind is not None:
         yield (
             f"the frame has dead letters (column {DEAD_LETTER!r}) and there is no topic for them: "
             "pass dead_letter_topic=..., or drop the column"
         )
-    elif topic is not None and found is None:
+    elif topic is not None and kind is None:
         yield (
             f"dead_letter_topic is given and the frame has no column {DEAD_LETTER!r}: make it with "
             "dead_letters(frame, error) and keep it in what you select"
         )
-    elif topic is not None and found != DEAD_LETTER_FIELDS:
+    elif topic is not None and kind != DEAD_LETTER_FIELDS:
         yield f"column {DEAD_LETTER!r} is not as dead_letters made it: leave it as it is"
 
 
@@ -231,10 +231,10 @@ def prepare_cluster(
 ) -> ClusterFindings:
     """Checks the cluster and creates what is missing: the ledger's topic, and output topics where
     brokers create topics by themselves. `reads`: the query commits source offsets."""
-    found = run_on_own_thread(_prepare(settings, identity, topics, reads))
-    if reads and not found.problems and not found.limits.offsets_retention_ms:
+    findings = run_on_own_thread(_prepare(settings, identity, topics, reads))
+    if reads and not findings.problems and not findings.limits.offsets_retention_ms:
         _warn_of_hidden_age(identity)
-    return found
+    return findings
 
 
 def _warn_of_hidden_age(identity: SinkIdentity) -> None:
@@ -391,10 +391,10 @@ async def _rights(
     needed = {**dict.fromkeys(topics, (_WRITE, "WRITE")), ledger: (_READ, "READ")}
     answer = await _request_metadata(cluster, needed, creates=False)
     problems = []
-    for found in answer.topics:
-        bit, word = needed[found.name]
-        if not _may(found.topic_authorized_operations, bit):
-            problems.append(f"this user needs the right to {word} topic {found.name!r}")
+    for topic in answer.topics:
+        bit, word = needed[topic.name]
+        if not _may(topic.topic_authorized_operations, bit):
+            problems.append(f"this user needs the right to {word} topic {topic.name!r}")
     for group in groups:
         if not await _may_commit(cluster, group):
             problems.append(f"this user needs the right to READ group {group!r}")
@@ -410,12 +410,12 @@ async def _may_commit(cluster: Cluster, group: str) -> bool:
     async def attempt() -> bool:
         connection = await cluster.coordinator(group)
         answer = await connection.request(ApiKey.DESCRIBE_GROUPS, request)
-        for found in answer.groups:
-            if found.error_code.value == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        for described in answer.groups:
+            if described.error_code.value == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                 return False
-            if found.error_code.value not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
-                check(ApiKey.DESCRIBE_GROUPS, found, f"group {group!r}")
-            return _may(found.authorized_operations, _READ)
+            if described.error_code.value not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
+                check(ApiKey.DESCRIBE_GROUPS, described, f"group {group!r}")
+            return _may(described.authorized_operations, _READ)
         return True
 
     try:

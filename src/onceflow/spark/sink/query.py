@@ -111,10 +111,10 @@ class SinkQuery(StreamingQuery):
             super().processAllAvailable()
 
     def exception(self) -> StreamingQueryException | None:
-        found = super().exception()
-        if found is not None:
-            self._put_first(found)
-        return found
+        error = super().exception()
+        if error is not None:
+            self._put_first(error)
+        return error
 
     @contextmanager
     def _cause_first(self) -> Iterator[None]:

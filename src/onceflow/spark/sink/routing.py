@@ -51,7 +51,7 @@ class TopicLayout:
     def counts(self) -> dict[str, int]:
         return dict(self.topics)
 
-    def places(self) -> tuple[TopicPartition, ...]:
+    def partitions(self) -> tuple[TopicPartition, ...]:
         """All partitions, in order of their numbers."""
         return tuple(
             TopicPartition(topic, number) for topic, count in self.topics for number in range(count)

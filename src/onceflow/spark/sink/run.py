@@ -163,7 +163,9 @@ class StreamRun:
         known = self._topics.existing(ends)
         job = BatchJob(
             planned=planned,
-            source_offsets={place: end for place, end in ends.items() if place in known},
+            source_offsets={
+                partition: end for partition, end in ends.items() if partition in known
+            },
             run=lambda transaction: self.run_tasks(frame, transaction),
             is_wanted=lambda: self.is_active,
             start=self._start,
@@ -261,7 +263,9 @@ def check_continues(
             "where it starts"
         )
     group = writer.group_offsets(starts, require_stable=require_stable)
-    differing = {place for place, start in starts.items() if group.get(place, start) != start}
+    differing = {
+        partition for partition, start in starts.items() if group.get(partition, start) != start
+    }
     if differing:
         wanted = json.dumps(by_topic({**starts, **group}))
         raise LedgerConflict(
@@ -275,10 +279,10 @@ def _starts(files: Files, logged: LoggedBatch) -> Mapping[TopicPartition, int]:
     file."""
     starts: dict[TopicPartition, int] = {}
     for name, offsets in logged.topic_offsets().items():
-        found = dict(offsets.start)
-        if not found:
+        begins = dict(offsets.start)
+        if not begins:
             text = files.read(f"sources/{name}/0") or ""
             kept = topic_offsets_of(text[text.find("{") :])
-            found = dict(kept.end) if kept is not None else {}
-        starts |= found
+            begins = dict(kept.end) if kept is not None else {}
+        starts |= begins
     return starts

@@ -217,7 +217,7 @@ def _write(
     from onceflow.client import Writer
 
     layout = plan.layout or TopicLayout(tuple(plan.claims.layout(())))
-    places = layout.places()
+    places = layout.partitions()
     plan.reached("before claim")
     rows_of = _Rows(plan, layout, me, targets)
     received = 0
@@ -292,8 +292,8 @@ class _Rows:
             self._claim([target])
         except RowRefused as error:
             raise RowRefused(
-                f"two tasks have rows for partition {self._layout.places()[target]} ({error}). In "
-                "narrow mode each output partition has one task: keep rows where their source has "
+                f"two tasks have rows for partition {self._layout.partitions()[target]} ({error}). "
+                "In narrow mode each output partition has one task: keep rows where their source has "
                 "them and their keys, or leave narrow out"
             ) from error
 

@@ -94,25 +94,25 @@ class SinkTopics:
         for name in new:
             self._create(name)
         sizes = self._sizes(new)
-        self.before_use(TopicLayout(tuple(sizes.items())).places())
+        self.before_use(TopicLayout(tuple(sizes.items())).partitions())
         self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
 
-    def existing(self, places: Collection[TopicPartition]) -> set[TopicPartition]:
+    def existing(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Those of the partitions that this cluster has."""
         with self._lock:
-            topics = {place.topic for place in places}
+            topics = {partition.topic for partition in partitions}
             known = self._metadata(topics).leaders if topics else {}
-            return {place for place in places if place in known}
+            return {partition for partition in partitions if partition in known}
 
     def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
         if not names:
             return {}
-        found = self._metadata(names)
+        metadata = self._metadata(names)
         counts = dict.fromkeys(names, 0)
-        for place in found.leaders:
-            counts[place.topic] += 1
+        for partition in metadata.leaders:
+            counts[partition.topic] += 1
         for name in names:
-            code = found.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code = metadata.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 if name not in may_be_gone:
                     raise TopicNotFound(name)
@@ -132,5 +132,5 @@ class SinkTopics:
         return self._cluster.trying(attempt, self._policy)
 
 
-def _nothing(places: Sequence[TopicPartition]) -> None:
+def _nothing(partitions: Sequence[TopicPartition]) -> None:
     """There is no epoch in which they could be used."""

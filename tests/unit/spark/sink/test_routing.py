@@ -26,10 +26,10 @@ LAYOUT = TopicLayout((("a", 2), ("b", 3)))
 def test_numbers_run_on_from_topic_to_topic() -> None:
     assert LAYOUT.total == 5
     assert LAYOUT.bases() == {"a": 0, "b": 2}
-    assert LAYOUT.places()[3] == TopicPartition("b", 1)
+    assert LAYOUT.partitions()[3] == TopicPartition("b", 1)
     grown = LAYOUT.with_topics([("c", 1), ("a", 9)])
     assert grown.topics == (("a", 2), ("b", 3), ("c", 1))
-    assert grown.places()[:5] == LAYOUT.places()
+    assert grown.partitions()[:5] == LAYOUT.partitions()
 
 
 @given(st.integers(1, 40), st.integers(1, 9))

@@ -293,8 +293,8 @@ class _Rows:
         except RowRefused as error:
             raise RowRefused(
                 f"two tasks have rows for partition {self._layout.partitions()[target]} ({error}). "
-                "In narrow mode each output partition has one task: keep rows where their source has "
-                "them and their keys, or leave narrow out"
+                "In narrow mode each output partition has one task: keep rows where their source "
+                "has them and their keys, or leave narrow out"
             ) from error
 
 

@@ -1,26 +1,26 @@
-"""What interop tests share: the brokers, the comparison of their answers, Apache Kafka's jars, or
-a loud word on what is not tested without them."""
+"""What interop tests share: the brokers, the comparison of their answers, clients of others."""
 
 from __future__ import annotations
 
 import gc
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.interop.client.cluster.cluster_fixture import NO_RETENTION, three_nodes as three_nodes
-from tests.interop.harness import Script, differences, heard, run
+from tests.interop.client.cluster.cluster_fixture import three_nodes as three_nodes
+from tests.interop.harness import BROKERS, REFERENCE, Compare, Script, differences, heard, run
 from tests.interop.known_differences import KNOWN_DIFFERENCES
 from tests.interop.onceflow_server import OnceflowServer
-from tools.apache_kafka import ApacheKafka
-from tools.java import OLDEST_USABLE, find_java
-from tools.kafka_archive import quick_options
-from tools.kafka_jars import KafkaJarsError, ensure_client_jars, ensure_kafka_jars
+from tests.interop.real_kafka import (
+    SETTINGS,
+    apache_kafka as apache_kafka,
+    cannot_test,
+    kafka_jars as kafka_jars,
+)
 from tools.other_clients import (
     OtherClientsError,
     ensure_go_clients,
@@ -31,32 +31,6 @@ from tools.other_clients import (
 
 if TYPE_CHECKING:
     from tests.interop.client.secured_kafka import Secured
-
-REFERENCE: Final = "apache_kafka"
-BROKERS: Final = (REFERENCE, "onceflow_server")
-SETTINGS: Final[Mapping[str, str]] = {
-    "group.initial.rebalance.delay.ms": "0",
-    "num.partitions": "1",
-    "auto.create.topics.enable": "true",
-    # Records of tests are years old: retention would take them away in the midst of one.
-    "log.retention.check.interval.ms": "86400000",
-}
-EAGER: Final[Mapping[str, str]] = {
-    # Looks for transactions whose time is up more often than every 10 s: tests wait for it.
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-    **NO_RETENTION,
-}
-Compare = Callable[[Script], None]
-
-
-@pytest.fixture(scope="session")
-def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Apache Kafka, one for the whole session."""
-    directory = tmp_path_factory.mktemp("apache-kafka")
-    quick = quick_options(kafka_jars)
-    properties = {**SETTINGS, **EAGER}
-    with ApacheKafka(kafka_jars, directory, properties=properties, java_options=quick) as kafka:
-        yield kafka.bootstrap
 
 
 @pytest.fixture(scope="session")
@@ -115,28 +89,6 @@ def compare(brokers: dict[str, str]) -> Compare:
 
 
 @pytest.fixture(scope="session")
-def kafka_jars(request: pytest.FixtureRequest) -> Path:
-    """The directory of Apache Kafka's jars, with a Java there to run them.
-
-    Where that cannot be had, the tests that need it are skipped, by name and with what to
-    install; under CI=true nothing may go untested, and they fail.
-    """
-    try:
-        jars = ensure_kafka_jars()
-        ensure_client_jars()
-    except KafkaJarsError as error:
-        problem = str(error)
-    else:
-        if find_java() is not None:
-            return jars
-        problem = (
-            f"there is no Java {OLDEST_USABLE} or later: install a JDK (Debian and Ubuntu: "
-            "apt-get install default-jdk-headless) or name its java program in ONCEFLOW_JAVA"
-        )
-    return cannot_test(request, "kafka_jars", problem)
-
-
-@pytest.fixture(scope="session")
 def kafka_python_2(request: pytest.FixtureRequest) -> Path:
     """The directory that has kafka-python before its version 3."""
     try:
@@ -161,13 +113,3 @@ def go_clients(request: pytest.FixtureRequest) -> Path:
         return ensure_go_clients()
     except OtherClientsError as error:
         return cannot_test(request, "go_clients", str(error))
-
-
-def cannot_test(request: pytest.FixtureRequest, fixture: str, problem: str) -> NoReturn:
-    """Skips what needs a fixture that cannot be had, or fails where nothing may go untested."""
-    items = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
-    reason = f"NOT TESTED against programs of others, because {problem}\n"
-    reason += "\n".join(item.nodeid for item in items)
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)

@@ -173,3 +173,8 @@ def eventually(
             raise DidNotSettle(f"after {seconds:.0f} s still {answer!r}")
         time.sleep(POLL_SECONDS)
     return answer
+
+
+REFERENCE: Final = "apache_kafka"
+BROKERS: Final = (REFERENCE, "onceflow_server")
+Compare = Callable[[Script], None]

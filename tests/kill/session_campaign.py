@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.client.session.strikes import Strikes
-from tests.interop.conftest import EAGER, SETTINGS as ONE_NODE
 from tests.interop.onceflow_server import OnceflowServer
+from tests.interop.real_kafka import EAGER, SETTINGS as ONE_NODE
 from tools.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tools.kafka_jars import ensure_kafka_jars
 

@@ -14,7 +14,7 @@ import pytest
 import onceflow
 from onceflow.spark.sink.task import CLUSTERS
 from onceflow.spark.source.task import READERS
-from tests.interop.conftest import (
+from tests.interop.real_kafka import (
     apache_kafka as apache_kafka,
     cannot_test,
     kafka_jars as kafka_jars,

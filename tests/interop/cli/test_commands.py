@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.interop.cli.cli_runner import KEEP, SECONDS, Cli
-from tests.interop.conftest import BROKERS
-from tests.interop.harness import eventually
+from tests.interop.harness import BROKERS, eventually
 
 pytestmark = pytest.mark.interop
 

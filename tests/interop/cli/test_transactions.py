@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.interop.cli.cli_runner import SECONDS, Cli
-from tests.interop.conftest import BROKERS
-from tests.interop.harness import eventually
+from tests.interop.harness import BROKERS, eventually
 
 pytestmark = pytest.mark.interop
 YES: dict[str, tuple[str, ...]] = {"describe": (), "abort": ("--yes",)}

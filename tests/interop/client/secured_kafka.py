@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import admin as confluent_admin
 
 from onceflow.client.settings.clients import ClientSettings
-from tests.interop.conftest import SETTINGS
+from tests.interop.real_kafka import SETTINGS
 from tools.apache_kafka import ApacheKafka, free_ports
 from tools.kafka_archive import quick_options
 

@@ -50,8 +50,7 @@ from tests.interop.client.foreign_samples import (
     samples,
     transactions,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -16,15 +16,15 @@ from onceflow.client.transactions.states import State
 from onceflow.client.worker.transaction_client import Finisher
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.client.cluster.one_node_suite import (
-    PRODUCER_TESTS,
     SCRIPTS,
     answered_differently,
 )
 from tests.interop.client.consumer.polled_consumers import script as blocking
-from tests.interop.client.session import test_session
-from tests.interop.client.worker import test_worker
-from tests.interop.conftest import EAGER, SETTINGS, cannot_test
+from tests.interop.client.producer_suite import PRODUCER_TESTS
+from tests.interop.client.session import scripts as session_scripts
+from tests.interop.client.worker import scripts
 from tests.interop.harness import Names, Script, differences, heard, run
+from tests.interop.real_kafka import EAGER, SETTINGS, cannot_test
 from tools.apache_kafka import ApacheKafka
 from tools.kafka_archive import quick_options
 from tools.kafka_jars import OLDER_KAFKA_VERSION, KafkaJarsError, ensure_kafka_jars
@@ -33,9 +33,9 @@ pytestmark = pytest.mark.interop
 
 OLDER_PROTOCOL: Final = (1,)
 SESSIONS: Final[tuple[Script, ...]] = (
-    *map(blocking, test_session.SCRIPTS),
-    test_session.rebalance_inside_a_transaction,
-    test_session.the_same_without_the_generation,
+    *map(blocking, session_scripts.SCRIPTS),
+    session_scripts.rebalance_inside_a_transaction,
+    session_scripts.the_same_without_the_generation,
 )
 
 
@@ -67,7 +67,7 @@ def test_it_answers_as_the_newer_one(
 ) -> None:
     """In the older protocol, which scripts that speak both of them speak last."""
     reference = heard(script, apache_kafka)
-    monkeypatch.setattr(test_worker, "BOTH", OLDER_PROTOCOL)
+    monkeypatch.setattr(scripts, "BOTH", OLDER_PROTOCOL)
     found = run(script, names.bootstrap)
     assert differences(script.__name__, reference[-len(found) :], found, ()) == []
 

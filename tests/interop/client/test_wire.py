@@ -19,8 +19,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.records.batch import iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
 from onceflow.wire.api import ApiKey
-from tests.interop.conftest import BROKERS
-from tests.interop.harness import Names
+from tests.interop.harness import BROKERS, Names
 
 pytestmark = pytest.mark.interop
 

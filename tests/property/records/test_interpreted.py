@@ -27,8 +27,8 @@ from onceflow.records.interpreted import plain_form
 from onceflow.records.partitioning import partition_for_key, partitions_for_keys
 from onceflow.records.validate import validate_records
 from tests.doses import examples
-from tests.property.producers.test_replay import CONTROLS, KINDS, batch, wild
-from tests.property.records.test_roundtrip import Row, blob, rows_of, to_columns
+from tests.property.producers.wild_batches import CONTROLS, KINDS, batch, wild
+from tests.property.records.rows import Row, blob, rows_of, to_columns
 
 KERNELS: dict[ModuleType, tuple[str, ...]] = {
     kernels: ("walk", "fill", "fill_headers"),

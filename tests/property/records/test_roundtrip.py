@@ -18,6 +18,7 @@ from onceflow.records.columns import decode, encode, encode_all
 from onceflow.records.compression import compress, decompress
 from onceflow.records.validate import validate_records
 from tests.doses import examples
+from tests.property.records.rows import Row, rows_of, to_columns
 
 with warnings.catch_warnings():
     # kafka-python reads its own schemas in a way that Python deprecates.
@@ -28,35 +29,12 @@ with warnings.catch_warnings():
 # The first call loads or compiles the kernels.
 unhurried = settings(deadline=None)
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-Header = tuple[str, bytes | None]
-Row = tuple[bytes | None, bytes | None, list[Header], int]
 
 # kafka-python needs libraries for the other codecs that are not wanted here.
 PY_CODECS = [Codec.NONE, Codec.GZIP]
 
-blob = st.none() | st.binary(max_size=200) | st.binary(min_size=500, max_size=700)
-header = st.tuples(st.text(max_size=10), st.none() | st.binary(max_size=70))
 plain_time = st.integers(-1, 2**42)
 any_time = plain_time | st.integers(-(2**63), 2**63 - 1)
-
-
-def rows_of(times: st.SearchStrategy[int]) -> st.SearchStrategy[list[Row]]:
-    row = st.tuples(blob, blob, st.just([]) | st.lists(header, max_size=4), times)
-    return st.lists(row, min_size=1, max_size=80)
-
-
-def to_columns(rows: list[Row]) -> pa.RecordBatch:
-    keys, values, headers, times = zip(*rows, strict=True)
-    dicts = [[{"key": key, "value": value} for key, value in row] for row in headers]
-    return pa.record_batch(
-        {
-            "key": pa.array(keys, pa.binary()),
-            "value": pa.array(values, pa.binary()),
-            "headers": pa.array(dicts, HEADERS),
-            "timestamp": pa.array(times, pa.int64()),
-        }
-    )
 
 
 def to_rows(columns: pa.RecordBatch) -> list[Row]:

@@ -102,3 +102,7 @@ def their_reading(message: Any, data: bytes) -> Any:
     if size != len(data):
         raise AssertionError(f"{len(data) - size} of {len(data)} bytes are left over")
     return value
+
+
+def int_of(bits: int) -> st.SearchStrategy[int]:
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

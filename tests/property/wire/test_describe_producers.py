@@ -15,8 +15,7 @@ from onceflow.wire.describe_producers import (
     write_producers,
 )
 from tests.doses import examples
-from tests.property.wire.any_message import TEXT, their_reading
-from tests.property.wire.test_hot import int_of
+from tests.property.wire.any_message import TEXT, int_of, their_reading
 
 rows = st.builds(
     ProducerRow, int_of(64), int_of(32), int_of(32), int_of(64), int_of(32), int_of(64)

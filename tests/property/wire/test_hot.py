@@ -16,17 +16,13 @@ from onceflow.wire import fetch, produce
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import message_class
 from tests.doses import examples
-from tests.property.wire.any_message import TEXT, messages, their_bytes, their_reading
+from tests.property.wire.any_message import TEXT, int_of, messages, their_bytes, their_reading
 
 unhurried = settings(deadline=None, max_examples=examples(60))
 
 
 def versions(key: ApiKey) -> list[int]:
     return list(range(SERVED[key].lowest, SERVED[key].highest + 1))
-
-
-def int_of(bits: int) -> st.SearchStrategy[int]:
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def sent(request: Any) -> tuple[memoryview, int]:

@@ -14,7 +14,6 @@ import pytest
 
 from onceflow.errors import OnceflowError
 from onceflow.testing.crash import crash_images
-from onceflow.testing.disk import SimDisk, Sync, SyncDir, SyncWrite, Write
 from onceflow.testing.world import run
 from tests.sim.broker.workload import (
     CLIENTS,
@@ -24,6 +23,7 @@ from tests.sim.broker.workload import (
     check_image,
     main,
     sampled_images,
+    without_syncs,
 )
 
 SEEDS = 6
@@ -65,15 +65,6 @@ def test_the_last_ops_of_a_run_one_by_one() -> None:
         check_image(image, history)
         count += 1
     assert count > 12
-
-
-def without_syncs(disk: SimDisk) -> SimDisk:
-    """The same ops in the same places, but that no sync does anything."""
-    lying = SimDisk(disk.base)
-    lying.tree = disk.tree
-    nothing = Write(-1, 0, b"")
-    lying.ops = [nothing if isinstance(op, Sync | SyncDir | SyncWrite) else op for op in disk.ops]
-    return lying
 
 
 def test_on_a_disk_that_lies_the_promises_are_broken() -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from onceflow.testing.crash import Image, crash_images
-from onceflow.testing.disk import SimDisk
+from onceflow.testing.disk import SimDisk, Sync, SyncDir, SyncWrite, Write
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World, run
@@ -293,3 +293,12 @@ async def _check_commits(client: RawClient, image: Image, history: History) -> N
 if __name__ == "__main__":
     for number in range(int(sys.argv[1])):
         print(run(number, main, faults=FAULTS)[1])
+
+
+def without_syncs(disk: SimDisk) -> SimDisk:
+    """The same ops in the same places, but that no sync does anything."""
+    lying = SimDisk(disk.base)
+    lying.tree = disk.tree
+    nothing = Write(-1, 0, b"")
+    lying.ops = [nothing if isinstance(op, Sync | SyncDir | SyncWrite) else op for op in disk.ops]
+    return lying

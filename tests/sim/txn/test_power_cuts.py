@@ -19,7 +19,7 @@ from onceflow.testing.world import run
 from onceflow.txn import machine
 from onceflow.txn.machine import Finish, Transaction
 from tests.doses import some_long
-from tests.sim.broker.test_broker import without_syncs
+from tests.sim.broker.workload import without_syncs
 from tests.sim.txn.bugs import BUGS, Bug
 from tests.sim.txn.client import PLACES
 from tests.sim.txn.examine import Examiner, recovering

@@ -22,8 +22,8 @@ from tests.interop.client.secured_kafka import (
     make_certificate,
     properties,
 )
-from tests.interop.conftest import cannot_test
 from tests.interop.harness import eventually
+from tests.interop.real_kafka import cannot_test
 from tests.spark.sink.world import PATIENCE_S, make_topic
 
 pytestmark = pytest.mark.interop

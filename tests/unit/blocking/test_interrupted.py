@@ -4,10 +4,9 @@ program goes on: what it has not received is not taken."""
 from __future__ import annotations
 
 import itertools
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,16 +17,13 @@ from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import WouldWaitForever
 from onceflow.client.errors.consumer import WrongUse
 from onceflow.client.types import TopicPartition
-from tests.unit.blocking.test_twin import visible
+from tests.unit.blocking.interrupting import Interrupted, alarms, interrupt_waits
+from tests.unit.blocking.reading_back import visible
 
 NUMBERS = itertools.count()
 ROWS = 60
 SETTINGS: dict[str, Any] = {"auto.offset.reset": "earliest", "fetch.max.wait.ms": 10}
 Program = Callable[[blocking.Consumer], list[int]]
-
-
-class Interrupted(Exception):
-    """What a handler of a signal may raise."""
 
 
 @pytest.fixture
@@ -41,29 +37,6 @@ def name(bootstrap: str) -> str:
         for number in range(ROWS):
             producer.send(made, b"%d" % number)
     return made
-
-
-def interrupt_waits(
-    monkeypatch: pytest.MonkeyPatch, strikes: Callable[[int], bool], *, answered: bool
-) -> list[int]:
-    """Each wait of this thread that `strikes` ends with an exception: before the answer is there,
-    or when it is and nobody has it yet. How many waits there were."""
-    original = loop_module.wait_for
-    here, count = threading.current_thread(), [0]
-
-    def wait_for(waiting: loop_module.Waiting[Any], timeout_s: float | None) -> Any:
-        if threading.current_thread() is not here:
-            return original(waiting, timeout_s)
-        count[0] += 1
-        if not strikes(count[0]):
-            return original(waiting, timeout_s)
-        if answered:
-            with suppress(BaseException):
-                original(waiting, timeout_s)
-        raise Interrupted
-
-    monkeypatch.setattr(loop_module, "wait_for", wait_for)
-    return count
 
 
 def _poll(consumer: blocking.Consumer) -> list[int]:
@@ -299,26 +272,6 @@ def test_twice_interrupted(bootstrap: str, name: str, monkeypatch: pytest.Monkey
                 received += _all_kinds(consumer)
         monkeypatch.undo()
     assert received == [*range(ROWS)]
-
-
-@contextmanager
-def alarms(every_s: float) -> Iterator[list[bool]]:
-    """They ring while the list says that somebody catches what they raise, and that only once."""
-    is_armed = [False]
-
-    def ring(*_: Any) -> None:
-        if is_armed[0]:
-            is_armed[0] = False
-            raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, every_s, every_s)
-    try:
-        yield is_armed
-    finally:
-        is_armed[0] = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")

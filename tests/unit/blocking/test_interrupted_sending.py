@@ -17,8 +17,8 @@ from onceflow.blocking.handover import OutstandingCalls
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
-from tests.unit.blocking.test_interrupted import Interrupted, alarms, interrupt_waits
-from tests.unit.blocking.test_twin import visible
+from tests.unit.blocking.interrupting import Interrupted, alarms, interrupt_waits
+from tests.unit.blocking.reading_back import visible
 
 NUMBERS = itertools.count()
 ROUNDS = 3

@@ -17,7 +17,7 @@ from onceflow import blocking
 from onceflow.client.errors.requests import ClientError, FatalProducerError
 from onceflow.client.transactions.states import State
 from onceflow.client.types import TopicPartition
-from tests.unit.blocking.test_twin import visible
+from tests.unit.blocking.reading_back import visible
 
 THREADS = 4
 STEPS = 60

@@ -21,10 +21,9 @@ from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork, Fata
 from onceflow.client.producer import producer, transaction
 from onceflow.client.producer.receipts import Receipt
 from onceflow.client.session import session, transaction as session_transaction
-from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
+from tests.unit.blocking.reading_back import visible
 
 NUMBERS = itertools.count()
 
@@ -35,12 +34,6 @@ def topic(bootstrap: str) -> str:
     with blocking.Admin(bootstrap) as made:
         made.create_topic(name, partitions=1)
     return name
-
-
-def visible(bootstrap: str, topic: str) -> list[bytes]:
-    with Reader(ReaderSettings.of(bootstrap_servers=bootstrap, fetch_max_wait_ms=50)) as reader:
-        batches: list[Any] = list(reader.read(topic, 0, *reader.ends(topic, 0)))
-    return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
 def public_names(kind: type) -> set[str]:

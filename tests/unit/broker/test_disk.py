@@ -26,14 +26,8 @@ from tests.unit.broker.broker_under_test import (
     simulated_broker,
     values_in,
 )
+from tests.unit.broker.tight_disk import TIGHT, used
 from tests.unit.log.simulated_store import full_for_checkpoints
-
-TIGHT: dict[str, Any] = {"journal_largest_file_bytes": 64 << 10, "journal_files": 2}
-
-
-def used(disk: SimDisk) -> int:
-    disk.capacity = 1 << 62
-    return (1 << 62) - disk.free_bytes()
 
 
 def test_a_full_disk_refuses_what_it_cannot_hold_and_goes_on_when_there_is_room() -> None:

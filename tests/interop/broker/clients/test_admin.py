@@ -6,8 +6,7 @@ import pytest
 
 from tests.interop.broker.clients.face import Client, Message, read_all, refusal_of
 from tests.interop.broker.clients.scripts import CLIENTS, ClientScript, ready_topic, with_client
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript, eventually
+from tests.interop.harness import Compare, Names, Transcript, eventually
 
 pytestmark = [
     pytest.mark.interop,

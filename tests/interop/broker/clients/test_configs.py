@@ -31,8 +31,7 @@ from tests.interop.broker.clients.client_kafka_python import (
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.broker.raw.raw_client import RawConnection, error_name
 from tests.interop.broker.raw.steps import batch, produce
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript, eventually
+from tests.interop.harness import Compare, Names, Script, Transcript, eventually
 
 pytestmark = [
     pytest.mark.interop,

@@ -17,8 +17,7 @@ from tests.interop.broker.clients.face import (
 from tests.interop.broker.clients.scripts import CLIENTS, ClientScript, ready_topic, with_client
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import START_MS, fetch
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = [
     pytest.mark.interop,

@@ -11,8 +11,7 @@ import pytest
 
 from tests.interop.broker.clients.face import Client, Message, Place, Reader, Received
 from tests.interop.broker.clients.scripts import CLIENTS, ClientScript, ready_topic, with_client
-from tests.interop.conftest import Compare
-from tests.interop.harness import DidNotSettle, Names, Transcript, eventually
+from tests.interop.harness import Compare, DidNotSettle, Names, Transcript, eventually
 
 pytestmark = [
     pytest.mark.interop,

@@ -27,8 +27,7 @@ from tests.interop.broker.clients.client_confluent import (
 from tests.interop.broker.clients.face import Message, Reader, Refused
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.broker.raw.steps import START_MS
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript, eventually
+from tests.interop.harness import Compare, Names, Script, Transcript, eventually
 
 pytestmark = [
     pytest.mark.interop,

@@ -19,8 +19,7 @@ from tests.interop.broker.clients.transactional import (
 )
 from tests.interop.broker.raw.steps import batch, produce, wait_for_coordinator
 from tests.interop.broker.raw.transactions import Probe, sequenced
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript, eventually
+from tests.interop.harness import Compare, Names, Script, Transcript, eventually
 
 pytestmark = [
     pytest.mark.interop,

@@ -22,8 +22,7 @@ from tests.interop.broker.raw.transactions import (
     Probe,
     sequenced,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = [
     pytest.mark.interop,

@@ -15,8 +15,7 @@ from tests.interop.broker.clients.transactional import (
     with_client,
 )
 from tests.interop.broker.raw.transactions import Probe
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = [
     pytest.mark.interop,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from onceflow.runtime.background import Inline
 from onceflow.runtime.disk import RealDisk
 from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
-from tools.java import find_java
+from tests.interop.broker.dump.dump_tool import dump
 
 pytestmark = pytest.mark.interop
 
@@ -73,42 +72,6 @@ def written(tmp_path: Path) -> Path:
 
 def append(store: LogStore, log: PartitionLog, batch: NewBatch) -> None:
     assert store.append(log, batch.assign(log.end_offset, 0)).done
-
-
-def dump(jars: Path, files: list[Path], *options: str) -> str:
-    java = find_java()
-    assert java is not None
-    names = ",".join(map(str, files))
-    done = subprocess.run(
-        [
-            java,
-            "-cp",
-            f"{jars}/*",
-            "org.apache.kafka.tools.DumpLogSegments",
-            *options,
-            "--files",
-            names,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert not complaints(done.stderr)
-    return done.stdout
-
-
-def complaints(stderr: str) -> str:
-    """What the tool says is wrong, but for warnings of a newer Java about the tool itself, and
-    for one thing that it says of Kafka's own files too.
-
-    It starts each file as if offset -1 had gone before, so every segment but the first one has
-    "non-consecutive offsets" (Apache Kafka 4.3.1, seen on segments that its broker wrote).
-    """
-    stderr = re.sub(r"^WARNING: .*\n", "", stderr, flags=re.MULTILINE)
-    quirk = r"Non-consecutive offsets in \S*/0*(\d+)\.log\n  -1 is followed by \1\n"
-    return re.sub(quirk, "", stderr).strip()
 
 
 def test_the_dump_tool_reads_every_record_of_our_segments(kafka_jars: Path, written: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.interop.broker.dump.test_log_segments import dump
+from tests.interop.broker.dump.dump_tool import dump
 from tests.interop.broker.raw.steps import wait_for_coordinator
 from tests.interop.broker.raw.transactions import (
     TV2_END,

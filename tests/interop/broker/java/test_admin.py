@@ -13,8 +13,7 @@ import pytest
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import batch, produce
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 from tools.java import find_java
 from tools.kafka_jars import classpath_of_newest_client
 

@@ -14,8 +14,7 @@ import pytest
 
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.broker.java.tools import bench_of, benches
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -15,8 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 from tools.other_clients import PROGRAMS
 
 pytestmark = pytest.mark.interop

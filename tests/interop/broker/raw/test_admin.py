@@ -20,8 +20,7 @@ from tests.interop.broker.raw.steps import (
     wait_for_coordinator,
 )
 from tests.interop.broker.raw.world import stable
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript, eventually
+from tests.interop.harness import Compare, Names, Script, Transcript, eventually
 
 pytestmark = pytest.mark.interop
 

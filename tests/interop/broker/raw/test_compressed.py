@@ -14,8 +14,7 @@ from onceflow.records.batch import Codec, iter_stored
 from tests.interop.broker.raw.compressed_frames import FRAMES, UNREAD_HERE, xxh32, xxh64
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import batch, create_topic, fetch, produce, with_crc
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

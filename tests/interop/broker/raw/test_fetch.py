@@ -23,8 +23,7 @@ from tests.interop.broker.raw.steps import (
     values_in,
 )
 from tests.interop.broker.raw.world import stable
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

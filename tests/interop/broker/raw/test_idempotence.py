@@ -6,8 +6,7 @@ import pytest
 
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.transactions import Identity, Probe, sequenced
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -13,11 +13,16 @@ from onceflow.group.records import OffsetKey, encode_key
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import batch, produce, wait_for_coordinator
-from tests.interop.broker.raw.test_txn_operators import write_markers
-from tests.interop.broker.raw.transactions import TV2_END, TV2_PRODUCE, Identity, Probe, sequenced
+from tests.interop.broker.raw.transactions import (
+    TV2_END,
+    TV2_PRODUCE,
+    Identity,
+    Probe,
+    sequenced,
+    write_markers,
+)
 from tests.interop.broker.raw.world import stable
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -18,8 +18,7 @@ from tests.interop.broker.raw.requests import TOPIC_RESOURCE
 from tests.interop.broker.raw.steps import commit_fields, fetch_fields
 from tests.interop.broker.raw.transactions import wait_for_coordinators
 from tests.interop.broker.raw.world import World, stable
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

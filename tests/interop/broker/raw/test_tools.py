@@ -19,8 +19,7 @@ from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.requests import METADATA_TOPIC
 from tests.interop.broker.raw.steps import batch, create_topic, produce
 from tests.interop.broker.raw.world import OF_THE_DISK, OF_THE_METADATA_LOG, stable, without
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript, eventually
+from tests.interop.harness import Compare, Names, Script, Transcript, eventually
 
 pytestmark = pytest.mark.interop
 

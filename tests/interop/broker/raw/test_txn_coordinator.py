@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from onceflow.wire.api import ApiKey
-from tests.interop.broker.raw.test_txn_versions import VERSIONS
 from tests.interop.broker.raw.transactions import (
     TV1_END,
     TV2_END,
     TV2_PRODUCE,
+    VERSIONS,
     Identity,
     Probe,
     sequenced,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

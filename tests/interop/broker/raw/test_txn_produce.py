@@ -17,8 +17,7 @@ from tests.interop.broker.raw.transactions import (
     Probe,
     sequenced,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -10,26 +10,13 @@ import pytest
 
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.steps import wait_for_coordinator
-from tests.interop.broker.raw.transactions import Probe, sequenced
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.broker.raw.transactions import VERSIONS, Probe, sequenced
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 
 Fields = dict[str, Any]
 TOPIC, GROUP = "topic", "group"
-VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
-    ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
-    ApiKey.END_TXN: (0, 5),
-    ApiKey.WRITE_TXN_MARKERS: (1, 2),
-    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
-    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
-    ApiKey.LIST_TRANSACTIONS: (0, 2),
-}
-"""What Apache Kafka 4.3.1 serves."""
 
 
 def init_producer_id(probe: Probe, version: int) -> Fields:

@@ -17,8 +17,7 @@ from tests.interop.broker.raw.world import (
     stable,
     without,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -334,3 +334,82 @@ class Probe:
         row = answer["responses"][0]["partitions"][0]
         names = ("error_code", "high_watermark", "last_stable_offset", "aborted_transactions")
         return {name: row[name] for name in names} | {"records": values_in(row["records"])}
+
+
+def producers(probe: Probe, topic: str) -> Any:
+    asked = [{"name": topic, "partition_indexes": [0, 1]}]
+    answer = probe.ask(ApiKey.DESCRIBE_PRODUCERS, 0, {"topics": asked})
+    (row,) = answer["topics"]
+    return {part["partition_index"]: part["active_producers"] for part in row["partitions"]}
+
+
+def write_markers(
+    probe: Probe,
+    who: Identity,
+    places: list[Place],
+    *,
+    commit: bool,
+    version: int = 1,
+    coordinator_epoch: int = 0,
+    transaction_version: int = 0,
+) -> Any:
+    marker = {
+        "producer_id": who.producer_id,
+        "producer_epoch": who.producer_epoch,
+        "transaction_result": commit,
+        "topics": [{"name": name, "partition_indexes": [index]} for name, index in places],
+        "coordinator_epoch": coordinator_epoch,
+        "transaction_version": transaction_version,
+    }
+    answer = probe.ask(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
+    return sorted(
+        [topic["name"], part["partition_index"], part["error_code"]]
+        for row in answer["markers"]
+        for topic in row["topics"]
+        for part in topic["partitions"]
+    )
+
+
+def markers(bootstrap: str, names: Names, transcript: Transcript) -> None:
+    """WriteTxnMarkers: by epoch, by the coordinator's epoch, with and without a transaction."""
+    with Probe(bootstrap, names, transcript) as probe:
+        topic = probe.topic(partitions=3)
+        for version in (1, 2):
+            probe.producer(f"id-{version}")
+            who = probe.producer(f"id-{version}")
+            place = (topic, version)
+            probe.produce(place, sequenced(who, 0, b"a"), who=who, version=TV2_PRODUCE)
+            places = [place, (topic, 9), (names("absent"), 0)]
+
+            def write(
+                label: str, who: Identity, places: list[Place], version: int = version, **more: Any
+            ) -> None:
+                answer = write_markers(probe, who, places, version=version, **more)
+                probe.note(f"v{version} {label}", answer)
+
+            write("an old epoch", who.with_epoch(-1), places, commit=True)
+            write("a stranger", Identity(None, 1 << 50, 3), [(topic, 0)], commit=True)
+            write("the open one", who, places, commit=False)
+            probe.note(f"v{version} ends", probe.ends(place))
+            write("again", who, [place], commit=False)
+            write("a higher coordinator", who, [place], commit=False, coordinator_epoch=7)
+            write("a lower coordinator", who, [place], commit=False, coordinator_epoch=6)
+            write("a higher epoch", who.with_epoch(3), [place], commit=True, coordinator_epoch=7)
+            write("a lower epoch", who.with_epoch(2), [place], commit=True, coordinator_epoch=7)
+            probe.note(f"v{version} records", probe.fetch(place))
+            probe.note(f"v{version} producers", producers(probe, topic)[1])
+            probe.note(f"v{version} state", probe.state_of(who))
+
+
+VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
+}
+"""What Apache Kafka 4.3.1 serves."""

@@ -13,8 +13,8 @@ import pytest
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import START_MS, batch, produce
-from tests.interop.conftest import Compare, cannot_test
-from tests.interop.harness import Names, Script, Transcript
+from tests.interop.harness import Compare, Names, Script, Transcript
+from tests.interop.real_kafka import cannot_test
 from tests.spark.session import spark_environment
 from tools.java import find_java
 from tools.kafka_jars import KafkaJarsError

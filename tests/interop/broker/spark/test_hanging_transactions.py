@@ -23,9 +23,9 @@ from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.transaction_client import Finisher
 from onceflow.spark.errors.sink import EndUnknown
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
-from tests.interop.conftest import EAGER, SETTINGS
 from tests.interop.harness import eventually
-from tests.unit.spark.sink.test_batch import IDENTITY, OUT, SKIPPED, settings_of, settled, visible
+from tests.interop.real_kafka import EAGER, SETTINGS
+from tests.unit.spark.sink.one_query import IDENTITY, OUT, SKIPPED, settings_of, settled, visible
 from tools.apache_kafka import ApacheKafka
 from tools.kafka_archive import quick_options
 

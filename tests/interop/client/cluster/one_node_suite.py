@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tests.interop.client import test_producer, test_reading
-from tests.interop.client.worker import test_reader, test_worker
+from tests.interop.client import reading_scripts
+from tests.interop.client.worker import reader_scripts, scripts
 from tests.interop.harness import Script, differences, heard, run
 
 SCRIPTS: Final[tuple[Script, ...]] = (
     *map(
-        test_reading.script,
+        reading_scripts.script,
         (
-            test_reading.many_codecs,
-            test_reading.transactions,
-            test_reading.operators,
-            test_reading.places_and_deletion,
+            reading_scripts.many_codecs,
+            reading_scripts.transactions,
+            reading_scripts.operators,
+            reading_scripts.places_and_deletion,
         ),
     ),
-    test_worker.two_processes,
-    test_worker.handed_over,
-    test_worker.zombies,
-    test_worker.fenced_commit,
-    test_worker.lost_ends,
-    test_worker.unclear_commit,
-    test_worker.doubt_settled_by_ledger,
-    test_worker.two_attempts,
-    test_worker.timeout,
+    scripts.two_processes,
+    scripts.handed_over,
+    scripts.zombies,
+    scripts.fenced_commit,
+    scripts.lost_ends,
+    scripts.unclear_commit,
+    scripts.doubt_settled_by_ledger,
+    scripts.two_attempts,
+    scripts.timeout,
 )
 IN_THE_NEWER_PROTOCOL: Final[tuple[Script, ...]] = (
-    test_reader.ranges,
-    test_reader.not_there,
+    reader_scripts.ranges,
+    reader_scripts.not_there,
 )
-PRODUCER_TESTS: Final[Mapping[str, Callable[..., None]]] = {
-    name: each for name, each in vars(test_producer).items() if name.startswith("test_")
-}
-"""By name, as a module has them; they take a fixture `names` from wherever they are run."""
 
 
 def answered_differently(script: Script, one: str, other: str) -> list[str]:

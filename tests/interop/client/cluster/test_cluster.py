@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.client import test_producer
+from tests.interop.client import producer_suite
 from tests.interop.client.cluster.one_node_suite import (
     IN_THE_NEWER_PROTOCOL,
-    PRODUCER_TESTS,
     SCRIPTS,
     answered_differently,
 )
 from tests.interop.client.cluster.three_nodes import new_places, new_topic, until_whole
-from tests.interop.client.worker import test_reader, test_worker
+from tests.interop.client.producer_suite import PRODUCER_TESTS
+from tests.interop.client.worker import reader_scripts, scripts
 from tests.interop.harness import Names, Script
 from tools.apache_kafka import ApacheKafkaCluster
 
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.interop
 @pytest.fixture(autouse=True)
 def replicated_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts make their topics by one connection to the only node; here there are three."""
-    monkeypatch.setattr(test_producer, "ready_topic", new_topic)
-    monkeypatch.setattr(test_worker, "topic", new_places)
-    monkeypatch.setattr(test_reader, "topic", new_places)
+    monkeypatch.setattr(producer_suite, "ready_topic", new_topic)
+    monkeypatch.setattr(scripts, "topic", new_places)
+    monkeypatch.setattr(reader_scripts, "topic", new_places)
 
 
 @pytest.fixture

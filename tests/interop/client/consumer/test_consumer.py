@@ -17,8 +17,7 @@ from onceflow.client.errors.requests import TopicNotFound
 from onceflow.client.producer.producer import Producer
 from onceflow.client.types import TopicPartition
 from tests.interop.client.consumer.polled_consumers import Script, quiet, read, script, write
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -25,8 +25,7 @@ from tests.interop.client.consumer.polled_consumers import (
     until,
     write,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = pytest.mark.interop
 

@@ -21,8 +21,7 @@ from tests.interop.client.worker.workers import (
     visible,
     write,
 )
-from tests.interop.conftest import Compare
-from tests.interop.harness import Names, Transcript
+from tests.interop.harness import Compare, Names, Transcript
 
 pytestmark = [pytest.mark.interop, pytest.mark.long]
 

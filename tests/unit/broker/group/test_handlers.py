@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields as fields_of
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
 
 from onceflow.broker.group.coordinator import GroupService
-from onceflow.broker.requests.answers import then
-from onceflow.broker.requests.client import Client
-from onceflow.broker.router import SERVED, route
 from onceflow.group.state import State
 from onceflow.wire.api import ApiKey
-from onceflow.wire.codec import decode, encode, message_class
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.schema import default_value
+from tests.unit.broker.group.group_requests import nested, send, versions
 from tests.unit.group.coordinator_under_test import Asked, Bench, subscription
 
 
@@ -31,38 +25,6 @@ class Host:
 def ask(bench: Bench, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
     """Sends a request to the groups."""
     return send(Host(bench), key, version, **fields)
-
-
-def send(host: Any, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
-    """Sends a request as bytes; what the client reads of the answer."""
-    sent = encode(build(message_class(key, version, "request"), fields))
-    way = route(key, version)
-    assert way is not None
-    client = Client(version, "client", "127.0.0.1")
-    answer = way.handle(host, client, way.read(memoryview(sent), 0))
-    read = message_class(key, version, "response")
-
-    def told(value: Any) -> Any:
-        parts = [part for part in way.write(value) if isinstance(part, bytes)]
-        return decode(read, memoryview(b"".join(parts)))
-
-    return Asked(then(answer, told))
-
-
-def build(message: Any, fields: dict[str, Any]) -> Any:
-    """A message of some version: the fields that it has, defaults where none is given."""
-    known = {each.name: each for each in fields_of(message)}
-    return message(**{name: fields.get(name, default_value(each)) for name, each in known.items()})
-
-
-def nested(key: ApiKey, version: int, kind: str, /, **fields: Any) -> Any:
-    """A part of a request."""
-    module = import_module(message_class(key, version, "request").__module__)
-    return build(getattr(module, kind), fields)
-
-
-def versions(key: ApiKey) -> list[int]:
-    return list(range(SERVED[key].lowest, SERVED[key].highest + 1))
 
 
 def join_fields(version: int, **more: Any) -> dict[str, Any]:

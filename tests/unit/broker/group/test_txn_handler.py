@@ -11,7 +11,7 @@ from onceflow.broker.group.coordinator import GroupService
 from onceflow.txn.state import Identity
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
-from tests.unit.broker.group.test_handlers import nested, send, versions
+from tests.unit.broker.group.group_requests import nested, send, versions
 from tests.unit.group.coordinator_under_test import Bench
 
 KEY = ApiKey.TXN_OFFSET_COMMIT

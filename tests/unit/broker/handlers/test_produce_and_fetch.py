@@ -11,7 +11,6 @@ import pytest
 
 from onceflow.broker.topics.topics import Topic
 from onceflow.log.partition_log import PartitionLog, Span
-from onceflow.runtime.background import Background, Done, Job, Lane
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import (
@@ -26,40 +25,9 @@ from tests.unit.broker.broker_under_test import (
     simulated_broker,
     values_in,
 )
+from tests.unit.broker.held_journal import HeldJournal
 
 LONG = 60_000
-
-
-class HeldJournal:
-    """Lets everything happen but the writes of the journal, until `release`."""
-
-    lane = Lane.JOURNAL
-
-    def __init__(self, inner: Background) -> None:
-        self._inner = inner
-        self._held: list[tuple[Job, Done]] = []
-        self.is_holding = False
-
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
-        if self.is_holding and lane is self.lane:
-            self._held.append((job, done))
-        else:
-            self._inner.submit(lane, job, done)
-
-    def release(self) -> None:
-        self.is_holding = False
-        held, self._held = self._held, []
-        for job, done in held:
-            self._inner.submit(self.lane, job, done)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        self._inner.soon(callback)
-
-    def wait(self, until: Callable[[], bool]) -> None:
-        self._inner.wait(until)
-
-    def close(self) -> None:
-        self._inner.close()
 
 
 def play_held(script: Callable[[HeldJournal, Running, RawClient], Awaitable[None]]) -> None:

@@ -33,7 +33,7 @@ from tests.unit.broker.broker_under_test import (
     simulated_broker,
     small_buffers,
 )
-from tests.unit.broker.produce.test_heavy_batches import bomb
+from tests.unit.broker.produce.odd_batches import bomb
 
 MANY = 2000
 

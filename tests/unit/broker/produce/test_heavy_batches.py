@@ -37,11 +37,9 @@ from tests.unit.broker.broker_under_test import (
     simulated_broker,
     values_in,
 )
-from tests.unit.broker.handlers.test_produce_and_fetch import HeldJournal
-from tests.unit.broker.produce.test_records import with_section
-from tests.unit.broker.txn.transactional_requests import Who, ready, send_produce
-
-MB = 1 << 20
+from tests.unit.broker.held_journal import HeldJournal
+from tests.unit.broker.produce.odd_batches import MB, bomb, with_section
+from tests.unit.broker.txn.transactional_requests import ready, send_produce
 
 
 class HeldChecks(HeldJournal):
@@ -60,23 +58,6 @@ class HeldChecks(HeldJournal):
         while not self._held:
             await asyncio.sleep(0.001)
         assert len(self._held) == 1
-
-
-def bomb(
-    size: int = 2 * MB, *, codec: Codec = Codec.ZSTD, who: Who | None = None, sequence: int = 0
-) -> bytes:
-    """One record of so many bytes, in few."""
-    rows = pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([bytes(size)], pa.binary())})
-    who = who or Who(None, -1, -1)
-    made = encode(
-        rows,
-        codec=codec,
-        now_ms=NOW_MS,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
-        base_sequence=sequence if who.producer_id >= 0 else -1,
-    )
-    return bytes(made.buffer)
 
 
 def play_held(script: Callable[[HeldChecks, Running, RawClient], Awaitable[None]]) -> None:

@@ -18,7 +18,7 @@ from tests.unit.broker.broker_under_test import (
     simulated_broker,
     values_in,
 )
-from tests.unit.broker.handlers.test_produce_and_fetch import HeldJournal
+from tests.unit.broker.held_journal import HeldJournal
 from tests.unit.broker.txn.transactional_requests import (
     Who,
     partition_of,

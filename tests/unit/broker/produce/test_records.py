@@ -14,7 +14,6 @@ from onceflow.records.batch import (
     StoredBatch,
     TimestampType,
     iter_stored,
-    seal,
 )
 from onceflow.records.columns import decode as to_columns, encode
 from onceflow.records.compression import compress
@@ -22,6 +21,7 @@ from onceflow.testing.clock import WALL_START_MS
 from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import RawClient, Running, batch, made, play, values_in
+from tests.unit.broker.produce.odd_batches import VALUES, with_section
 
 HOUR_MS = 3_600_000
 
@@ -114,8 +114,6 @@ def test_a_record_without_a_timestamp_is_not_too_old() -> None:
 
 # --- codecs --------------------------------------------------------------------------------------
 
-VALUES = [b"a" * 50, b"b" * 50, None]
-
 
 def compressed(codec: Codec) -> bytes:
     columns = to_columns([StoredBatch(*made(*VALUES))])
@@ -159,23 +157,6 @@ def test_zstd_needs_a_client_that_knows_it() -> None:
             assert answer["responses"][0]["partition_responses"][0]["error_code"] == code
 
     play(script)
-
-
-def with_section(section: bytes, codec: Codec) -> bytes:
-    """The batch of `VALUES` with its records as they were compressed elsewhere."""
-    header = made(*VALUES).header
-    sealed = seal(
-        bytearray(bytes(HEADER_SIZE) + section),
-        attributes=codec,
-        last_offset_delta=header.last_offset_delta,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        record_count=header.record_count,
-    )
-    return bytes(sealed.buffer)
 
 
 def test_lz4_that_readers_in_java_refuse_is_refused() -> None:

@@ -11,7 +11,7 @@ from onceflow.testing.disk import SimDisk
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import RawClient, Running, batch, play, simulated_broker
-from tests.unit.broker.test_disk import TIGHT, used
+from tests.unit.broker.tight_disk import TIGHT, used
 from tests.unit.broker.txn.transactional_requests import (
     GENERATIONS,
     LEFT_BY,

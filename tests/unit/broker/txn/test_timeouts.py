@@ -13,7 +13,7 @@ from onceflow.testing.world import World, run as simulate
 from onceflow.txn.state import State, Transaction
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, Running, play, simulated_broker
-from tests.unit.broker.handlers.test_produce_and_fetch import HeldJournal
+from tests.unit.broker.held_journal import HeldJournal
 from tests.unit.broker.txn.transactional_requests import (
     GENERATIONS,
     LEFT_BY,

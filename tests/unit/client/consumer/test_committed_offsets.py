@@ -13,47 +13,11 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.requests import ClientError
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
+from tests.unit.client.consumer.scripted_coordinator import GROUP, coordinator, offsets
 from tests.unit.client.consumer.simulated_readers import P0, P1
-from tests.unit.client.scripted_broker import ADDRESS, NO_TIME, listen, metadata, new
+from tests.unit.client.scripted_broker import ADDRESS, listen, metadata
 
-GROUP = "shop"
 TIMES = 3
-
-
-def coordinator(*_: Any) -> Any:
-    found = new(ApiKey.FIND_COORDINATOR, "response", "Coordinator")(
-        key=GROUP,
-        node_id=1,
-        host=ADDRESS.host,
-        port=ADDRESS.port,
-        error_code=ErrorCode.none,
-        error_message=None,
-    )
-    return new(ApiKey.FIND_COORDINATOR, "response")(throttle_time=NO_TIME, coordinators=(found,))
-
-
-def offsets(
-    places: dict[int, tuple[int, ErrorCode]],
-    error: ErrorCode = ErrorCode.none,
-    group: str = GROUP,
-) -> Any:
-    """What a coordinator says of partitions of `orders`."""
-    partition = new(ApiKey.OFFSET_FETCH, "response", "OffsetFetchResponsePartitions")
-    topic = new(ApiKey.OFFSET_FETCH, "response", "OffsetFetchResponseTopics")
-    whole = new(ApiKey.OFFSET_FETCH, "response", "OffsetFetchResponseGroup")
-    partitions = tuple(
-        partition(
-            partition_index=number,
-            committed_offset=offset,
-            committed_leader_epoch=-1,
-            metadata="",
-            error_code=code,
-        )
-        for number, (offset, code) in places.items()
-    )
-    topics = (topic(name="orders", partitions=partitions),)
-    found = whole(group_id=group, topics=topics, error_code=error)
-    return new(ApiKey.OFFSET_FETCH, "response")(throttle_time=NO_TIME, groups=(found,))
 
 
 GOOD = offsets({0: (7, ErrorCode.none), 1: (8, ErrorCode.none)})

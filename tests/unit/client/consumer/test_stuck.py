@@ -22,6 +22,7 @@ from onceflow.runtime.rand import RealRand
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import batch
+from tests.unit.client.consumer.scripted_coordinator import coordinator, offsets
 from tests.unit.client.consumer.simulated_consumers import (
     GROUP,
     Heard,
@@ -32,7 +33,6 @@ from tests.unit.client.consumer.simulated_consumers import (
     stage,
 )
 from tests.unit.client.consumer.simulated_readers import P0, P1
-from tests.unit.client.consumer.test_committed_offsets import coordinator, offsets
 from tests.unit.client.request_taps import Late, Request, RequestTap, once
 from tests.unit.client.scripted_broker import ADDRESS, NO_TIME, listen, metadata, new
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -23,48 +22,14 @@ from onceflow.client.errors.requests import (
     TopicNotFound,
     action_for,
 )
-from onceflow.client.net.address import Address, parse_addresses
-from onceflow.client.net.cluster import Cluster, ClusterSettings
-from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.net.address import parse_addresses
+from onceflow.client.net.cluster import Cluster
 from onceflow.client.types import EARLIEST, GroupOffset, OffsetRange, TopicPartition
 from onceflow.errors import InvalidSetting
-from onceflow.testing.world import World, run
+from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
-from tests.unit.client.scripted_broker import ADDRESS, CLOSE, NO_TIME, listen, metadata, new
-
-ORDERS = TopicPartition("orders", 0)
-OTHER = Address("other", 9093)
-BOTH = {1: ADDRESS, 2: OTHER}
-PATIENCE = 10.0
-
-Program = Callable[[World, Cluster], Awaitable[None]]
-
-
-def simulate(program: Program, bootstrap: tuple[Address, ...] = (ADDRESS,)) -> None:
-    """Runs a program that starts its brokers itself, then connects the cluster it is given."""
-
-    async def main(world: World) -> None:
-        cluster = Cluster(
-            bootstrap,
-            ClusterSettings(retry=RetryPolicy(total_s=PATIENCE)),
-            net=world.net.host("client"),
-            rand=world.rand.fork("client"),
-        )
-        await program(world, cluster)
-        cluster.close()
-
-    run(1, main)
-
-
-def topics_answer(topics: Mapping[str, Mapping[int, int]]) -> Callable[[int, Any], Any]:
-    """Metadata of two brokers: of all topics, or of those that are asked for."""
-
-    def answer(version: int, request: Any) -> Any:
-        if request.topics is None:
-            return metadata(topics, BOTH)
-        return metadata({each.name: topics.get(each.name, {}) for each in request.topics}, BOTH)
-
-    return answer
+from tests.unit.client.net.scripted_cluster import ORDERS, OTHER, PATIENCE, simulate, topics_answer
+from tests.unit.client.scripted_broker import ADDRESS, CLOSE, NO_TIME, listen, new
 
 
 def offsets_answer(error: Any = ErrorCode.none, offset: int = 7) -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import uvloop
 from kio.schema.errors import ErrorCode
-from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
 from onceflow.client.errors.requests import (
     AnswerMalformed,
@@ -26,10 +24,16 @@ from onceflow.client.net.connection import LARGEST_ANSWER, Connection
 from onceflow.client.net.versions import SPOKEN, Versions, choose
 from onceflow.runtime.net import Net, RealNet
 from onceflow.testing.faults import NetFaults
-from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.schema import recast
+from tests.unit.client.net.scripted_connection import (
+    ALL_TOPICS,
+    Raw,
+    about,
+    about_what_was_asked,
+    simulate,
+)
 from tests.unit.client.scripted_broker import (
     ADDRESS,
     CLOSE,
@@ -41,36 +45,6 @@ from tests.unit.client.scripted_broker import (
     metadata,
     with_features,
 )
-
-ALL_TOPICS = MetadataRequest(topics=None, include_topic_authorized_operations=False)
-Program = Callable[[Net, Net], Awaitable[None]]
-
-
-def simulate(program: Program, faults: NetFaults | None = None) -> None:
-    """Runs a program that is given the network of a client and that of a broker."""
-
-    async def main(world: World) -> None:
-        await program(world.net.host("client"), world.net.host("broker"))
-
-    run(1, main, faults=faults)
-
-
-class Raw(asyncio.Protocol):
-    """A peer that says one thing when it is first spoken to, or hangs up."""
-
-    def __init__(self, words: bytes | None) -> None:
-        self._words = words
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._words is None:
-            self._transport.close()
-        else:
-            self._transport.write(self._words)
-            self._words = b""
 
 
 def test_both_sides_settle_on_the_newest_version_they_share() -> None:
@@ -208,15 +182,6 @@ def test_a_closed_port_and_an_unknown_name_are_told_apart() -> None:
             await Connection.open(RealNet(), Address("no-such-host.invalid", 9092))
 
     asyncio.run(unknown())
-
-
-def about(name: str) -> Any:
-    topics = (MetadataRequestTopic(topic_id=None, name=name),)
-    return MetadataRequest(topics=topics, include_topic_authorized_operations=False)
-
-
-def about_what_was_asked(version: int, request: Any) -> Any:
-    return metadata({topic.name: {0: 1} for topic in request.topics})
 
 
 def test_answers_find_their_requests_in_whatever_pieces_they_come() -> None:

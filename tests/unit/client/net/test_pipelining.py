@@ -23,7 +23,7 @@ from onceflow.runtime.net import Net, RealListener, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
-from tests.unit.client.net.test_connection import (
+from tests.unit.client.net.scripted_connection import (
     ALL_TOPICS,
     Raw,
     about,

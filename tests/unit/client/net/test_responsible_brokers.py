@@ -26,7 +26,7 @@ from onceflow.runtime.net import RealListener, RealNet
 from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World
 from onceflow.wire.api import ApiKey
-from tests.unit.client.net.test_cluster import BOTH, ORDERS, OTHER, simulate, topics_answer
+from tests.unit.client.net.scripted_cluster import BOTH, ORDERS, OTHER, simulate, topics_answer
 from tests.unit.client.scripted_broker import (
     ADDRESS,
     NO_TIME,

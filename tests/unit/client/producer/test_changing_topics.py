@@ -18,7 +18,7 @@ from onceflow.client.transactions.states import WrongState
 from onceflow.client.types import Topic
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in
-from tests.unit.client.producer.test_producer import ADDRESS, play, producer, values
+from tests.unit.client.producer.simulated_producers import ADDRESS, play, producer, values
 
 KEYS = [b"%d" % number for number in range(16)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onceflow.client.producer.idempotence import Answer, Verdict
 from onceflow.wire.error_codes import ErrorCode as E
-from tests.unit.client.producer.test_idempotence import GAP, NEWER, Producer, numbers
+from tests.unit.client.producer.numbered_batches import GAP, NEWER, Producer, numbers
 
 
 def test_the_first_batch_is_not_waited_for() -> None:

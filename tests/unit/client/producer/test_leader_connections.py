@@ -11,7 +11,7 @@ from onceflow.client.producer.sender import Links
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in
-from tests.unit.client.producer.test_producer import play, producer
+from tests.unit.client.producer.simulated_producers import play, producer
 
 EVEN, ODD = TopicPartition("t", 0), TopicPartition("t", 1)
 LEADER = 7

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from onceflow.broker.config.settings import Address
 from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import (
     AbortableError,
@@ -25,29 +23,8 @@ from onceflow.errors import InvalidSetting
 from onceflow.records.batch import iter_stored
 from onceflow.records.columns import decode
 from onceflow.testing.world import World
-from tests.unit.broker import broker_under_test
-from tests.unit.broker.broker_under_test import RawClient, Running, Script, values_in
-
-ADDRESS = "broker:9092"
-
-
-def play(script: Script, **settings: Any) -> None:
-    """Clients are sent to where the broker really is."""
-    broker_under_test.play(script, advertise=Address("broker", 9092), **settings)
-
-
-def producer(world: World, **settings: Any) -> Producer:
-    return Producer(
-        ADDRESS,
-        net=world.net.host("client"),
-        clock=world.clock,
-        rand=world.rand.fork("producer"),
-        **settings,
-    )
-
-
-async def values(client: RawClient, topic: str) -> list[bytes | None]:
-    return [value for _, value in values_in((await client.fetch(topic))["records"])]
+from tests.unit.broker.broker_under_test import RawClient, Running
+from tests.unit.client.producer.simulated_producers import ADDRESS, play, producer, values
 
 
 async def send_on(ours: Producer) -> None:

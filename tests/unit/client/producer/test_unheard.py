@@ -21,7 +21,7 @@ from onceflow.client.producer.receipts import _MOST_KEPT, UnheardFailures
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running
-from tests.unit.client.producer.test_producer import play, producer, values
+from tests.unit.client.producer.simulated_producers import play, producer, values
 
 TOO_LARGE = bytes(2000)
 

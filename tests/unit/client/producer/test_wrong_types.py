@@ -13,7 +13,7 @@ from onceflow.client.producer.batch import RecordInvalid
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running
-from tests.unit.client.producer.test_producer import play, producer, values
+from tests.unit.client.producer.simulated_producers import play, producer, values
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"value": "text"}, r"the value of a record is a str, .*; pass value\.encode\(\)"),

@@ -13,28 +13,16 @@ import pytest
 
 from onceflow.client.codec.transactions import AddOffsets, InitProducerId, Request, TxnOffsetCommit
 from onceflow.client.errors.requests import ClientError, TransactionAborted
-from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.driver import TransactionDriver
 from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
-from tests.sim.txn.history import Place
-from tests.sim.txn.observe import look
 from tests.unit.broker.broker_under_test import RawClient, Running
-from tests.unit.client.producer.test_producer import play, producer
+from tests.unit.client.producer.simulated_producers import play, producer
+from tests.unit.client.transactions.closing import committed, is_in
 
 Send = Callable[..., Awaitable[Any]]
-
-
-async def committed(client: RawClient, topic: str = "t") -> list[bytes]:
-    """What readers of committed records see, in order."""
-    seen = await look(client, [Place(topic, 0)], [])
-    return [value for _, value in sorted(seen.logs[Place(topic, 0)].visible.items())]
-
-
-def is_in(ours: Producer, state: State) -> bool:
-    return ours.state is state
 
 
 class Failed(Exception):

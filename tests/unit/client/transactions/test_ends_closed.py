@@ -4,8 +4,7 @@ started again: nothing is half done, whoever waits is told, and nothing reaches 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -25,8 +24,14 @@ from onceflow.client.transactions.retrier import Ask, Reply
 from onceflow.client.transactions.states import State, WrongState
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running
-from tests.unit.client.producer.test_producer import play, producer
-from tests.unit.client.transactions.test_ends import committed, is_in
+from tests.unit.client.producer.simulated_producers import play, producer
+from tests.unit.client.transactions.closing import (
+    close_cut_short,
+    committed,
+    failure,
+    is_in,
+    unsent,
+)
 
 HOW: dict[str, Any] = {"transactional_id": "id", "linger_ms": 0}
 
@@ -41,27 +46,6 @@ async def with_one_sent(world: World, client: RawClient) -> Producer:
     await ours.begin_transaction()
     await (await ours.send("t", b"one"))
     return ours
-
-
-@contextmanager
-def unsent() -> Iterator[None]:
-    """Batches that are sent meanwhile reach nobody."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "submit_then", lambda *given, **named: None)
-        yield
-
-
-async def close_cut_short(ours: Producer, after_s: float = 0.5) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(after_s):
-            await ours.close()
-
-
-async def failure(task: asyncio.Task[Any]) -> BaseException | None:
-    """How it ended; that it does is part of the question."""
-    done, _ = await asyncio.wait([task], timeout=1e5)
-    assert done, "it hangs"
-    return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
 # --- half a transaction ---------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from onceflow.client.worker.reader import Reader
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
-from tests.unit.client.transactions.test_ends_closed import close_cut_short, failure, unsent
+from tests.unit.client.transactions.closing import close_cut_short, failure, unsent
 
 OUT = TopicPartition("out", 0)
 

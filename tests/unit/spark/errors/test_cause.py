@@ -17,6 +17,7 @@ from onceflow.spark.errors.sink import BatchFailed, SinkRefused
 from onceflow.spark.errors.source import DataLost, InvalidOptions
 from onceflow.spark.sink.preflight import check_names
 from onceflow.spark.source.options import SourceOptions
+from tests.unit.spark.errors.spark_errors import GONE
 
 WORKER = """\
 batch 0 could not be written after 3 tries: org.apache.spark.api.python.PythonException: \
@@ -36,14 +37,6 @@ latestOffset: Traceback (most recent call last):
 onceflow.spark.errors.source.DataLost: records are gone: partition orders-0
  SQLSTATE: 38000 SQLSTATE: XXKST
 === Streaming Query ==="""
-GONE = """\
-org.apache.spark.sql.streaming.StreamingQueryException: [STREAM_FAILED] Connection reset
-\tat org.apache.spark.sql.execution.streaming.runtime.StreamExecution.run(StreamExecution.scala:1)
-Caused by: java.net.SocketException: Connection reset
-\tat java.base/sun.nio.ch.SocketChannelImpl.throwConnectionReset(SocketChannelImpl.java:394)
-\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:381)
-\tat org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(x:1)
-"""
 
 
 class OfSpark(Exception):

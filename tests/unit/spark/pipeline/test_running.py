@@ -19,7 +19,7 @@ from onceflow.spark.errors.pipeline import PipelineFailed
 from onceflow.spark.errors.sink import SinkFenced
 from onceflow.spark.pipeline.running import STARTS, RunningPipeline
 from onceflow.spark.pipeline.sink import PipelineTotals
-from tests.unit.spark.errors.test_cause import GONE
+from tests.unit.spark.errors.spark_errors import GONE
 
 
 class Died(StreamingQueryException):

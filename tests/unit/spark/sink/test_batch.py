@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import onceflow
 from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import BrokerError, ConnectionLost, TopicNotFound
-from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
+from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.transactions import machine as txn_machine
-from onceflow.client.transactions.handoff import Claim, OpenTransaction
+from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.reader import Reader
 from onceflow.client.worker.transaction_client import Finisher
-from onceflow.client.worker.writer import Writer
-from onceflow.runtime.clock import RealClock
 from onceflow.spark.errors.sink import (
     BatchFailed,
     BatchTimedOut,
@@ -33,11 +29,9 @@ from onceflow.spark.errors.sink import (
 )
 from onceflow.spark.sink import preflight as checks_cluster
 from onceflow.spark.sink.api import write
-from onceflow.spark.sink.batch import TRIES, BatchJob, BatchWriter, JobFailed
-from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, TargetOwner
-from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
-from onceflow.spark.sink.ledger import Planned
+from onceflow.spark.sink.batch import TRIES, JobFailed
+from onceflow.spark.sink.claims import AttemptFailure
+from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.preflight import (
     BrokerLimits,
     check_spark,
@@ -49,12 +43,18 @@ from onceflow.spark.sink.topics import SinkTopics
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually
+from tests.unit.spark.sink.one_query import (
+    IDENTITY,
+    OUT,
+    SKIPPED,
+    WEEK_MS,
+    driver,
+    settings_of,
+    settled,
+    visible,
+)
 
-IDENTITY = SinkIdentity.of_query("totals", None, "ledger")
-OUT = TopicPartition("out", 0)
-SKIPPED = -1
 HASTY = {"delivery_timeout_ms": 1200, "request_timeout_ms": 1000}
-WEEK_MS = 7 * 24 * 3600 * 1000
 
 
 @pytest.fixture
@@ -69,85 +69,6 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     found = int(request.param)
     monkeypatch.setattr(BlockingCluster, "transaction_version", lambda self, deadline: found)
     return found
-
-
-def settings_of(bootstrap: str, **more: object) -> ProducerSettings:
-    given = {"delivery_timeout_ms": 20_000, "request_timeout_ms": 10_000, **more}
-    return ProducerSettings.of(
-        bootstrap_servers=bootstrap, transactional_id=IDENTITY.transactional_id, **given
-    )
-
-
-class Driver:
-    """One run of a query, and what its tasks do."""
-
-    def __init__(self, bootstrap: str, query_id: str = "q", **more: object) -> None:
-        settings = settings_of(bootstrap, **more)
-        found = prepare_cluster(settings, IDENTITY, ["out"], reads=True)
-        assert found.problems == ()
-        self.topics = SinkTopics(
-            settings, ["out"], create=lambda name: ensure_topic(settings, name)
-        )
-        self.book = ClaimBook()
-        self.writer = BatchWriter(
-            IDENTITY, settings, self.topics, self.book, offsets_retention_ms=WEEK_MS
-        )
-        self.query_id = query_id
-        self.is_wanted = True
-        self.epochs: list[tuple[int, int]] = []
-        self.during: list[Callable[[], None]] = []
-        """What happens while the tasks of each epoch run; after they have written."""
-
-    def run(self, transaction: OpenTransaction, values: list[str]) -> list[Report]:
-        epoch = transaction.producer_id, transaction.producer_epoch
-        self.epochs.append(epoch)
-        assert self.book.claim(epoch, TargetOwner(len(self.epochs), 0), [0]) is None
-        rows = pa.record_batch({"value": pa.array([each.encode() for each in values])})
-        with Writer(replace(transaction, claims=(Claim(OUT),))) as writer:
-            writer.write(*OUT, rows)
-            (written,) = writer.flush()
-        if self.during:
-            self.during.pop(0)()
-        attempt = len(self.epochs)
-        return [
-            Report(0, attempt, ALL_ROWS, len(values), -1),
-            Report(0, attempt, 0, written.records, written.last_sequence),
-        ]
-
-    def write(self, batch_id: int, *values: str, digest: str | None = None) -> int:
-        planned = Planned(self.query_id, batch_id, digest or f"d{batch_id}", RealClock().wall_ms())
-        job = BatchJob(
-            planned=planned,
-            source_offsets={OUT: batch_id + 1},
-            run=lambda transaction: self.run(transaction, list(values)),
-            is_wanted=lambda: self.is_wanted,
-        )
-        rows = self.writer.write(job)
-        return SKIPPED if rows is None else rows
-
-
-@contextmanager
-def driver(bootstrap: str, **more: Any) -> Iterator[Driver]:
-    made = Driver(bootstrap, **more)
-    try:
-        yield made
-    finally:
-        made.writer.close()
-        made.topics.close()
-
-
-@contextmanager
-def settled(bootstrap: str, **more: Any) -> Iterator[Driver]:
-    with driver(bootstrap, **more) as made:
-        made.writer.take_over()
-        yield made
-
-
-def visible(bootstrap: str) -> list[str]:
-    settings = ReaderSettings.of(bootstrap_servers=bootstrap, fetch_max_wait_ms=50)
-    with Reader(settings) as reader:
-        batches: list[Any] = list(reader.read(*OUT, *reader.ends(*OUT)))
-    return [each.decode() for batch in batches for each in batch.column("value").to_pylist()]
 
 
 def fail() -> None:

@@ -24,19 +24,19 @@ from bench.client.load_client import Numbers, Stopwatch
 from bench.common.targets import BenchError, receive
 from onceflow.client.codec.produce import read_produce, write_produce
 from onceflow.client.codec.transactions import (
-    Answer,
     EndTxn,
     GroupMember,
-    Identity,
-    InitProducerId,
+    InitProducerIdRequest,
     OffsetToCommit,
-    Request,
+    ProducerIdentity,
+    TransactionRequest,
+    TransactionResponse,
     TxnOffsetCommit,
     read_answer,
     versions_for,
 )
 from onceflow.client.net.address import parse_addresses
-from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
@@ -60,10 +60,10 @@ class Ready:
         self._out = out
         self._group = GroupMember(f"bench-ready-{time.monotonic_ns()}")
         self._offsets = ((TopicPartition(topic, 0), OffsetToCommit(1)),)
-        self._who = Identity(self._group.group_id)
-        self._go_on_after(InitProducerId(self._who, TIMEOUT_MS))
+        self._who = ProducerIdentity(self._group.group_id)
+        self._go_on_after(InitProducerIdRequest(self._who, TIMEOUT_MS))
 
-    def transaction(self, batch: Batch) -> None:
+    def transaction(self, batch: ProducerBatch) -> None:
         """One, of these records."""
         who = self._who
         batch.seal(ProducerIdAndEpoch(*who[1:]), 0, transactional=True)
@@ -85,19 +85,19 @@ class Ready:
         versions = versions_for(ApiKey.END_TXN, TRANSACTION_VERSION)
         self._go_on_after(EndTxn(who, True, versions))
 
-    def _go_on_after(self, request: Request) -> None:
+    def _go_on_after(self, request: TransactionRequest) -> None:
         """Under the identity that the answer gives."""
         self._socket.sendall(self._request(request))
         answer = self._read(request)
         check(answer.code, request.api)
         name = self._who.transactional_id
-        self._who = Identity(name, answer.producer_id, answer.producer_epoch)
+        self._who = ProducerIdentity(name, answer.producer_id, answer.producer_epoch)
 
-    def _request(self, request: Request) -> bytes:
+    def _request(self, request: TransactionRequest) -> bytes:
         version = request.versions.newest
         return self._framed(request.api, version, request.body(version))
 
-    def _read(self, request: Request) -> Answer:
+    def _read(self, request: TransactionRequest) -> TransactionResponse:
         return read_answer(request, request.versions.newest, self._answer())
 
     def _framed(self, api: ApiKey, version: int, body: bytes) -> bytes:
@@ -116,11 +116,11 @@ def check(code: int, api: ApiKey) -> None:
         raise BenchError(f"{api.name} was refused: {ErrorCode(code).name}")
 
 
-def written(out: str, partitions: int, records: int) -> list[Batch]:
+def written(out: str, partitions: int, records: int) -> list[ProducerBatch]:
     """A batch for each partition; its records are never written again."""
     batches = []
     for number in range(partitions):
-        batch = Batch(TopicPartition(out, number), 0.0)
+        batch = ProducerBatch(TopicPartition(out, number), 0.0)
         for _ in range(records):
             batch.add(None, VALUE, time.time_ns() // 1_000_000, None, len(VALUE))
         batches.append(batch)

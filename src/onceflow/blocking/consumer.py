@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from onceflow.blocking.handover import Handover, in_a_listener
 from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.twin import Twin, blocking, plain
-from onceflow.client import ConsumerMetrics, TopicPartition, Wish
+from onceflow.client import ConsumerMetrics, Subscription, TopicPartition
 from onceflow.client.consumer import consumer as twin
 
 P = ParamSpec("P")
@@ -130,7 +130,7 @@ class Consumer(Twin[twin.Consumer]):
         return self._loop.call(lambda: self._client.assignment)
 
     @property
-    def subscription(self) -> Wish | None:
+    def subscription(self) -> Subscription | None:
         """What was subscribed to."""
         return self._loop.call(lambda: self._client.subscription)
 

@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 from onceflow.blocking.loop import LoopThread, Settle, WouldWaitForever
-from onceflow.client import ClientError, WaitedFor
+from onceflow.client import ClientError, ListenerGuard
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, T]]
 TakeBack = Callable[[Any], Coroutine[Any, Any, None]]
 
-in_a_listener: WaitedFor[LoopThread] = WaitedFor("in_a_listener")
+in_a_listener: ListenerGuard[LoopThread] = ListenerGuard("in_a_listener")
 """In which client's listener the code runs, also when that is another thread."""
 
 _AT_ONCE: Final[AbstractContextManager[object]] = nullcontext()

@@ -16,11 +16,11 @@ from onceflow.blocking.receipts import promising
 from onceflow.blocking.twin import Calls, Twin, blocking, plain
 from onceflow.client import (
     MAY_ABORT,
-    Event,
     PreparedTransaction,
     ProducerMetrics,
-    State,
+    ProducerState,
     Transaction as TwinTransaction,
+    TransactionEvent,
 )
 from onceflow.client.producer import producer as twin
 
@@ -43,7 +43,9 @@ def _beginning(method: Callable[[twin.Producer], Coroutine[Any, Any, None]]) -> 
     return call
 
 
-def _ending(method: Callable[[twin.Producer], Coroutine[Any, Any, T]], event: Event) -> Method[T]:
+def _ending(
+    method: Callable[[twin.Producer], Coroutine[Any, Any, T]], event: TransactionEvent
+) -> Method[T]:
     """The twin of a method that ends a transaction. If its caller does not hear how, whoever calls
     it again does."""
 
@@ -85,9 +87,9 @@ class Producer(Twin[twin.Producer]):
     init_transactions = blocking(twin.Producer.init_transactions)
     begin_transaction = _beginning(twin.Producer.begin_transaction)
     send_offsets_to_transaction = blocking(twin.Producer.send_offsets_to_transaction)
-    commit_transaction = _ending(twin.Producer.commit_transaction, Event.COMMIT)
-    abort_transaction = _ending(twin.Producer.abort_transaction, Event.ABORT)
-    prepare_transaction = _ending(twin.Producer.prepare_transaction, Event.PREPARE)
+    commit_transaction = _ending(twin.Producer.commit_transaction, TransactionEvent.COMMIT)
+    abort_transaction = _ending(twin.Producer.abort_transaction, TransactionEvent.ABORT)
+    prepare_transaction = _ending(twin.Producer.prepare_transaction, TransactionEvent.PREPARE)
     complete_transaction = blocking(twin.Producer.complete_transaction)
     open_transaction = blocking(twin.Producer.open_transaction)
 
@@ -102,7 +104,7 @@ class Producer(Twin[twin.Producer]):
         return self._client.prepared
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         """Where a transactional producer is."""
         return self._client.state
 
@@ -112,7 +114,7 @@ class Producer(Twin[twin.Producer]):
         if client._transactional().number == number and client.state in MAY_ABORT:
             await client.abort_transaction()
 
-    async def _not_heard(self, event: Event, ended: tuple[object, int]) -> None:
+    async def _not_heard(self, event: TransactionEvent, ended: tuple[object, int]) -> None:
         if self._client._ends is not None:
             self._client._ends.not_heard(event, number=ended[1])
 

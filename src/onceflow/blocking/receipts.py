@@ -15,7 +15,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Promise(Awaitable[T_co], Protocol[T_co]):
+class AsyncReceipt(Awaitable[T_co], Protocol[T_co]):
     """What an async `send` gives back."""
 
     @property
@@ -37,7 +37,7 @@ class Receipt(Generic[T]):
 
     __slots__ = ("_loop", "_promise")
 
-    def __init__(self, loop: LoopThread, promise: Promise[T]) -> None:
+    def __init__(self, loop: LoopThread, promise: AsyncReceipt[T]) -> None:
         self._loop = loop
         self._promise = promise
 
@@ -56,7 +56,7 @@ class Receipt(Generic[T]):
         return self._loop.run(wait(), timeout_s)
 
 
-def _known(promise: Promise[T]) -> T:
+def _known(promise: AsyncReceipt[T]) -> T:
     """What awaiting it gives when there is nothing to wait for."""
     try:
         next(promise.__await__())
@@ -67,7 +67,7 @@ def _known(promise: Promise[T]) -> T:
 
 
 def promising(
-    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, Promise[T]]],
+    method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, AsyncReceipt[T]]],
 ) -> Callable[Concatenate[Calls[A_co], P], Receipt[T]]:
     """The twin of an async method that gives a receipt."""
 

@@ -42,7 +42,7 @@ class SessionTransaction(Calls[TwinTransaction]):
     dead_letter = promising(TwinTransaction.dead_letter)
 
 
-class Given(NamedTuple):
+class BlockingSessionItem(NamedTuple):
     """A batch, and the transaction in which its outcome is written."""
 
     batch: Batch
@@ -77,15 +77,15 @@ class Session(Twin[twin.Session]):
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Given:
+    def __next__(self) -> BlockingSessionItem:
         try:
             return self._handover.hand_out(self._next)
         except StopAsyncIteration:
             raise StopIteration from None
 
-    async def _next(self) -> Given:
+    async def _next(self) -> BlockingSessionItem:
         batch, transaction = await self._client.__anext__()
-        return Given(batch, SessionTransaction(transaction, self._loop))
+        return BlockingSessionItem(batch, SessionTransaction(transaction, self._loop))
 
     stop = plain(twin.Session.stop)
     lag = blocking(twin.Session.lag)

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Client(Protocol):
+class AsyncClient(Protocol):
     """What an async client is at least."""
 
     async def __aenter__(self) -> Any: ...
@@ -32,7 +32,7 @@ class Client(Protocol):
 
 
 A_co = TypeVar("A_co", covariant=True)
-C_co = TypeVar("C_co", bound=Client, covariant=True)
+C_co = TypeVar("C_co", bound=AsyncClient, covariant=True)
 
 
 class Calls(Generic[A_co]):

@@ -26,7 +26,7 @@ from onceflow.cli.common import (
 from onceflow.types import topic_id_text
 
 if TYPE_CHECKING:
-    from onceflow.client import Topic, TopicDescription
+    from onceflow.client import TopicDescription, TopicMetadata
 
 app = typer.Typer(
     help="Create, list, describe, alter and delete topics.",
@@ -206,11 +206,11 @@ def delete(
     delete_each(kind, topics, bootstrap=bootstrap, given=settings, yes=yes, as_json=as_json)
 
 
-def _partition_count(topic: Topic) -> str:
+def _partition_count(topic: TopicMetadata) -> str:
     return counted(len(topic.partitions), "partition")
 
 
-def _summary(topic: Topic) -> dict[str, Any]:
+def _summary(topic: TopicMetadata) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": topic_id_text(topic.topic_id) if topic.topic_id else None,

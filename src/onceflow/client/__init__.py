@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     )
     from onceflow.client.codec import (
         FetchAnswer as FetchAnswer,
-        Identity as Identity,
         Leaders as Leaders,
         OffsetToCommit as OffsetToCommit,
+        ProducerIdentity as ProducerIdentity,
         read_metadata as read_metadata,
         write_metadata as write_metadata,
     )
     from onceflow.client.consumer import (
         Consumer as Consumer,
         ConsumerMetrics as ConsumerMetrics,
+        ListenerGuard as ListenerGuard,
         PartitionLag as PartitionLag,
         RebalanceListener as RebalanceListener,
         Record as Record,
-        WaitedFor as WaitedFor,
         columns_of as columns_of,
         fetch as fetch,
         offset_at as offset_at,
@@ -75,10 +75,10 @@ if TYPE_CHECKING:
         UnknownOutcome as UnknownOutcome,
         WrongUse as WrongUse,
     )
-    from onceflow.client.group import Wish as Wish
+    from onceflow.client.group import Subscription as Subscription
     from onceflow.client.net import (
-        Address as Address,
         Backoff as Backoff,
+        BrokerAddress as BrokerAddress,
         Cluster as Cluster,
         check as check,
         parse_addresses as parse_addresses,
@@ -125,9 +125,9 @@ if TYPE_CHECKING:
     from onceflow.client.transactions import (
         MAY_ABORT as MAY_ABORT,
         Claim as Claim,
-        Event as Event,
         OpenTransaction as OpenTransaction,
-        State as State,
+        ProducerState as ProducerState,
+        TransactionEvent as TransactionEvent,
         WrongState as WrongState,
     )
     from onceflow.client.types import (
@@ -137,20 +137,20 @@ if TYPE_CHECKING:
         GroupOffset as GroupOffset,
         OffsetRange as OffsetRange,
         PartitionTransaction as PartitionTransaction,
-        Topic as Topic,
         TopicDescription as TopicDescription,
+        TopicMetadata as TopicMetadata,
         TopicPartition as TopicPartition,
         TransactionDescription as TransactionDescription,
     )
     from onceflow.client.worker import (
         BlockingCluster as BlockingCluster,
-        Finisher as Finisher,
-        LeftOpen as LeftOpen,
+        BlockingReader as BlockingReader,
+        BlockingWriter as BlockingWriter,
+        HangingTransaction as HangingTransaction,
         Range as Range,
-        Reader as Reader,
-        Writer as Writer,
-        find_left_open as find_left_open,
-        places_of_groups as places_of_groups,
+        TransactionClient as TransactionClient,
+        find_hanging_transactions as find_hanging_transactions,
+        offsets_partitions as offsets_partitions,
     )
 else:
     __getattr__ = door(
@@ -159,9 +159,10 @@ else:
             "admin": "Admin COUNTED TransactionNotFound broker_configs "
             "committed_offsets create_topic describe_transaction "
             "end_open_transaction list_topics",
-            "codec": "FetchAnswer Identity Leaders OffsetToCommit read_metadata write_metadata",
-            "consumer": "Consumer ConsumerMetrics PartitionLag RebalanceListener Record "
-            "WaitedFor columns_of fetch offset_at records_of",
+            "codec": "FetchAnswer Leaders OffsetToCommit ProducerIdentity read_metadata "
+            "write_metadata",
+            "consumer": "Consumer ConsumerMetrics ListenerGuard PartitionLag "
+            "RebalanceListener Record columns_of fetch offset_at records_of",
             "errors": "AbortableError ApiNotServed AuthenticationFailed BrokerError "
             "BrokerUnreachable BufferFull ClientError CommitFailed ConnectionClosed "
             "ConsumerClosed ConsumerError CrossedFork DeliveryFailed "
@@ -170,8 +171,8 @@ else:
             "ProducerError RangeUnavailable RebalanceInProgress RecordsUnreadable "
             "RequestTimedOut TlsFailed TopicNameInvalid TopicNotFound "
             "TransactionAborted TwoPhaseNotServed UnknownOutcome WrongUse",
-            "group": "Wish",
-            "net": "Address Backoff Cluster check parse_addresses",
+            "group": "Subscription",
+            "net": "Backoff BrokerAddress Cluster check parse_addresses",
             "offsets": "list_offsets",
             "prepared": "PreparedTransaction",
             "producer": "Producer ProducerMetrics Receipt RecordInvalid TableReceipt Transaction",
@@ -182,11 +183,12 @@ else:
             "settings": "ClientSettings ConsumerSettings LARGEST_INT NONE NotAllowed "
             "ProducerSettings ReaderSettings one_of secret whole_number words "
             "yes_or_no",
-            "transactions": "Claim Event MAY_ABORT OpenTransaction State WrongState",
+            "transactions": "Claim MAY_ABORT OpenTransaction ProducerState "
+            "TransactionEvent WrongState",
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
-            "PartitionTransaction Topic TopicDescription TopicPartition "
+            "PartitionTransaction TopicDescription TopicMetadata TopicPartition "
             "TransactionDescription",
-            "worker": "BlockingCluster Finisher LeftOpen Range Reader Writer "
-            "find_left_open places_of_groups",
+            "worker": "BlockingCluster BlockingReader BlockingWriter HangingTransaction "
+            "Range TransactionClient find_hanging_transactions offsets_partitions",
         },
     )

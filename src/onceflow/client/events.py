@@ -16,7 +16,7 @@ _QUIET_S: Final = 60.0
 _CALLER: Final = 3
 
 
-class Floor:
+class EventLogger:
     """The logger of one floor. Fields may be named in the message, as in `%(group)r`."""
 
     __slots__ = ("_logger",)
@@ -50,12 +50,12 @@ class Floor:
             self._logger.log(level, message, fields, extra=more, stacklevel=_CALLER)
 
 
-CONNECTIONS: Final = Floor("connections")
-REQUESTS: Final = Floor("requests")
-PRODUCING: Final = Floor("producing")
-TRANSACTIONS: Final = Floor("transactions")
-READING: Final = Floor("reading")
-GROUPS: Final = Floor("groups")
+CONNECTIONS: Final = EventLogger("connections")
+REQUESTS: Final = EventLogger("requests")
+PRODUCING: Final = EventLogger("producing")
+TRANSACTIONS: Final = EventLogger("transactions")
+READING: Final = EventLogger("reading")
+GROUPS: Final = EventLogger("groups")
 
 
 class Recurring:

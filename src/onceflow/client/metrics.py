@@ -18,7 +18,7 @@ STEP_S: Final = 2.0
 _STEPS: Final = int(WINDOW_S / STEP_S)
 
 
-class Step(NamedTuple):
+class _Step(NamedTuple):
     """What came within one step of time."""
 
     number: int
@@ -36,7 +36,7 @@ class Meter:
         self.count = 0
         self.total = 0.0
         self._since = now
-        self._steps: list[Step] = []
+        self._steps: list[_Step] = []
         self._now = int(now / STEP_S)
         self._count, self._total, self._longest = 0, 0.0, 0.0
 
@@ -52,13 +52,13 @@ class Meter:
         self._longest = max(self._longest, amount)
 
     def _turn(self, number: int) -> None:
-        self._steps.append(Step(self._now, self._count, self._total, self._longest))
+        self._steps.append(_Step(self._now, self._count, self._total, self._longest))
         self._steps = [each for each in self._steps if each.number > number - _STEPS]
         self._now, self._count, self._total, self._longest = number, 0, 0.0, 0.0
 
-    def _lately(self, now: float) -> list[Step]:
+    def _lately(self, now: float) -> list[_Step]:
         oldest = int(now / STEP_S) - _STEPS
-        steps = [*self._steps, Step(self._now, self._count, self._total, self._longest)]
+        steps = [*self._steps, _Step(self._now, self._count, self._total, self._longest)]
         return [each for each in steps if each.number > oldest]
 
     def rate(self, now: float) -> float:

@@ -12,7 +12,7 @@ from onceflow.client.net import Cluster, check, error_in
 from onceflow.client.types import (
     EARLIEST,
     LATEST,
-    EpochEnd,
+    EpochEndOffset,
     OffsetRange,
     TimedOffset,
     TopicPartition,
@@ -170,7 +170,7 @@ async def offsets_at(
 
 async def epoch_ends(
     cluster: Cluster, leader: int, epochs: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, EpochEnd]:
+) -> dict[TopicPartition, EpochEndOffset]:
     """Where, in the logs of the broker that leads all of them, leader epochs end: what was read in
     such an epoch behind that is gone. Tried once; empty from a broker too old to be asked."""
     with message_library:
@@ -201,12 +201,12 @@ async def epoch_ends(
     return dict(_ends(answer))
 
 
-def _ends(answer: Any) -> Iterable[tuple[TopicPartition, EpochEnd]]:
+def _ends(answer: Any) -> Iterable[tuple[TopicPartition, EpochEndOffset]]:
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic, each.partition)
             check(ApiKey.OFFSET_FOR_LEADER_EPOCH, each, f"partition {partition}")
-            yield partition, EpochEnd(each.leader_epoch, each.end_offset)
+            yield partition, EpochEndOffset(each.leader_epoch, each.end_offset)
 
 
 async def delete_records(

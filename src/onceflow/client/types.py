@@ -23,7 +23,7 @@ class TopicPartition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class PartitionMetadata:
     """Where a partition lives; a leader of -1 means that it has none now."""
 
     partition: int
@@ -33,13 +33,13 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     """A topic as the cluster's metadata has it, partitions in order."""
 
     name: str
     topic_id: UUID | None
     is_internal: bool
-    partitions: tuple[Partition, ...]
+    partitions: tuple[PartitionMetadata, ...]
 
     @property
     def replication_factor(self) -> int:
@@ -68,7 +68,7 @@ class OffsetRange:
 class TopicDescription:
     """All there is to say about a topic."""
 
-    topic: Topic
+    topic: TopicMetadata
     configs: tuple[Config, ...]
     offsets: dict[int, OffsetRange]
 
@@ -92,7 +92,7 @@ class PartitionEnds:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEnd:
+class EpochEndOffset:
     """The last leader epoch up to the one that was asked about, and the offset behind its last
     record; -1 where the log knows of none."""
 
@@ -160,7 +160,7 @@ class ListedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberDescription:
     """A member of a group, and which partitions it was given."""
 
     member_id: str
@@ -179,7 +179,7 @@ class GroupOffset:
     """None where the group has committed nothing."""
     range: OffsetRange | None
     """None where the topic is gone."""
-    member: Member | None
+    member: MemberDescription | None
 
     @property
     def lag(self) -> int | None:
@@ -197,7 +197,7 @@ class GroupDescription:
     state: str
     protocol: str
     coordinator: str
-    members: tuple[Member, ...]
+    members: tuple[MemberDescription, ...]
     offsets: tuple[GroupOffset, ...]
 
 

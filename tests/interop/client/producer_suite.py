@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from onceflow.client.errors.requests import AbortableError, Fenced, TransactionAborted
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions import machine as txn_machine
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.client.types import TopicPartition
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.decided import until_decided
@@ -127,7 +127,7 @@ def test_transactions_are_seen_whole_or_not_at_all(names: Names) -> None:
                             await producer.flush()
                             raise KeyError("the application changed its mind")
                 except KeyError:
-                    assert producer.state is State.READY
+                    assert producer.state is ProducerState.READY
 
     run(main)
     assert read(names, topic) == [(each, b"%d" % n) for each in range(3) for n in (0, 2, 4)]
@@ -169,10 +169,10 @@ def test_the_older_producer_is_fenced(names: Names) -> None:
                 await transaction.send(topic, b"new")
             with pytest.raises((Fenced, AbortableError)):
                 await old.commit_transaction()
-            if old.state is State.ABORTABLE_ERROR:
+            if old.state is ProducerState.ABORTABLE_ERROR:
                 with pytest.raises(Fenced):
                     await old.abort_transaction()
-            assert old.state is State.FATAL_ERROR
+            assert old.state is ProducerState.FATAL_ERROR
 
     run(main)
     assert [value for _, value in read(names, topic)] == [b"new"]
@@ -199,7 +199,7 @@ def test_a_producer_that_rested_leaves_its_successor_alone(
             await (await new.send(topic, b"2", partition=0))
             with pytest.raises(Fenced, match="another producer"):
                 await old.begin_transaction()
-            assert old.state is State.FATAL_ERROR
+            assert old.state is ProducerState.FATAL_ERROR
             await new.commit_transaction()
             monkeypatch.undo()
             async with new.transaction() as transaction:

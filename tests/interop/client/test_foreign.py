@@ -21,7 +21,7 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.records.arrow import HEADERS
 from tests.interop.broker.clients.face import Received
 from tests.interop.broker.clients.scripts import ready_topic
@@ -160,7 +160,7 @@ async def fetch_ours(bootstrap: str, topic: str, count: int) -> tuple[list[Recei
 def read_ours(bootstrap: str, topic: str) -> list[Received]:
     """Blocking, range by range."""
     found: list[Received] = []
-    with Reader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
+    with BlockingReader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
         for number in range(PARTITIONS):
             for batch in reader.read(topic, number, *reader.ends(topic, number)):
                 found += map(of_row, batch.to_pylist())

@@ -12,8 +12,8 @@ import pytest
 
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.transactions.states import State
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.transactions.states import ProducerState
+from onceflow.client.worker.transaction_client import TransactionClient
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.client.cluster.one_node_suite import (
     SCRIPTS,
@@ -93,10 +93,10 @@ def test_the_protocol_is_chosen_by_what_the_cluster_has_finalized(names: Names) 
             return machine.transaction_version
 
     assert asyncio.run(main()) == 0
-    with Finisher(settings) as finisher:
+    with TransactionClient(settings) as finisher:
         finisher.init()
         assert finisher.begin().transaction_version == 1
-        assert finisher.state is State.IN_TRANSACTION
+        assert finisher.state is ProducerState.IN_TRANSACTION
         finisher.abort()
 
 

@@ -12,7 +12,7 @@ from onceflow.client.admin import admin
 from onceflow.client.codec.fetch import FetchFrom, read_fetch, write_fetch
 from onceflow.client.codec.produce import read_produce, write_produce
 from onceflow.client.errors.requests import BrokerError
-from onceflow.client.net.cluster import Cluster, CoordinatorOf, Lane
+from onceflow.client.net.cluster import Cluster, ConnectionLane, CoordinatorOf
 from onceflow.client.net.versions import SPOKEN
 from onceflow.client.settings.clients import ClientSettings
 from onceflow.client.types import TopicPartition
@@ -65,7 +65,7 @@ async def produce(cluster: Cluster, version: int, topic: str, value: bytes) -> i
 async def fetch(cluster: Cluster, version: int, topic: str, count: int) -> list[bytes | None]:
     """All values of partition 1, which are `count`."""
     leader = await cluster.leader(TopicPartition(topic, 1))
-    connection = await cluster.broker(leader, lane=Lane.FETCH)
+    connection = await cluster.broker(leader, lane=ConnectionLane.FETCH)
     body = write_fetch(
         version,
         {topic: [FetchFrom(1, 0, 1 << 20)]},

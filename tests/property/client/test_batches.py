@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch, checked_headers, split
+from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch, checked_headers, split
 from onceflow.client.types import TopicPartition
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
@@ -24,15 +24,15 @@ records = st.tuples(maybe_bytes, maybe_bytes, timestamps, headers)
 Record = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 
-def filled(rows: list[Record]) -> Batch:
-    batch = Batch(PLACE, 0.0)
+def filled(rows: list[Record]) -> ProducerBatch:
+    batch = ProducerBatch(PLACE, 0.0)
     for key, value, timestamp, pairs in rows:
         section = checked_headers(pairs) if pairs else None
         batch.add(key, value, timestamp, section, 0)
     return batch
 
 
-def read(batch: Batch) -> list[Record]:
+def read(batch: ProducerBatch) -> list[Record]:
     stored = NewBatch.parse(bytearray(batch.buffer)).assign(5, 0)
     table: Any = decode([StoredBatch.parse(stored.buffer, expected_base_offset=5)])
     columns = table.set_column(3, "timestamp", table["timestamp"].cast("int64")).to_pydict()

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator, Limits
-from onceflow.client.producer.batch import Batch, Delivered, ProducerIdAndEpoch
-from onceflow.client.producer.idempotence import LAST_EPOCH, Answer, Sequences, Verdict
+from onceflow.client.producer.accumulator import Accumulator, BatchLimits
+from onceflow.client.producer.batch import Delivered, ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.idempotence import LAST_EPOCH, BatchResponse, BatchVerdict, Sequences
 from onceflow.client.types import TopicPartition
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
@@ -43,32 +43,32 @@ class BrokerPartition:
         self.table = ProducerTable()
         self.log: list[bytes] = []
 
-    def produce(self, data: bytes) -> Answer:
+    def produce(self, data: bytes) -> BatchResponse:
         batch = NewBatch.parse(bytearray(data))
         header = batch.header
         if header.record_count > MAX_RECORDS:
-            return Answer(ErrorCode.MESSAGE_TOO_LARGE)
+            return BatchResponse(ErrorCode.MESSAGE_TOO_LARGE)
         stored = batch.assign(len(self.log), 0)
         values = [record.value or b"" for record in read_records(stored)]
         if any(value.startswith(POISON) for value in values):
-            return Answer(ErrorCode.INVALID_RECORD)
+            return BatchResponse(ErrorCode.INVALID_RECORD)
         if header.producer_id >= 0:
             producer = self.table.find(header.producer_id)
             verdict = judge(producer, header, from_zero=False)
             if isinstance(verdict, Written):
-                return Answer(ErrorCode.NONE, verdict.first_offset, -1, 0)
+                return BatchResponse(ErrorCode.NONE, verdict.first_offset, -1, 0)
             if verdict is not ErrorCode.NONE:
-                return Answer(verdict, -1, -1, 0)
+                return BatchResponse(verdict, -1, -1, 0)
             self.table.apply(stored.header, None)
         base = len(self.log)
         self.log += values
-        return Answer(ErrorCode.NONE, base, -1, 0)
+        return BatchResponse(ErrorCode.NONE, base, -1, 0)
 
 
 class Request:
     """A copy of what was sent. The client may have given up on it; it arrives all the same."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: ProducerBatch) -> None:
         self.batch = batch
         self.data = bytes(batch.buffer)
         self.is_awaited = True
@@ -78,7 +78,7 @@ class Request:
 class Sent:
     partition: TopicPartition
     value: bytes
-    batch: Batch
+    batch: ProducerBatch
     index: int
 
 
@@ -91,12 +91,12 @@ class World:
         self.brokers = {partition: BrokerPartition() for partition in PARTITIONS}
         self.network: list[Request] = []
         self.records: list[Sent] = []
-        self.known_failed: set[Batch] = set()
-        self.doubled: set[Batch] = set()
+        self.known_failed: set[ProducerBatch] = set()
+        self.doubled: set[ProducerBatch] = set()
         """Of these a copy that nobody sent stays under way: a refusal is not the last word."""
-        self.verdicts: set[Verdict] = set()
+        self.verdicts: set[BatchVerdict] = set()
         self.sequences = Sequences(idempotent=idempotent, transactional=transactional)
-        limits = Limits(
+        limits = BatchLimits(
             batch_size=61 + 20 * rand.choice([1, 3, 7]),
             linger=rand.choice([0.0, 2.0]),
             delivery_timeout=rand.choice([15.0, 60.0, 10_000.0]),
@@ -156,11 +156,11 @@ class World:
         broker = self.brokers[request.batch.partition]
         fate = self.rand.random()
         if fate < self.bad / 3:
-            answer = Answer(self.rand.choice(BEFORE_APPEND))
+            answer = BatchResponse(self.rand.choice(BEFORE_APPEND))
         else:
             answer = broker.produce(request.data)
             if fate < 2 * self.bad / 3 and answer.code == ErrorCode.NONE:
-                answer = Answer(self.rand.choice(AFTER_APPEND))
+                answer = BatchResponse(self.rand.choice(AFTER_APPEND))
         if not request.is_awaited:
             return
         request.is_awaited = False
@@ -169,12 +169,12 @@ class World:
         else:
             self.answer(request.batch, answer)
 
-    def answer(self, batch: Batch, answer: Answer) -> None:
+    def answer(self, batch: ProducerBatch, answer: BatchResponse) -> None:
         verdict = self.core.answered(batch, answer, self.now + self.rand.choice([0.0, 1.0]))
         self.verdicts.add(verdict)
-        if verdict in (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL):
+        if verdict in (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE, BatchVerdict.FATAL):
             self.fail(batch)
-        if verdict is Verdict.ABORTABLE:
+        if verdict is BatchVerdict.ABORTABLE:
             self.abort()
 
     def give_up(self) -> None:
@@ -192,7 +192,7 @@ class World:
             if self.sequences.transactional and batch.attempts:
                 self.abort()
 
-    def fail(self, batch: Batch) -> None:
+    def fail(self, batch: ProducerBatch) -> None:
         self.core.fail(batch, TimeoutError())
         if not batch.in_doubt and batch not in self.doubled:
             self.known_failed.add(batch)
@@ -256,19 +256,24 @@ def run(seed: int, *, idempotent: bool = True, transactional: bool = False) -> W
 
 @pytest.mark.parametrize("block", range(4))
 def test_an_idempotent_producer_neither_loses_nor_doubles_nor_reorders(block: int) -> None:
-    seen: set[Verdict] = set()
+    seen: set[BatchVerdict] = set()
     for seed in range(block * 150, block * 150 + 150):
         seen |= run(seed).verdicts
-    assert seen == set(Verdict) - {Verdict.ABORTABLE, Verdict.FATAL}
+    assert seen == set(BatchVerdict) - {BatchVerdict.ABORTABLE, BatchVerdict.FATAL}
 
 
 @pytest.mark.parametrize("block", range(2))
 def test_a_transactional_producer_fails_loudly_and_never_renumbers(block: int) -> None:
-    seen: set[Verdict] = set()
+    seen: set[BatchVerdict] = set()
     for seed in range(block * 50, block * 50 + 50):
         seen |= run(seed, transactional=True).verdicts
-    assert {Verdict.DELIVERED, Verdict.RETRY, Verdict.ABORTABLE, Verdict.SPLIT} <= seen
-    assert not seen & {Verdict.RESTART, Verdict.REFUSED}
+    assert {
+        BatchVerdict.DELIVERED,
+        BatchVerdict.RETRY,
+        BatchVerdict.ABORTABLE,
+        BatchVerdict.SPLIT,
+    } <= seen
+    assert not seen & {BatchVerdict.RESTART, BatchVerdict.REFUSED}
 
 
 def test_without_idempotence_records_are_doubled_but_not_lost() -> None:

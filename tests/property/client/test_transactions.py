@@ -10,15 +10,15 @@ from hypothesis import given, strategies as st
 
 from onceflow.client.codec.transactions import (
     AddPartitions,
-    Answer,
     DescribeTransaction,
     EndTxn,
-    InitProducerId,
-    Request,
+    InitProducerIdRequest,
+    TransactionRequest,
+    TransactionResponse,
 )
 from onceflow.client.errors.requests import ConnectionLost, UnknownOutcome
-from onceflow.client.transactions.retrier import Ask, Operation, Reply
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.retrier import Operation, Reply, RequestAttempt
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import Bench
@@ -52,38 +52,40 @@ class Coordinator:
         if epoch == self.epoch and (self.is_open or self.own_epochs):
             self.is_open, self.number = True, number
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: TransactionRequest) -> TransactionResponse:
         if isinstance(request, DescribeTransaction):
-            return Answer(0, 7, self.epoch, transaction_state=self.state)
-        if isinstance(request, InitProducerId):
+            return TransactionResponse(0, 7, self.epoch, transaction_state=self.state)
+        if isinstance(request, InitProducerIdRequest):
             known = request.identity.producer_epoch
             if known >= 0 and known == self.renewed:
-                return Answer(0, 7, self.epoch)
+                return TransactionResponse(0, 7, self.epoch)
             if known not in (-1, self.epoch):
-                return Answer(E.PRODUCER_FENCED)
+                return TransactionResponse(E.PRODUCER_FENCED)
             self.is_open, self.last, self.renewed = False, None, known
             self.epoch += 1
-            return Answer(0, 7, self.epoch)
+            return TransactionResponse(0, 7, self.epoch)
         if isinstance(request, AddPartitions):
             self.is_open = True
-            return Answer(partitions=tuple((each, 0) for each in request.partitions))
+            return TransactionResponse(partitions=tuple((each, 0) for each in request.partitions))
         assert isinstance(request, EndTxn)
         return self.end(request.identity.producer_epoch, request.committed)
 
-    def end(self, epoch: int, commit: bool) -> Answer:
+    def end(self, epoch: int, commit: bool) -> TransactionResponse:
         if self.last == (epoch, commit) and not self.is_open:
-            return Answer(0, 7, self.epoch) if self.own_epochs else Answer()
+            return (
+                TransactionResponse(0, 7, self.epoch) if self.own_epochs else TransactionResponse()
+            )
         if epoch != self.epoch:
-            return Answer(E.PRODUCER_FENCED)
+            return TransactionResponse(E.PRODUCER_FENCED)
         if not self.is_open and (commit or not self.own_epochs):
-            return Answer(E.INVALID_TXN_STATE)
+            return TransactionResponse(E.INVALID_TXN_STATE)
         if self.is_open and commit:
             self.committed.append(self.number)
         self.is_open, self.last = False, (epoch, commit)
         if not self.own_epochs:
-            return Answer()
+            return TransactionResponse()
         self.epoch += 1
-        return Answer(0, 7, self.epoch)
+        return TransactionResponse(0, 7, self.epoch)
 
 
 @dataclass
@@ -95,7 +97,7 @@ class World:
     data: Any
     ends: list[EndTxn] = field(default_factory=list)
 
-    def reply(self, step: Ask) -> Reply:
+    def reply(self, step: RequestAttempt) -> Reply:
         if isinstance(step.request, EndTxn):
             self.ends.append(step.request)
         fate = self.data.draw(FATES)
@@ -104,8 +106,10 @@ class World:
         if fate in ("busy", "moved"):
             code = E.CONCURRENT_TRANSACTIONS if fate == "busy" else E.NOT_COORDINATOR
             if isinstance(step.request, AddPartitions):
-                return Answer(partitions=tuple((each, code) for each in step.request.partitions))
-            return Answer(code)
+                return TransactionResponse(
+                    partitions=tuple((each, code) for each in step.request.partitions)
+                )
+            return TransactionResponse(code)
         answer = self.coordinator.answer(step.request)
         return ConnectionLost("lost") if fate == "answer lost" else answer
 
@@ -125,7 +129,7 @@ class World:
             return
 
     def initialized(self) -> None:
-        while self.bench.is_in(State.UNINITIALIZED):
+        while self.bench.is_in(ProducerState.UNINITIALIZED):
             self.drive(self.bench.machine.init(self.bench.version))
         while self.bench.machine.needs_renewal:
             self.drive(self.bench.machine.renew())
@@ -167,7 +171,7 @@ def finish(world: World, call: str) -> bool:
         world.drive(machine.commit(), how=call)
     except UnknownOutcome:
         assert call == "time out"
-    while world.bench.is_in(State.UNCLEAR_COMMIT):
+    while world.bench.is_in(ProducerState.UNCLEAR_COMMIT):
         try:
             world.drive(machine.resolve())
         except UnknownOutcome:

@@ -7,17 +7,22 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.client.codec.transactions import Answer, EndTxn, Request, TxnOffsetCommit
+from onceflow.client.codec.transactions import (
+    EndTxn,
+    TransactionRequest,
+    TransactionResponse,
+    TxnOffsetCommit,
+)
 from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.client.errors.requests import BrokerError, ClientError
 from onceflow.client.producer import sender
 from onceflow.client.producer.accumulator import Accumulator
-from onceflow.client.producer.batch import UNKNOWN_OFFSET, Batch, Delivered
+from onceflow.client.producer.batch import UNKNOWN_OFFSET, Delivered, ProducerBatch
 from onceflow.client.producer.idempotence import PartitionSequences, Sequences
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.retrier import Asked, Asker, Operation
-from onceflow.client.transactions.states import Event
+from onceflow.client.transactions.retrier import Operation, RequestOutcome, RequestRetrier
+from onceflow.client.transactions.states import TransactionEvent
 from onceflow.records.batch import NO_SEQUENCE, StoredBatch
 from onceflow.wire.error_codes import ErrorCode
 
@@ -39,7 +44,9 @@ def renumbered_on_retry(patch: pytest.MonkeyPatch) -> None:
     """A batch that is sent again gets a new sequence."""
     honest = Accumulator.requeue
 
-    def requeue(accumulator: Accumulator, batch: Batch, retry_at: float, *, in_doubt: bool) -> None:
+    def requeue(
+        accumulator: Accumulator, batch: ProducerBatch, retry_at: float, *, in_doubt: bool
+    ) -> None:
         honest(accumulator, batch, retry_at, in_doubt=in_doubt)
         if not batch.is_done and batch.is_sequenced:
             state = accumulator._queues[batch.partition].state
@@ -52,7 +59,9 @@ def retried_behind_the_others(patch: pytest.MonkeyPatch) -> None:
     """A batch that is sent again goes to the end of the queue, and its number to the next one."""
     honest = Accumulator.requeue
 
-    def requeue(accumulator: Accumulator, batch: Batch, retry_at: float, *, in_doubt: bool) -> None:
+    def requeue(
+        accumulator: Accumulator, batch: ProducerBatch, retry_at: float, *, in_doubt: bool
+    ) -> None:
         queue = accumulator._queues[batch.partition]
         state = queue.state
         if batch.is_done or state.in_flight != [batch]:
@@ -75,7 +84,7 @@ def gap_filled_by_the_next(patch: pytest.MonkeyPatch) -> None:
     """While nobody knows of a batch that was given up, the next one is sent under its number."""
 
     def leave(
-        sequences: Sequences, state: PartitionSequences, batch: Batch, *, delivered: bool
+        sequences: Sequences, state: PartitionSequences, batch: ProducerBatch, *, delivered: bool
     ) -> None:
         if batch in state.in_flight:
             state.in_flight.remove(batch)
@@ -103,7 +112,9 @@ def lost_taken_for_delivered(patch: pytest.MonkeyPatch) -> None:
     """A batch whose answer is lost counts as acknowledged."""
     honest = Accumulator.requeue
 
-    def requeue(accumulator: Accumulator, batch: Batch, retry_at: float, *, in_doubt: bool) -> None:
+    def requeue(
+        accumulator: Accumulator, batch: ProducerBatch, retry_at: float, *, in_doubt: bool
+    ) -> None:
         if in_doubt and not batch.is_done:
             batch.is_outstanding = False
             accumulator._finish(batch, Delivered(UNKNOWN_OFFSET, -1))
@@ -122,12 +133,15 @@ def doubt_denied(patch: pytest.MonkeyPatch) -> None:
 
 
 def _answered(
-    patch: pytest.MonkeyPatch, change: Callable[[Request, Asked], Asked], *, patient: bool = True
+    patch: pytest.MonkeyPatch,
+    change: Callable[[TransactionRequest, RequestOutcome], RequestOutcome],
+    *,
+    patient: bool = True,
 ) -> None:
     """Changes how asking a coordinator ended; one that is not `patient` asks once only."""
-    honest = Asker.ask
+    honest = RequestRetrier.ask
 
-    def ask(asker: Asker, request: Request) -> Operation[Asked]:
+    def ask(asker: RequestRetrier, request: TransactionRequest) -> Operation[RequestOutcome]:
         asking = honest(asker, request)
         reply: Any = None
         while True:
@@ -137,17 +151,17 @@ def _answered(
                 return change(request, end.value)
             reply = yield step
             if not patient and isinstance(reply, ClientError) and reply.outcome == "unknown":
-                found = change(request, Asked(Answer(), reply, False, True))
+                found = change(request, RequestOutcome(TransactionResponse(), reply, False, True))
                 if not found.is_doubtful:
                     return found
 
-    patch.setattr(Asker, "ask", ask)
+    patch.setattr(RequestRetrier, "ask", ask)
 
 
 def aborted_after_an_unclear_commit(patch: pytest.MonkeyPatch) -> None:
     """A commit whose answer is lost is taken for one that was not done."""
 
-    def change(request: Request, asked: Asked) -> Asked:
+    def change(request: TransactionRequest, asked: RequestOutcome) -> RequestOutcome:
         is_commit = isinstance(request, EndTxn) and request.committed
         return asked._replace(is_doubtful=False) if is_commit and asked.is_doubtful else asked
 
@@ -157,9 +171,13 @@ def aborted_after_an_unclear_commit(patch: pytest.MonkeyPatch) -> None:
 def unclear_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
     """A commit whose answer is lost is taken for done."""
 
-    def change(request: Request, asked: Asked) -> Asked:
+    def change(request: TransactionRequest, asked: RequestOutcome) -> RequestOutcome:
         is_commit = isinstance(request, EndTxn) and request.committed
-        return Asked(Answer(), None, False, False) if is_commit and asked.is_doubtful else asked
+        return (
+            RequestOutcome(TransactionResponse(), None, False, False)
+            if is_commit and asked.is_doubtful
+            else asked
+        )
 
     _answered(patch, change, patient=False)
 
@@ -167,13 +185,13 @@ def unclear_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
 def fence_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
     """A commit that is refused because of the epoch is taken for one that was done before."""
 
-    def change(request: Request, asked: Asked) -> Asked:
+    def change(request: TransactionRequest, asked: RequestOutcome) -> RequestOutcome:
         is_refused = isinstance(asked.error, BrokerError) and asked.error.code in (
             ErrorCode.PRODUCER_FENCED,
             ErrorCode.INVALID_PRODUCER_EPOCH,
         )
         if isinstance(request, EndTxn) and request.committed and is_refused:
-            return Asked(Answer(), None, False, False)
+            return RequestOutcome(TransactionResponse(), None, False, False)
         return asked
 
     _answered(patch, change)
@@ -182,9 +200,9 @@ def fence_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
 def lost_offsets_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
     """Offsets whose answer is lost are taken for committed."""
 
-    def change(request: Request, asked: Asked) -> Asked:
+    def change(request: TransactionRequest, asked: RequestOutcome) -> RequestOutcome:
         if isinstance(request, TxnOffsetCommit) and asked.is_doubtful:
-            return Asked(Answer(), None, False, False)
+            return RequestOutcome(TransactionResponse(), None, False, False)
         return asked
 
     _answered(patch, change, patient=False)
@@ -204,7 +222,11 @@ def epoch_used_again_after_doubt(patch: pytest.MonkeyPatch) -> None:
     honest = TransactionMachine._ended
 
     def ended(
-        machine: TransactionMachine, answer: Answer, event: Event, *, renew: bool
+        machine: TransactionMachine,
+        answer: TransactionResponse,
+        event: TransactionEvent,
+        *,
+        renew: bool,
     ) -> Operation[None]:
         yield from honest(machine, answer, event, renew=False)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.errors.requests import ClientError, FatalProducerError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt, TableReceipt
@@ -27,7 +27,7 @@ from tests.sim.txn.history import Place, PromiseBroken
 
 T = TypeVar("T")
 
-ADDRESS: Final = Address("broker", 9092)
+ADDRESS: Final = BrokerAddress("broker", 9092)
 PLACES: Final = (Place("a", 0), Place("a", 1), Place("b", 0))
 DELIVERY_TIMEOUT_MS: Final = 4_000
 TRANSACTION_TIMEOUT_MS: Final = 6_000

@@ -17,7 +17,7 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.consumer.fetched import Record
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import AbortableError, ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer
@@ -206,7 +206,7 @@ def play(seed: int, strategy: str, work: Work, judge: Callable[[Team, list[bytes
 async def written(running: Running) -> list[bytes]:
     """What readers of committed records see of `out`."""
     place = TopicPartition("out", 0)
-    async with Cluster([Address(*running.address)], net=running.net) as cluster:
+    async with Cluster([BrokerAddress(*running.address)], net=running.net) as cluster:
         ends = (await offset_ranges(cluster, [place], read_committed=True))[place]
         found: list[Any] = []
         async for table in read_range(cluster, place, ends.earliest, ends.latest):

@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ReaderSettings
@@ -56,7 +56,7 @@ async def fill(world: World, client: RawClient) -> Seen:
 
 def cluster_of(world: World, running: Running) -> Cluster:
     return Cluster(
-        [Address(*running.address)], PATIENT, net=running.net, rand=world.rand.fork("cluster")
+        [BrokerAddress(*running.address)], PATIENT, net=running.net, rand=world.rand.fork("cluster")
     )
 
 

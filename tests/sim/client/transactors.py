@@ -15,7 +15,7 @@ from typing import Any, Final
 from onceflow.client.admin.groups import committed_offsets
 from onceflow.client.errors.requests import ClientError, FatalProducerError, Fenced, UnknownOutcome
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.sim.client.history import OLD, Attempt, End, History, Looked, Used
@@ -26,7 +26,7 @@ from tests.sim.txn.history import NEVER
 
 FATES: Final = ("commit", "commit", "commit", "commit", "abort", "abort", "crash", "late")
 """What is meant to become of transactions, drawn as from a pack of cards."""
-_MAY_ABORT: Final = (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+_MAY_ABORT: Final = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR)
 _TRIES: Final = 3
 
 
@@ -84,7 +84,7 @@ class Transactor(Program):
     async def _ready(self) -> Producer:
         """The one that is there, or a new one that has taken over the transactional id."""
         producer = self._producer
-        while producer is None or producer.state is State.UNINITIALIZED:
+        while producer is None or producer.state is ProducerState.UNINITIALIZED:
             if producer is None:
                 self._starts += 1
                 used = self._new_use()

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from onceflow.client.codec.transactions import Identity
+from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.hanging_transactions import LeftOpen
+from onceflow.client.worker.hanging_transactions import HangingTransaction
 from onceflow.spark.errors.sink import (
     BatchFailed,
     EndUnknown,
@@ -520,7 +520,7 @@ class MissingMarker:
     """Of one batch in the output, as a broker leaves it that has ended a transaction without it."""
 
     def __init__(self, writer: WriterEpoch, patch: pytest.MonkeyPatch) -> None:
-        self._left = LeftOpen(TopicPartition("out", 0), *writer, 0)
+        self._left = HangingTransaction(TopicPartition("out", 0), *writer, 0)
         self.ends: list[bool] = []
         """Whether it was a commit or an abort that was written for it."""
         patch.setattr(HangingTransactions, "_find", lambda _, mine, __: self._found(mine))
@@ -528,7 +528,7 @@ class MissingMarker:
             HangingTransactions, "_end", lambda _, __, *, commit: self.ends.append(commit)
         )
 
-    def _found(self, mine: Identity) -> tuple[LeftOpen, ...]:
+    def _found(self, mine: ProducerIdentity) -> tuple[HangingTransaction, ...]:
         is_older = self._left.producer_epoch < mine.producer_epoch
         is_open = self._left.producer_id == mine.producer_id and is_older and not self.ends
         return (self._left,) if is_open else ()

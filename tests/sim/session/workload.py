@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer
@@ -214,7 +214,7 @@ async def written(team: Team) -> dict[int, list[bytes]]:
     places = [TopicPartition("out", number) for number in range(PARTITIONS)]
     copied: dict[int, list[bytes]] = {}
     net = team.world.net.host("judge")
-    async with Cluster([Address(*ADDRESS)], net=net) as cluster:
+    async with Cluster([BrokerAddress(*ADDRESS)], net=net) as cluster:
         ends = await offset_ranges(cluster, places, read_committed=True)
         for place in places:
             found: list[Any] = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceflow.client.assignors.member_subscription import Want
+from onceflow.client.assignors.member_subscription import MemberSubscription
 from onceflow.client.codec.consumer_protocol import read_subscription
 from onceflow.client.codec.transactions import GroupMember
 from onceflow.client.consumer.commits import Commits
@@ -21,7 +21,7 @@ from onceflow.client.consumer.positions import Positions
 from onceflow.client.consumer.rebalance import Rebalancer
 from onceflow.client.errors.requests import ClientError, TransactionAborted
 from onceflow.client.group import requests as group_requests
-from onceflow.client.group.loop import Given, GroupLoop
+from onceflow.client.group.loop import GroupLoop, MemberAssignment
 from onceflow.client.group.requests import Committed
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import list_offsets
@@ -30,7 +30,7 @@ from onceflow.client.session.clients import SessionConsumer
 from onceflow.client.session.session_work import SessionWork
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.ending import TransactionEnds
-from onceflow.client.transactions.states import Event
+from onceflow.client.transactions.states import TransactionEvent
 from onceflow.client.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim.sweeps.consumers import sweep_cuts, sweep_polls
@@ -161,9 +161,9 @@ def ends_run_beside_each_other(patch: pytest.MonkeyPatch) -> None:
     async def uncut(work: SessionWork, end: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
         return await end()
 
-    async def run(ends: TransactionEnds, event: Event) -> None:
+    async def run(ends: TransactionEnds, event: TransactionEvent) -> None:
         ends._machine._after(event)
-        if event is Event.COMMIT:
+        if event is TransactionEvent.COMMIT:
             await ends._ways.flush()
             await ends._ways.ask(ends._machine.commit())
         else:
@@ -212,7 +212,7 @@ def rows_leave_before_the_last_wait(patch: pytest.MonkeyPatch) -> None:
     ) -> list[Any]:
         if not await fetcher._ready(timeout_s, max_records):
             return []
-        found = fetcher.delivery.records(max_records)
+        found = fetcher.buffer.records(max_records)
         await asyncio.sleep(0)
         return found
 
@@ -289,9 +289,11 @@ def listeners_are_not_known(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_unreadable_subscription_ends_the_join(patch: pytest.MonkeyPatch) -> None:
-    def want(found: Any) -> Want:
-        wish = read_subscription(found.metadata)
-        return Want(found.member_id, frozenset(wish.topics), owned=wish.owned)
+    def want(found: Any) -> MemberSubscription:
+        subscription = read_subscription(found.metadata)
+        return MemberSubscription(
+            found.member_id, frozenset(subscription.topics), owned=subscription.owned
+        )
 
     patch.setattr(group_requests, "_want", want)
 
@@ -299,7 +301,7 @@ def an_unreadable_subscription_ends_the_join(patch: pytest.MonkeyPatch) -> None:
 def everything_given_is_taken(patch: pytest.MonkeyPatch) -> None:
     """An assignment is not compared with the subscription."""
 
-    def wanted(rebalancer: Rebalancer, given: Given) -> Given:
+    def wanted(rebalancer: Rebalancer, given: MemberAssignment) -> MemberAssignment:
         return given
 
     patch.setattr(Rebalancer, "_wanted", wanted)
@@ -308,9 +310,9 @@ def everything_given_is_taken(patch: pytest.MonkeyPatch) -> None:
 def refusals_are_kept_to_oneself(patch: pytest.MonkeyPatch) -> None:
     """What is not subscribed to is not read, and the group never hears of it."""
 
-    def wanted(rebalancer: Rebalancer, given: Given) -> Given:
-        wish = rebalancer.loop.wish
-        meant = frozenset(each for each in given.partitions if wish.means(each.topic))
+    def wanted(rebalancer: Rebalancer, given: MemberAssignment) -> MemberAssignment:
+        subscription = rebalancer.loop.subscription
+        meant = frozenset(each for each in given.partitions if subscription.means(each.topic))
         return given._replace(partitions=meant)
 
     patch.setattr(Rebalancer, "_wanted", wanted)

@@ -18,8 +18,8 @@ from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer.fetched import Record
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.connection import Connection
-from onceflow.client.net.pool import Lane
+from onceflow.client.net.connection import BrokerConnection
+from onceflow.client.net.pool import ConnectionLane
 from onceflow.client.producer.producer import Producer
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World, run
@@ -98,7 +98,9 @@ def leaders_apart() -> Iterator[None]:
     answer that is held back holds back all that would show that it is out of date."""
     honest = Cluster.broker
 
-    async def broker(cluster: Cluster, node_id: int, *, lane: Lane = Lane.BESIDE) -> Connection:
+    async def broker(
+        cluster: Cluster, node_id: int, *, lane: ConnectionLane = ConnectionLane.SECONDARY
+    ) -> BrokerConnection:
         return await honest(cluster, node_id, lane=lane)
 
     with pytest.MonkeyPatch.context() as patch:

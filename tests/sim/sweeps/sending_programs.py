@@ -21,7 +21,7 @@ from onceflow.client.errors.requests import (
     TopicNotFound,
     UnknownOutcome,
 )
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer
@@ -29,7 +29,7 @@ from onceflow.client.producer.receipts import Receipt
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.session import Session
 from onceflow.client.session.transaction import SessionTransaction
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from tests.sim.sweeps.sending import HOST, Program, Stage
 from tests.sim.txn.history import PromiseBroken
@@ -93,7 +93,7 @@ class Sender:
         await asyncio.sleep(PATIENCE["transaction_timeout_ms"] / 1000 + 15)
         found: dict[str, list[bytes]] = {"a": [], "b": []}
         net = self.world.net.host("judge")
-        async with Cluster([Address("broker", 9092)], net=net) as cluster:
+        async with Cluster([BrokerAddress("broker", 9092)], net=net) as cluster:
             ends = await offset_ranges(cluster, PLACES, read_committed=True)
             for place in PLACES:
                 first, last = ends[place].earliest, ends[place].latest
@@ -162,11 +162,11 @@ class Transactions(Sender):
         is_done, _ = await self.waits.call(name, make())
         if not is_done:
             await asyncio.sleep(5)
-            check(self.ours.state, State.READY, f"the producer after a {name} that was cut")
+            check(self.ours.state, ProducerState.READY, f"the producer after a {name} that was cut")
             await make()
 
     async def begin(self) -> None:
-        if self.ours.state is not State.IN_TRANSACTION:
+        if self.ours.state is not ProducerState.IN_TRANSACTION:
             await self.ours.begin_transaction()
 
     async def commit(self) -> None:
@@ -216,7 +216,7 @@ class Blocks(Sender):
                 await transaction.send_offsets({TopicPartition("in", 0): 1}, "group")
 
     async def resolve(self, ours: Producer) -> None:
-        while ours.state is State.UNCLEAR_COMMIT:
+        while ours.state is ProducerState.UNCLEAR_COMMIT:
             try:
                 await ours.commit_transaction()
             except ClientError:
@@ -263,7 +263,7 @@ class TwoPhases(Sender):
 
     async def _write(self, number: int) -> None:
         ours = self.ours
-        if ours.state is not State.IN_TRANSACTION:
+        if ours.state is not ProducerState.IN_TRANSACTION:
             await ours.begin_transaction()
         await self.until_done("send", partial(ours.send, "a", b"%d 0" % number, partition=0))
         others = [TopicPartition("in", 0)]

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from onceflow.client.errors.requests import ClientError, FatalProducerError
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from tests.sim.sweeps.sending import Stage, Strike, Waits, play
@@ -142,9 +142,9 @@ class Users(Sender):
         await asyncio.sleep(1)
         ours: Producer = self.ours
         await ours._settled()
-        if ours.state is State.UNCLEAR_COMMIT:
+        if ours.state is ProducerState.UNCLEAR_COMMIT:
             await ours.commit_transaction()
-        elif ours.state is not State.READY:
+        elif ours.state is not ProducerState.READY:
             await self._abort()
 
     def _judge(self, found: dict[str, list[bytes]]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.session.session import Session
@@ -153,7 +153,7 @@ async def copied(scene: Scene) -> dict[int, list[int]]:
     """What readers of committed records see of the copy, as offsets of the original."""
     places = [TopicPartition("out", number) for number in range(PARTITIONS)]
     found: dict[int, list[int]] = {}
-    async with Cluster([Address(*scene.running.address)], net=scene.running.net) as cluster:
+    async with Cluster([BrokerAddress(*scene.running.address)], net=scene.running.net) as cluster:
         ends = await offset_ranges(cluster, places, read_committed=True)
         for place in places:
             first, last = ends[place].earliest, ends[place].latest

@@ -18,10 +18,10 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.sender import Sender
 from onceflow.client.producer.transaction import Transaction
 from onceflow.client.session.session_work import SessionWork
-from onceflow.client.session.states import Stage
+from onceflow.client.session.states import SessionStage
 from onceflow.client.transactions.ending import TransactionEnd, TransactionEnds
 from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import Event
+from onceflow.client.transactions.states import TransactionEvent
 from tests.sim.sweeps.sending import Fate, cut_everywhere, strike_everywhere
 from tests.sim.sweeps.sending_programs import PROGRAMS
 from tests.sim.sweeps.sending_users import use
@@ -137,7 +137,7 @@ def a_block_forgets_an_abort(patch: pytest.MonkeyPatch) -> None:
     async def commit(block: Transaction) -> None:
         await block._producer.commit_transaction()
 
-    async def run(ends: TransactionEnds, event: Event) -> None:
+    async def run(ends: TransactionEnds, event: TransactionEvent) -> None:
         ends._machine.refuse_sends(event)
         await ends._work(TransactionEnd(event, 0.0))
 
@@ -156,7 +156,7 @@ def renewals_take_records_along(patch: pytest.MonkeyPatch) -> None:
 
     async def poll(work: SessionWork) -> Any:
         table = await honest(work)
-        if table is not None and work.stage is Stage.IDLE:
+        if table is not None and work.stage is SessionStage.IDLE:
             await work._renew()
         return table
 

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pytest
 
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.worker.cluster import BlockingCluster
@@ -363,7 +363,7 @@ class Query:
 
     def _settings(self, checkpoint: Checkpoint) -> ProducerSettings:
         return ProducerSettings.of(
-            bootstrap_servers=str(Address(*ADDRESS)),
+            bootstrap_servers=str(BrokerAddress(*ADDRESS)),
             transactional_id=checkpoint.name,
             transaction_timeout_ms=TIMEOUT_MS,
             delivery_timeout_ms=30_000,

@@ -23,7 +23,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.consumer import NoPosition
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.session import session_work
@@ -128,7 +128,7 @@ class Worker:
 
     async def _live(self, host: str) -> None:
         session = Session(
-            str(Address(*ADDRESS)),
+            str(BrokerAddress(*ADDRESS)),
             net=self._world.net.host(host),
             clock=self._world.clock,
             rand=self._world.rand.fork(host),
@@ -308,14 +308,14 @@ class Sleep:
 
     def _admin(self) -> Admin:
         return Admin(
-            str(Address(*ADDRESS)),
+            str(BrokerAddress(*ADDRESS)),
             net=self._world.net.host("admin"),
             clock=self._world.clock,
             rand=self._world.rand.fork("admin"),
         )
 
     def _cluster(self) -> Cluster:
-        return Cluster([Address(*ADDRESS)], net=self._world.net.host("judge"))
+        return Cluster([BrokerAddress(*ADDRESS)], net=self._world.net.host("judge"))
 
 
 def workload(shape: Shape) -> Callable[[World], Awaitable[Told]]:

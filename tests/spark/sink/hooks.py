@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from onceflow.client.transactions.retrier import Ask, Reply
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.spark.sink import job_context
 from onceflow.spark.sink.task import TaskFunction
 from onceflow.wire.api import ApiKey
@@ -149,18 +149,18 @@ def die() -> None:
 @contextmanager
 def at_points(hook: Callable[[str], None]) -> Iterator[None]:
     """Has the hook called at all points, that of a lost answer included."""
-    perform, reached = Finisher._perform, job_context.reached
+    perform, reached = TransactionClient._perform, job_context.reached
 
-    def unanswered(self: Finisher, step: Ask) -> Reply:
+    def unanswered(self: TransactionClient, step: RequestAttempt) -> Reply:
         reply = perform(self, step)
         if step.request.api is ApiKey.END_TXN:
             hook(UNANSWERED)
         return reply
 
-    Finisher._perform = unanswered  # type: ignore[method-assign]  # a driver that dies in between
+    TransactionClient._perform = unanswered  # type: ignore[method-assign]  # a driver that dies in between
     job_context.reached = hook
     try:
         yield
     finally:
-        Finisher._perform = perform  # type: ignore[method-assign]
+        TransactionClient._perform = perform  # type: ignore[method-assign]
         job_context.reached = reached

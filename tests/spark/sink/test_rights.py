@@ -12,7 +12,7 @@ from confluent_kafka import admin as confluent_admin
 
 from onceflow.client.errors.requests import BrokerError
 from onceflow.client.settings.clients import ProducerSettings
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.preflight import prepare_cluster
 from tests.interop.client.secured_kafka import (
@@ -109,20 +109,20 @@ def test_missing_rights_are_named(strict: SecuredKafka, caplog: pytest.LogCaptur
     # The query can do without this one, at a cost.
     (warning,) = (each.message for each in caplog.records if each.name == "onceflow.spark")
     assert "the right to DESCRIBE_CONFIGS on the cluster" in warning
-    with Finisher(settings(strict)) as finisher:
+    with TransactionClient(settings(strict)) as finisher:
         with pytest.raises(BrokerError, match="may not use that transactional id"):
             finisher.init()
         allow(strict, "TRANSACTIONAL_ID", IDENTITY.transactional_id, "WRITE", "DESCRIBE")
         eventually(lambda: begun(finisher), bool)
     # The broker's settings cannot be seen: its refusal tells what is wrong with the timeout.
     with (
-        Finisher(settings(strict, transaction_timeout_ms=900_001)) as late,
+        TransactionClient(settings(strict, transaction_timeout_ms=900_001)) as late,
         pytest.raises(BrokerError, match=r"transaction\.max\.timeout\.ms"),
     ):
         late.init()
 
 
-def begun(finisher: Finisher) -> bool:
+def begun(finisher: TransactionClient) -> bool:
     try:
         finisher.init()
     except BrokerError:

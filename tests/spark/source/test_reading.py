@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from onceflow.client.consumer.fetched import FETCHED_SCHEMA
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.source import task as reading
 from onceflow.spark.source.offsets import OffsetSpan
@@ -125,7 +125,7 @@ def test_connections_are_kept_for_the_next_task_of_the_same_process(
 ) -> None:
     made: list[Any] = []
 
-    class Counted(Reader):
+    class Counted(BlockingReader):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             made.append(self)

@@ -15,7 +15,7 @@ import pytest
 from onceflow import blocking
 from onceflow.blocking.handover import OutstandingCalls
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from tests.unit.blocking.interrupting import Interrupted, alarms, interrupt_waits
 from tests.unit.blocking.reading_back import visible
@@ -127,7 +127,7 @@ def test_a_transaction_is_whole_whatever_wait_is_interrupted(
             runs.append(rows)
             producer.metrics()
             assert producer._client._block is None
-            assert producer.state is State.READY
+            assert producer.state is ProducerState.READY
         if count[0] < at:
             break
     assert ROUNDS * 5 < len(runs) < MOST_WAITS - 1
@@ -149,7 +149,7 @@ def test_who_is_interrupted_while_a_transaction_begins_has_none(
                 with pytest.raises(Interrupted):
                     begin()
             producer.metrics()
-            assert (producer.state, producer._client._block) == (State.READY, None)
+            assert (producer.state, producer._client._block) == (ProducerState.READY, None)
         with producer.transaction() as transaction:
             transaction.send(topic, b"1")
     assert visible(bootstrap, topic) == [b"1"]
@@ -170,7 +170,7 @@ def test_a_block_whose_end_is_interrupted_does_not_stay_open(
             with pytest.raises(Interrupted):
                 block.__exit__(KeyError if fails else None, error, None)
         producer.metrics()
-        assert (producer.state, producer._client._block) == (State.READY, None)
+        assert (producer.state, producer._client._block) == (ProducerState.READY, None)
         with producer.transaction() as transaction:
             transaction.send(topic, b"1")
     expected = [[b"1"], [b"0", b"1"]] if answered and not fails else [[b"1"]]

@@ -15,7 +15,7 @@ import pytest
 import onceflow
 from onceflow import blocking
 from onceflow.client.errors.requests import ClientError, FatalProducerError
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from tests.unit.blocking.reading_back import visible
 
@@ -147,7 +147,7 @@ def test_a_transaction_is_whole_however_many_threads_use_its_producer(
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(users.use, range(seed * THREADS, (seed + 1) * THREADS)))
         producer.metrics()
-        if producer.state is not State.READY:
+        if producer.state is not ProducerState.READY:
             producer.abort_transaction()
         with producer.transaction() as transaction:  # it is as good as new
             transaction.send("a", b"last")

@@ -21,7 +21,7 @@ from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork, Fata
 from onceflow.client.producer import producer, transaction
 from onceflow.client.producer.receipts import Receipt
 from onceflow.client.session import session, transaction as session_transaction
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.client.types import TopicPartition
 from tests.unit.blocking.reading_back import visible
 
@@ -122,7 +122,7 @@ def test_transactions(bootstrap: str, topic: str) -> None:
         sender.begin_transaction()
         sender.send(topic, b"c")
         sender.commit_transaction()
-        assert sender.state is State.READY
+        assert sender.state is ProducerState.READY
     assert visible(bootstrap, topic) == [b"a", b"c"]
     with blocking.Admin(bootstrap) as asked:
         assert asked.committed_offsets(f"{topic}-group") == {place: 7}

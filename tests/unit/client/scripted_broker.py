@@ -10,9 +10,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.net.address import Address
-from onceflow.client.net.connection import Connection
-from onceflow.client.net.versions import SPOKEN, Versions
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.connection import BrokerConnection
+from onceflow.client.net.versions import SPOKEN, VersionRange
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
@@ -24,7 +24,7 @@ from onceflow.wire.schema import recast
 NO_TIME = timedelta(0)
 PORT = 9092
 HOST = "broker"
-ADDRESS = Address(HOST, PORT)
+ADDRESS = BrokerAddress(HOST, PORT)
 
 Answer = Callable[[int, Any], Any]
 """From version and request to a response of any version, bytes of a body, or None: no answer."""
@@ -39,7 +39,7 @@ def new(key: ApiKey, kind: str, *path: str) -> Any:
     return getattr(module, path[0])
 
 
-def api_versions(offer: Mapping[ApiKey, Versions]) -> Any:
+def api_versions(offer: Mapping[ApiKey, VersionRange]) -> Any:
     item = new(ApiKey.API_VERSIONS, "response", "ApiVersion")
     return new(ApiKey.API_VERSIONS, "response")(
         error_code=ErrorCode.none,
@@ -112,12 +112,12 @@ async def listen(
     return seen
 
 
-async def connect(net: Net, **settings: Any) -> Connection:
-    return await Connection.open(net, ADDRESS, **settings)
+async def connect(net: Net, **settings: Any) -> BrokerConnection:
+    return await BrokerConnection.open(net, ADDRESS, **settings)
 
 
 def metadata(
-    topics: Mapping[str, Mapping[int, int]], brokers: Mapping[int, Address] | None = None
+    topics: Mapping[str, Mapping[int, int]], brokers: Mapping[int, BrokerAddress] | None = None
 ) -> Any:
     """A Metadata answer: the leaders of the partitions of topics; no leaders mean no topic."""
     broker = new(ApiKey.METADATA, "response", "MetadataResponseBroker")

@@ -16,7 +16,7 @@ from onceflow import blocking
 from onceflow.client.errors.consumer import FencedMember
 from onceflow.client.errors.requests import ClientError, DeliveryFailed, UnknownOutcome
 from onceflow.client.events import Names, Recurring
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.retry import RetryPolicy, retrying
 from onceflow.client.net.stream import Stream
 from onceflow.client.producer.producer import Producer
@@ -233,7 +233,7 @@ def test_what_is_tried_again_is_told_quietly_and_aloud_when_it_takes_long(
 
 def test_a_throttled_client_tells_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     async def main(_: object) -> None:
-        stream = Stream(Address("broker", 9092))
+        stream = Stream(BrokerAddress("broker", 9092))
         stream.throttled("FETCH", 250)
         stream.throttled("FETCH", 300)
         stream.throttled("PRODUCE", 10)

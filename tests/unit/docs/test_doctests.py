@@ -53,8 +53,8 @@ PUBLIC: list[type] = [
     session.Session,
     transaction.Transaction,
     transfer.OpenTransaction,
-    worker.Writer,
-    worker_reader.Reader,
+    worker.BlockingWriter,
+    worker_reader.BlockingReader,
 ]
 
 

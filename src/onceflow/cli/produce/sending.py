@@ -20,16 +20,16 @@ from onceflow.client import (
     DeliveryFailed,
     Producer,
     ProducerError,
+    ProducerState,
     Receipt,
     RecordInvalid,
-    State,
 )
 
-_LEFT: Final[Mapping[State, str]] = {
-    State.READY: "the transaction was aborted: nothing of the input will be seen",
-    State.UNCLEAR_COMMIT: "the commit was on its way, and nobody has answered: it may have been "
-    "done; look at the topic before you send the input again",
-    State.ABORTABLE_ERROR: "the transaction could not be aborted; the broker does so when "
+_LEFT: Final[Mapping[ProducerState, str]] = {
+    ProducerState.READY: "the transaction was aborted: nothing of the input will be seen",
+    ProducerState.UNCLEAR_COMMIT: "the commit was on its way, and nobody has answered: it may have "
+    "been done; look at the topic before you send the input again",
+    ProducerState.ABORTABLE_ERROR: "the transaction could not be aborted; the broker does so when "
     "transaction.timeout.ms is over",
 }
 """What became of a transaction that did not end well, by where the producer was left."""

@@ -52,8 +52,8 @@ from onceflow.client.types import (
     OffsetRange,
     PartitionTransaction,
     TimedOffset,
-    Topic,
     TopicDescription,
+    TopicMetadata,
     TopicPartition,
     TransactionDescription,
 )
@@ -134,7 +134,7 @@ class Admin:
 
     # --- topics and settings --------------------------------------------------------------------
 
-    async def list_topics(self) -> list[Topic]:
+    async def list_topics(self) -> list[TopicMetadata]:
         """All topics, internal ones included, by name."""
         return await list_topics(self.cluster)
 
@@ -149,7 +149,7 @@ class Admin:
         partitions: int = BROKER_DEFAULT,
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
-    ) -> Topic:
+    ) -> TopicMetadata:
         """Makes a topic and waits until it can be used."""
         return await create_topic(
             self.cluster,
@@ -163,7 +163,7 @@ class Admin:
         """Deletes a topic with all its records; raises `TopicNotFound`."""
         await delete_topic(self.cluster, name)
 
-    async def add_partitions(self, name: str, partitions: int) -> Topic:
+    async def add_partitions(self, name: str, partitions: int) -> TopicMetadata:
         """Raises a topic's number of partitions to `partitions`."""
         return await add_partitions(self.cluster, name, partitions)
 

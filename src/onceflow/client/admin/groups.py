@@ -23,7 +23,7 @@ from onceflow.client.types import (
     GroupDescription,
     GroupOffset,
     ListedGroup,
-    Member,
+    MemberDescription,
     OffsetRange,
     TopicPartition,
     by_topic,
@@ -99,11 +99,11 @@ async def _describe(cluster: Cluster, group_id: str) -> tuple[Any, str]:
     return await cluster.retrying(attempt)
 
 
-def _member(found: Any, protocol_type: str) -> Member:
+def _member(found: Any, protocol_type: str) -> MemberDescription:
     assignment: tuple[TopicPartition, ...] = ()
     if protocol_type == _CONSUMER and found.member_assignment:
         assignment = read_assignment(found.member_assignment)
-    return Member(
+    return MemberDescription(
         member_id=found.member_id,
         group_instance_id=found.group_instance_id,
         client_id=found.client_id,

@@ -8,9 +8,9 @@ from math import inf
 from typing import Any, Final
 
 from onceflow.client.errors import LOST, BrokerError, TopicNotFound
-from onceflow.client.net import Cluster, Connection, check
+from onceflow.client.net import BrokerConnection, Cluster, check
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.types import Config, Topic, TopicDescription, TopicPartition
+from onceflow.client.types import Config, TopicDescription, TopicMetadata, TopicPartition
 from onceflow.runtime import message_library
 from onceflow.wire import ApiKey
 
@@ -24,10 +24,10 @@ _SET: Final = 0
 _DELETE: Final = 1
 
 
-async def list_topics(cluster: Cluster) -> list[Topic]:
+async def list_topics(cluster: Cluster) -> list[TopicMetadata]:
     """All topics, by name."""
 
-    async def attempt() -> list[Topic]:
+    async def attempt() -> list[TopicMetadata]:
         return await cluster.metadata(None)
 
     return sorted(await cluster.retrying(attempt), key=lambda topic: topic.name)
@@ -67,7 +67,7 @@ async def broker_configs(cluster: Cluster, node_id: int) -> tuple[Config, ...]:
 
 
 async def _configs(
-    connection: Connection, kind: int, name: str, subject: str
+    connection: BrokerConnection, kind: int, name: str, subject: str
 ) -> tuple[Config, ...]:
     with message_library:
         from kio.schema.describe_configs.v4.request import (
@@ -104,7 +104,7 @@ async def create_topic(
     partitions: int = BROKER_DEFAULT,
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
-) -> Topic:
+) -> TopicMetadata:
     """Makes a topic and waits until it can be used."""
     with message_library:
         from kio.schema.create_topics.v7.request import (
@@ -134,11 +134,11 @@ async def create_topic(
     return await _wait_for_leaders(cluster, name, partitions)
 
 
-async def _wait_for_leaders(cluster: Cluster, name: str, partitions: int) -> Topic:
+async def _wait_for_leaders(cluster: Cluster, name: str, partitions: int) -> TopicMetadata:
     """Brokers hear of a change a moment after whoever made it has answered."""
     partition_count = max(partitions, 1)
 
-    async def attempt() -> Topic:
+    async def attempt() -> TopicMetadata:
         try:
             (topic,) = await cluster.metadata([name])
         except TopicNotFound as error:
@@ -203,7 +203,7 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
     cluster.forget(name)
 
 
-async def add_partitions(cluster: Cluster, name: str, partitions: int) -> Topic:
+async def add_partitions(cluster: Cluster, name: str, partitions: int) -> TopicMetadata:
     """Raises a topic's number of partitions to `partitions`."""
     with message_library:
         from kio.schema.create_partitions.v3.request import (

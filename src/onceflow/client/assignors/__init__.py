@@ -13,14 +13,14 @@ if TYPE_CHECKING:
         user_data as user_data,
     )
     from onceflow.client.assignors.member_subscription import (
-        Want as Want,
-        told_unreadable as told_unreadable,
+        MemberSubscription as MemberSubscription,
+        log_unreadable_subscription as log_unreadable_subscription,
     )
 else:
     __getattr__ = door(
         __name__,
         {
             "assignors": "ASSIGNORS Assignor user_data",
-            "member_subscription": "Want told_unreadable",
+            "member_subscription": "MemberSubscription log_unreadable_subscription",
         },
     )

@@ -12,15 +12,19 @@ from collections.abc import Callable, Mapping
 from itertools import cycle
 from typing import Final, NamedTuple, TypeAlias
 
-from onceflow.client.assignors.member_subscription import Assignments, PartitionCounts, Wants
+from onceflow.client.assignors.member_subscription import (
+    Assignments,
+    MemberSubscriptions,
+    PartitionCounts,
+)
 from onceflow.client.assignors.sticky import cooperative_sticky
-from onceflow.client.codec import Subscription
+from onceflow.client.codec import ConsumerProtocolSubscription
 from onceflow.client.types import TopicPartition
 
-Assign: TypeAlias = Callable[[PartitionCounts, Wants], Assignments]
+Assign: TypeAlias = Callable[[PartitionCounts, MemberSubscriptions], Assignments]
 
 
-def assign_range(counts: PartitionCounts, wants: Wants) -> Assignments:
+def assign_range(counts: PartitionCounts, wants: MemberSubscriptions) -> Assignments:
     """Topic by topic, neighbouring partitions to each member; the first ones get one more when it
     does not come out even. Topics with equal numbers of partitions are shared out alike."""
     given: Assignments = {each.member_id: [] for each in wants}
@@ -35,7 +39,7 @@ def assign_range(counts: PartitionCounts, wants: Wants) -> Assignments:
     return given
 
 
-def assign_roundrobin(counts: PartitionCounts, wants: Wants) -> Assignments:
+def assign_roundrobin(counts: PartitionCounts, wants: MemberSubscriptions) -> Assignments:
     """All partitions of all topics in order, one after the other to the next member that wants its
     topic."""
     given: Assignments = {each.member_id: [] for each in wants}
@@ -48,7 +52,7 @@ def assign_roundrobin(counts: PartitionCounts, wants: Wants) -> Assignments:
     return given
 
 
-def _by_topic(wants: Wants) -> dict[str, list[str]]:
+def _by_topic(wants: MemberSubscriptions) -> dict[str, list[str]]:
     """Topics in order, each with those who want it, in order."""
     readers: dict[str, list[str]] = {}
     for member in sorted(wants, key=lambda each: each.rank):
@@ -74,7 +78,7 @@ _ALL: Final = (
 ASSIGNORS: Final[Mapping[str, Assignor]] = {each.name: each for each in _ALL}
 
 
-def user_data(assignor: Assignor, subscription: Subscription) -> bytes | None:
+def user_data(assignor: Assignor, subscription: ConsumerProtocolSubscription) -> bytes | None:
     """What a member adds to its subscription for one strategy: older members of other makes look
     for the generation here."""
     if not assignor.is_cooperative:

@@ -10,7 +10,7 @@ from onceflow.client.events import GROUPS
 from onceflow.client.types import TopicPartition
 
 
-class Want(NamedTuple):
+class MemberSubscription(NamedTuple):
     """A member: what it wants, and what it held in which generation."""
 
     member_id: str
@@ -26,14 +26,14 @@ class Want(NamedTuple):
         return self.instance_id is None, self.instance_id or self.member_id
 
 
-Wants: TypeAlias = Sequence[Want]
+MemberSubscriptions: TypeAlias = Sequence[MemberSubscription]
 PartitionCounts: TypeAlias = Mapping[str, int]
 """Of the topics that exist."""
 Assignments: TypeAlias = dict[str, list[TopicPartition]]
 """By member id; each member is in there."""
 
 
-def told_unreadable(member_id: str, error: object) -> None:
+def log_unreadable_subscription(member_id: str, error: object) -> None:
     GROUPS.warning(
         "unreadable",
         "member %(member_id)r is given nothing, as its subscription cannot be read: %(reason)s",

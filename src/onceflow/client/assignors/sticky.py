@@ -12,11 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import cycle, islice
 
-from onceflow.client.assignors.member_subscription import Assignments, PartitionCounts, Want, Wants
+from onceflow.client.assignors.member_subscription import (
+    Assignments,
+    MemberSubscription,
+    MemberSubscriptions,
+    PartitionCounts,
+)
 from onceflow.client.types import TopicPartition
 
 
-def cooperative_sticky(counts: PartitionCounts, wants: Wants) -> Assignments:
+def cooperative_sticky(counts: PartitionCounts, wants: MemberSubscriptions) -> Assignments:
     """What each member is to hold after this round."""
     owners = valid_owners(counts, wants)
     claims: dict[TopicPartition, set[str]] = {}
@@ -33,7 +38,7 @@ def cooperative_sticky(counts: PartitionCounts, wants: Wants) -> Assignments:
     }
 
 
-def valid_owners(counts: PartitionCounts, wants: Wants) -> dict[TopicPartition, str]:
+def valid_owners(counts: PartitionCounts, wants: MemberSubscriptions) -> dict[TopicPartition, str]:
     """Who holds what by right: of several who say so, who has it from the newest generation, and
     nobody when there are two of those."""
     owners: dict[TopicPartition, str] = {}
@@ -56,7 +61,7 @@ def valid_owners(counts: PartitionCounts, wants: Wants) -> dict[TopicPartition, 
 
 
 def sticky(
-    counts: PartitionCounts, wants: Wants, owners: Mapping[TopicPartition, str]
+    counts: PartitionCounts, wants: MemberSubscriptions, owners: Mapping[TopicPartition, str]
 ) -> Assignments:
     """The even assignment that is nearest to what is held now; all at once."""
     members = sorted(wants, key=lambda each: each.rank)
@@ -104,11 +109,11 @@ def _deal(free: Iterable[TopicPartition], given: Assignments, most: int) -> None
 
 
 def _shared_by_wish(
-    partitions: list[TopicPartition], members: list[Want], held: Assignments
+    partitions: list[TopicPartition], members: list[MemberSubscription], held: Assignments
 ) -> Assignments:
     """Members want different topics."""
     kept = {partition for each in held.values() for partition in each}
-    readers: dict[str, list[Want]] = {}
+    readers: dict[str, list[MemberSubscription]] = {}
     for member in members:
         for topic in member.topics:
             readers.setdefault(topic, []).append(member)
@@ -123,7 +128,9 @@ def _shared_by_wish(
     return held
 
 
-def _one_move(members: list[Want], held: Assignments, fresh: set[TopicPartition]) -> bool:
+def _one_move(
+    members: list[MemberSubscription], held: Assignments, fresh: set[TopicPartition]
+) -> bool:
     """Takes one partition from a member to one that wants it and has at least two less. Each move
     makes the shares more even, so they come to an end."""
     by_load = sorted(members, key=lambda each: len(held[each.member_id]))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from onceflow.client.codec.consumer_protocol import (
         NO_GENERATION as NO_GENERATION,
-        Subscription as Subscription,
+        ConsumerProtocolSubscription as ConsumerProtocolSubscription,
         read_assignment as read_assignment,
         read_subscription as read_subscription,
         write_assignment as write_assignment,
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
         TWO_PHASE as TWO_PHASE,
         AddOffsets as AddOffsets,
         AddPartitions as AddPartitions,
-        Answer as Answer,
         DescribeTransaction as DescribeTransaction,
         EndTxn as EndTxn,
         GroupMember as GroupMember,
-        Identity as Identity,
-        InitProducerId as InitProducerId,
+        InitProducerIdRequest as InitProducerIdRequest,
         OffsetsInvalid as OffsetsInvalid,
         OffsetToCommit as OffsetToCommit,
-        Request as Request,
+        ProducerIdentity as ProducerIdentity,
+        TransactionRequest as TransactionRequest,
+        TransactionResponse as TransactionResponse,
         TxnOffsetCommit as TxnOffsetCommit,
         offset_rows as offset_rows,
         read_answer as read_answer,
@@ -72,13 +72,14 @@ else:
             "read_find_coordinator read_list_offsets read_metadata "
             "read_offset_fetch write_api_versions write_find_coordinator "
             "write_list_offsets write_metadata write_offset_fetch",
-            "consumer_protocol": "NO_GENERATION Subscription read_assignment "
-            "read_subscription write_assignment write_subscription",
+            "consumer_protocol": "ConsumerProtocolSubscription NO_GENERATION "
+            "read_assignment read_subscription write_assignment write_subscription",
             "fetch": "FetchAnswer FetchFrom nothing_of read_fetch write_fetch",
             "produce": "ProduceAnswer read_produce write_produce",
-            "transactions": "AddOffsets AddPartitions Answer DescribeTransaction EndTxn "
-            "GroupMember Identity InitProducerId OffsetToCommit OffsetsInvalid "
-            "Request TRANSACTION_V2 TWO_PHASE TxnOffsetCommit offset_rows "
-            "read_answer versions_for",
+            "transactions": "AddOffsets AddPartitions DescribeTransaction EndTxn "
+            "GroupMember InitProducerIdRequest OffsetToCommit OffsetsInvalid "
+            "ProducerIdentity TRANSACTION_V2 TWO_PHASE TransactionRequest "
+            "TransactionResponse TxnOffsetCommit offset_rows read_answer "
+            "versions_for",
         },
     )

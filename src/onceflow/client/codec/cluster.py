@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from onceflow.client.codec.transactions import INT64, OffsetToCommit
-from onceflow.client.net import Address, Versions
+from onceflow.client.net import BrokerAddress, VersionRange
 from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.wire import (
@@ -54,7 +54,7 @@ class Offer(NamedTuple):
     """What a broker speaks, and the levels that its cluster has finalized."""
 
     error: int
-    versions: dict[int, Versions]
+    versions: dict[int, VersionRange]
     features: dict[str, int]
 
 
@@ -73,7 +73,7 @@ def read_api_versions(buffer: memoryview) -> Offer:
         oldest, at = read_int(INT16, buffer, at)
         newest, at = read_int(INT16, buffer, at)
         at = skip_tags(buffer, at)
-        versions[key] = Versions(oldest, newest)
+        versions[key] = VersionRange(oldest, newest)
     _, at = read_int(INT32, buffer, at)
     tagged = _tags(buffer, at)
     epoch = read_int(INT64, tagged[_FINALIZED_EPOCH], 0)[0] if _FINALIZED_EPOCH in tagged else -1
@@ -112,7 +112,7 @@ def _features(buffer: memoryview) -> dict[str, int]:
 class Leaders(NamedTuple):
     """The brokers, and who leads what."""
 
-    brokers: dict[int, Address]
+    brokers: dict[int, BrokerAddress]
     topics: dict[str, int]
     """The error code of each topic."""
     leaders: dict[TopicPartition, int]
@@ -136,7 +136,7 @@ def read_metadata(buffer: memoryview) -> Leaders:
         port, at = read_int(INT32, buffer, at)
         _, at = read_text(_FLEXIBLE, buffer, at)
         at = skip_tags(buffer, at)
-        found.brokers[node_id] = Address(host or "", port)
+        found.brokers[node_id] = BrokerAddress(host or "", port)
     _, at = read_text(_FLEXIBLE, buffer, at)
     number, at = read_count(_FLEXIBLE, buffer, at + INT32.size)
     for _ in range(number):
@@ -169,11 +169,11 @@ def _read_topic(found: Leaders, buffer: memoryview, at: int) -> int:
 # --- FindCoordinator ----------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """Who looks after a group or a transactional id."""
 
     error: int
-    address: Address
+    address: BrokerAddress
     message: str | None
 
 
@@ -181,7 +181,7 @@ def write_find_coordinator(kind: int, name: str) -> bytes:
     return bytes((kind,)) + count(_FLEXIBLE, 1) + text(_FLEXIBLE, name) + _NO_TAGS
 
 
-def read_find_coordinator(buffer: memoryview) -> Found:
+def read_find_coordinator(buffer: memoryview) -> FoundCoordinator:
     number, at = read_count(_FLEXIBLE, buffer, INT32.size)
     if number != 1:
         raise MessageMalformed(f"{number} coordinators where one was asked for")
@@ -191,7 +191,7 @@ def read_find_coordinator(buffer: memoryview) -> Found:
     port, at = read_int(INT32, buffer, at)
     error, at = read_int(INT16, buffer, at)
     message, _ = read_text(_FLEXIBLE, buffer, at)
-    return Found(error, Address(host or "", port), message)
+    return FoundCoordinator(error, BrokerAddress(host or "", port), message)
 
 
 # --- ListOffsets --------------------------------------------------------------------------------

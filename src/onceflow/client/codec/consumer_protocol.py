@@ -23,7 +23,7 @@ _ASSIGNMENT_VERSION: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class ConsumerProtocolSubscription:
     """What a member wants, and what it holds since which generation."""
 
     topics: tuple[str, ...]
@@ -33,7 +33,7 @@ class Subscription:
     rack: str | None = None
 
 
-def write_subscription(subscription: Subscription) -> bytes:
+def write_subscription(subscription: ConsumerProtocolSubscription) -> bytes:
     """Sorted: the same wish has to be the same bytes, or the broker sees a change in it."""
     topics = sorted(subscription.topics)
     return b"".join(
@@ -49,7 +49,7 @@ def write_subscription(subscription: Subscription) -> bytes:
     )
 
 
-def read_subscription(data: bytes) -> Subscription:
+def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
     """Raises `MessageMalformed`."""
     view = memoryview(data)
     version, at = read_int(INT16, view, 0)
@@ -69,7 +69,7 @@ def read_subscription(data: bytes) -> Subscription:
         generation, at = read_int(INT32, view, at)
     if version >= 3:
         rack, at = read_text(False, view, at)
-    return Subscription(
+    return ConsumerProtocolSubscription(
         topics=tuple(topics),
         user_data=None if user_data is None else bytes(user_data),
         owned=owned,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from onceflow.client.errors import ProducerError
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Versions
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, VersionRange
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.types import TopicPartition
 from onceflow.wire import (
@@ -37,21 +37,21 @@ _PRODUCER: Final = struct.Struct(">qh")
 _OFFSET: Final = struct.Struct(">iqi")
 _OFFSETS_ARE: Final = "pass a mapping such as {TopicPartition('orders', 0): 43}"
 
-_SPOKEN: Final[Mapping[ApiKey, Versions]] = {
-    ApiKey.INIT_PRODUCER_ID: Versions(3, 5),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(3, 3),
-    ApiKey.ADD_OFFSETS_TO_TXN: Versions(3, 4),
-    ApiKey.TXN_OFFSET_COMMIT: Versions(3, 5),
-    ApiKey.END_TXN: Versions(3, 5),
-    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
+_SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
+    ApiKey.INIT_PRODUCER_ID: VersionRange(3, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(3, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(3, 4),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(3, 5),
+    ApiKey.END_TXN: VersionRange(3, 5),
+    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
 }
-TWO_PHASE: Final = Versions(6, 6)
+TWO_PHASE: Final = VersionRange(6, 6)
 """Of InitProducerId: who sends it takes part in two-phase commits."""
 TRANSACTION_V2: Final = 2
 """The level of the feature `transaction.version` from which every transaction has its own epoch."""
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Who a transactional producer is; brokers refuse all but the newest epoch."""
 
     transactional_id: str
@@ -103,14 +103,14 @@ def offset_rows(offsets: object) -> dict[TopicPartition, OffsetToCommit]:
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerId:
+class InitProducerIdRequest:
     """A new epoch for a transactional id; what was open under it is aborted."""
 
     api: ClassVar[ApiKey] = ApiKey.INIT_PRODUCER_ID
-    identity: Identity
+    identity: ProducerIdentity
     """With an epoch: only if that is still the newest one."""
     timeout_ms: int
-    versions: Versions = _SPOKEN[ApiKey.INIT_PRODUCER_ID]
+    versions: VersionRange = _SPOKEN[ApiKey.INIT_PRODUCER_ID]
     keeps_prepared: bool = False
     """What was open stays so, to be ended by this producer."""
 
@@ -132,9 +132,9 @@ class AddPartitions:
     """Partitions join the transaction; of the older protocol."""
 
     api: ClassVar[ApiKey] = ApiKey.ADD_PARTITIONS_TO_TXN
-    identity: Identity
+    identity: ProducerIdentity
     partitions: tuple[TopicPartition, ...]
-    versions: Versions = _SPOKEN[ApiKey.ADD_PARTITIONS_TO_TXN]
+    versions: VersionRange = _SPOKEN[ApiKey.ADD_PARTITIONS_TO_TXN]
 
     def body(self, version: int) -> bytes:
         topics = _by_topic(self.partitions)
@@ -151,9 +151,9 @@ class AddOffsets:
     """The offsets of a group join the transaction; of the older protocol."""
 
     api: ClassVar[ApiKey] = ApiKey.ADD_OFFSETS_TO_TXN
-    identity: Identity
+    identity: ProducerIdentity
     group_id: str
-    versions: Versions = _SPOKEN[ApiKey.ADD_OFFSETS_TO_TXN]
+    versions: VersionRange = _SPOKEN[ApiKey.ADD_OFFSETS_TO_TXN]
 
     def body(self, version: int) -> bytes:
         return _who(self.identity) + text(_FLEXIBLE, self.group_id) + _NO_TAGS
@@ -165,10 +165,10 @@ class TxnOffsetCommit:
     all others are for the transaction's."""
 
     api: ClassVar[ApiKey] = ApiKey.TXN_OFFSET_COMMIT
-    identity: Identity
+    identity: ProducerIdentity
     member: GroupMember
     offsets: tuple[tuple[TopicPartition, OffsetToCommit], ...]
-    versions: Versions
+    versions: VersionRange
 
     def body(self, version: int) -> bytes:
         (name, producer_id, epoch), member = self.identity, self.member
@@ -198,9 +198,9 @@ class EndTxn:
     """Commits or aborts."""
 
     api: ClassVar[ApiKey] = ApiKey.END_TXN
-    identity: Identity
+    identity: ProducerIdentity
     committed: bool
-    versions: Versions
+    versions: VersionRange
 
     def body(self, version: int) -> bytes:
         return _who(self.identity) + (b"\x01" if self.committed else b"\x00") + _NO_TAGS
@@ -211,29 +211,34 @@ class DescribeTransaction:
     """Who has a transactional id, and whether anything is open under it: changes nothing."""
 
     api: ClassVar[ApiKey] = ApiKey.DESCRIBE_TRANSACTIONS
-    identity: Identity
-    versions: Versions = _SPOKEN[ApiKey.DESCRIBE_TRANSACTIONS]
+    identity: ProducerIdentity
+    versions: VersionRange = _SPOKEN[ApiKey.DESCRIBE_TRANSACTIONS]
 
     def body(self, version: int) -> bytes:
         name = self.identity.transactional_id
         return count(_FLEXIBLE, 1) + text(_FLEXIBLE, name) + _NO_TAGS
 
 
-Request: TypeAlias = (
-    InitProducerId | AddPartitions | AddOffsets | TxnOffsetCommit | EndTxn | DescribeTransaction
+TransactionRequest: TypeAlias = (
+    InitProducerIdRequest
+    | AddPartitions
+    | AddOffsets
+    | TxnOffsetCommit
+    | EndTxn
+    | DescribeTransaction
 )
 
 
-def versions_for(api: ApiKey, transaction_version: int) -> Versions:
+def versions_for(api: ApiKey, transaction_version: int) -> VersionRange:
     """Those that mean this protocol, and not the other."""
     spoken = _SPOKEN[api]
     newest_of_old = NEWEST_WITHOUT_TRANSACTION_V2[api]
     if transaction_version >= TRANSACTION_V2:
-        return Versions(newest_of_old + 1, spoken.newest)
-    return Versions(spoken.oldest, newest_of_old)
+        return VersionRange(newest_of_old + 1, spoken.newest)
+    return VersionRange(spoken.oldest, newest_of_old)
 
 
-def _who(identity: Identity) -> bytes:
+def _who(identity: ProducerIdentity) -> bytes:
     name, producer_id, epoch = identity
     return text(_FLEXIBLE, name) + _PRODUCER.pack(producer_id, epoch)
 
@@ -248,7 +253,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 # --- answers ------------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class TransactionResponse(NamedTuple):
     """What a broker said: one code, or one for each partition; and who the producer is now."""
 
     code: int = 0
@@ -261,11 +266,13 @@ class Answer(NamedTuple):
     """As the coordinator describes it."""
 
 
-def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
+def read_answer(
+    request: TransactionRequest, version: int, buffer: memoryview
+) -> TransactionResponse:
     """The answer to a request of that version; raises `MessageMalformed`."""
     _, at = read_int(INT32, buffer, 0)  # for how long the broker had it wait
     if isinstance(request, AddPartitions | TxnOffsetCommit):
-        return Answer(partitions=tuple(_read_partitions(buffer, at)))
+        return TransactionResponse(partitions=tuple(_read_partitions(buffer, at)))
     if isinstance(request, DescribeTransaction):
         return _read_description(buffer, at)
     code, at = read_int(INT16, buffer, at)
@@ -273,22 +280,22 @@ def read_answer(request: Request, version: int, buffer: memoryview) -> Answer:
     if isinstance(request, EndTxn):
         first_with_identity = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.END_TXN] + 1
     if isinstance(request, AddOffsets) or version < first_with_identity:
-        return Answer(code)
+        return TransactionResponse(code)
     producer_id, at = read_int(INT64, buffer, at)
     producer_epoch, at = read_int(INT16, buffer, at)
-    if not (isinstance(request, InitProducerId) and request.is_two_phase):
-        return Answer(code, producer_id, producer_epoch)
+    if not (isinstance(request, InitProducerIdRequest) and request.is_two_phase):
+        return TransactionResponse(code, producer_id, producer_epoch)
     kept_id, at = read_int(INT64, buffer, at)
     kept_epoch, _ = read_int(INT16, buffer, at)
     prepared = PreparedTransaction(kept_id, kept_epoch)
-    return Answer(code, producer_id, producer_epoch, prepared=prepared)
+    return TransactionResponse(code, producer_id, producer_epoch, prepared=prepared)
 
 
-def _read_description(buffer: memoryview, at: int) -> Answer:
+def _read_description(buffer: memoryview, at: int) -> TransactionResponse:
     """Of the one transactional id that was asked for; its partitions do not matter here."""
     described, at = read_count(_FLEXIBLE, buffer, at)
     if not described:
-        return Answer(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return TransactionResponse(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     code, at = read_int(INT16, buffer, at)
     _, at = read_text(_FLEXIBLE, buffer, at)
     state, at = read_text(_FLEXIBLE, buffer, at)
@@ -296,7 +303,7 @@ def _read_description(buffer: memoryview, at: int) -> Answer:
     _, at = read_int(INT64, buffer, at)  # since when it is open
     producer_id, at = read_int(INT64, buffer, at)
     producer_epoch, _ = read_int(INT16, buffer, at)
-    return Answer(code, producer_id, producer_epoch, transaction_state=state or "")
+    return TransactionResponse(code, producer_id, producer_epoch, transaction_state=state or "")
 
 
 def _read_partitions(buffer: memoryview, at: int) -> list[tuple[TopicPartition, int]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         PartitionLag as PartitionLag,
         count_records as count_records,
     )
-    from onceflow.client.consumer.listener_guard import WaitedFor as WaitedFor
+    from onceflow.client.consumer.listener_guard import ListenerGuard as ListenerGuard
     from onceflow.client.consumer.metrics import ConsumerMetrics as ConsumerMetrics
     from onceflow.client.consumer.range_reading import RangeReading as RangeReading
     from onceflow.client.consumer.rebalance import RebalanceListener as RebalanceListener
@@ -40,7 +40,7 @@ else:
             "fetched": "Columns Record columns_of offset_at portions_of records_in "
             "records_of values_of",
             "lag": "PartitionLag count_records",
-            "listener_guard": "WaitedFor",
+            "listener_guard": "ListenerGuard",
             "metrics": "ConsumerMetrics",
             "range_reading": "RangeReading",
             "rebalance": "RebalanceListener",

@@ -26,8 +26,8 @@ from onceflow.client.group import (
     Membership,
     commit,
     committed,
-    told_committed,
-    told_uncommitted,
+    log_commit_failed,
+    log_committed,
 )
 from onceflow.client.net import Cluster, retrying_each
 from onceflow.client.settings import ConsumerSettings
@@ -104,7 +104,7 @@ class Commits:
             except BrokerError as error:
                 raise self._failure(error, member) from error
             self._measured.committed(began)
-            told_committed(self.group_id, offsets)
+            log_committed(self.group_id, offsets)
 
     async def _send(
         self,
@@ -124,7 +124,7 @@ class Commits:
             for partition in asked:
                 error = errors.get(partition)
                 if error is not None and passes_over_gone and error.code in _GONE:
-                    told_uncommitted(self.group_id, errors.pop(partition))
+                    log_commit_failed(self.group_id, errors.pop(partition))
                     error = None
                 if error is None:
                     del left[partition]
@@ -197,7 +197,7 @@ class Commits:
             offsets = {each: OffsetToCommit(at) for each, at in positions.items()}
             await self.commit(offsets, passes_over_gone=True)
         except ClientError as error:
-            told_uncommitted(self.group_id, error)
+            log_commit_failed(self.group_id, error)
         finally:
             if self._task is asyncio.current_task():
                 self._task = None

@@ -22,7 +22,7 @@ from onceflow.client.consumer.positions import Positions
 from onceflow.client.consumer.rebalance import RebalanceListener as RebalanceListener
 from onceflow.client.errors import NoPosition, WrongUse
 from onceflow.client.events import Names
-from onceflow.client.group import Wish
+from onceflow.client.group import Subscription
 from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import EARLIEST, LATEST, TopicPartition
@@ -146,8 +146,10 @@ class Consumer:
         if bool(names) == (pattern is not None):
             raise WrongUse("subscribe to topics, or to a pattern")
         found = None if pattern is None else re.compile(pattern)
-        wish = Wish(names, found, takes_internal=not self.settings.exclude_internal_topics)
-        self._work.subscribe(wish, listener)
+        subscription = Subscription(
+            names, found, takes_internal=not self.settings.exclude_internal_topics
+        )
+        self._work.subscribe(subscription, listener)
 
     async def assign(self, partitions: Iterable[TopicPartition | str]) -> None:
         """Reads these partitions, or all partitions of these topics, and no others; the group, if
@@ -179,7 +181,7 @@ class Consumer:
         return frozenset(self._positions.assigned)
 
     @property
-    def subscription(self) -> Wish | None:
+    def subscription(self) -> Subscription | None:
         """What was subscribed to."""
         return self._work.subscription
 

@@ -25,9 +25,9 @@ from onceflow.client.consumer.lag import PartitionLag, lags
 from onceflow.client.consumer.metrics import ConsumerMetrics
 from onceflow.client.consumer.positions import Positions
 from onceflow.client.consumer.rebalance import RebalanceListener, Rebalancer
-from onceflow.client.consumer.record_iterator import Rest
+from onceflow.client.consumer.record_iterator import RecordIterator
 from onceflow.client.errors import ConsumerClosed, WrongUse
-from onceflow.client.group import GroupLoop, MemberMachine, Wish
+from onceflow.client.group import GroupLoop, MemberMachine, Subscription
 from onceflow.client.net import Cluster
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
@@ -53,7 +53,7 @@ class ConsumerWork:
         self.cluster = cluster
         self.measured = measured
         self.fetcher = Fetcher(cluster, settings, rand=rand, measured=measured.fetching)
-        self.rest = Rest()
+        self.rest = RecordIterator()
         measured.look_at(self.fetcher, self.rest)
         self._rand = rand
         self._commits: Commits | None = None
@@ -79,7 +79,7 @@ class ConsumerWork:
         """All that have not ended of those in which listeners are called."""
         self._may_go = asyncio.Event()
         """All is given up, or there is no more time for that."""
-        self._next_subscription: tuple[Wish, RebalanceListener | None] | None = None
+        self._next_subscription: tuple[Subscription, RebalanceListener | None] | None = None
         """Made while it was leaving, and begun when it is out."""
         self._goodbye_s = _GOODBYE_S
         self._pid = os.getpid()
@@ -192,22 +192,22 @@ class ConsumerWork:
     # --- what is read ---------------------------------------------------------------------------
 
     @property
-    def subscription(self) -> Wish | None:
+    def subscription(self) -> Subscription | None:
         """The one that holds, or comes next."""
         if self._next_subscription is not None:
             return self._next_subscription[0]
-        return None if self.rebalancer is None else self.rebalancer.loop.wish
+        return None if self.rebalancer is None else self.rebalancer.loop.subscription
 
-    def subscribe(self, wish: Wish, listener: RebalanceListener | None) -> None:
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener | None) -> None:
         commits, rebalancer = self.commits, self.rebalancer
         if rebalancer is None and self.positions.assigned:
             raise WrongUse("partitions were assigned by hand; call unsubscribe first")
         if self._leaving is not None or (rebalancer is not None and rebalancer.must_leave):
-            self._next_subscription = wish, listener
+            self._next_subscription = subscription, listener
             return
         rebalancer = rebalancer or self._join_group(commits)
         rebalancer.listener = listener or RebalanceListener()
-        rebalancer.loop.wants(wish)
+        rebalancer.loop.wants(subscription)
 
     def _join_group(self, commits: Commits) -> Rebalancer:
         machine = MemberMachine(commits.group_id, self.settings.group_instance_id)

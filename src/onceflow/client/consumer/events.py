@@ -9,7 +9,7 @@ from onceflow.client.events import READING, Names, Recurring
 from onceflow.client.types import TopicPartition
 
 
-def told_begins(partitions: Iterable[TopicPartition], policy: str) -> None:
+def log_reset_to_policy(partitions: Iterable[TopicPartition], policy: str) -> None:
     """Nothing is committed for these."""
     READING.info(
         "reset",
@@ -19,7 +19,7 @@ def told_begins(partitions: Iterable[TopicPartition], policy: str) -> None:
     )
 
 
-def told_rewound(places: Mapping[TopicPartition, int]) -> None:
+def log_rewound(places: Mapping[TopicPartition, int]) -> None:
     """Back to these offsets."""
     READING.info(
         "rewound",
@@ -29,7 +29,7 @@ def told_rewound(places: Mapping[TopicPartition, int]) -> None:
     )
 
 
-def told_reset(partition: TopicPartition, offset: int, policy: str) -> None:
+def log_out_of_range(partition: TopicPartition, offset: int, policy: str) -> None:
     """The log does not hold that offset."""
     READING.warning(
         "reset",
@@ -40,7 +40,7 @@ def told_reset(partition: TopicPartition, offset: int, policy: str) -> None:
     )
 
 
-def told_truncated(partition: TopicPartition, end_offset: int, error: LogTruncated) -> None:
+def log_truncated(partition: TopicPartition, end_offset: int, error: LogTruncated) -> None:
     """What was read is gone from the log of a new leader."""
     READING.warning(
         "truncated",
@@ -51,7 +51,7 @@ def told_truncated(partition: TopicPartition, end_offset: int, error: LogTruncat
     )
 
 
-def told_again(
+def log_fetch_retry(
     recurring: Recurring, partition: TopicPartition, error: ClientError, pause_s: float, now: float
 ) -> None:
     """A Fetch, or what it needs, has failed and is tried again."""

@@ -53,7 +53,7 @@ class _Departure(NamedTuple):
     table: pa.Table
 
 
-class Delivery:
+class FetchBuffer:
     """What has been decoded and not been delivered."""
 
     def __init__(

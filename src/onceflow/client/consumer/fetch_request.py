@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from onceflow.client.codec import FetchAnswer, FetchFrom, read_fetch, write_fetch
 from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import BrokerError, OffsetOutOfRange
-from onceflow.client.net import Cluster, Lane
+from onceflow.client.net import Cluster, ConnectionLane
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.types import TopicPartition
@@ -30,7 +30,7 @@ async def fetch(
     measured: FetchMetrics | None = None,
 ) -> list[FetchAnswer]:
     """What a broker has of partitions from offsets on; errors of single partitions are in there."""
-    connection = await cluster.broker(leader, lane=Lane.FETCH)
+    connection = await cluster.broker(leader, lane=ConnectionLane.FETCH)
     version = connection.version_of(ApiKey.FETCH)
     topics: dict[str, list[FetchFrom]] = {}
     for (topic, number), offset in offsets:

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.client.codec import FetchAnswer
-from onceflow.client.consumer.events import told_again
+from onceflow.client.consumer.events import log_fetch_retry
 from onceflow.client.consumer.isolation import NO_EPOCH, PartitionFilter
 from onceflow.client.errors import Action, ClientError, NotAssigned, RecordsUnreadable, action_for
 from onceflow.client.events import Recurring
@@ -28,7 +28,7 @@ _RETRIED: Final = (Action.RETRY, Action.REFRESH)
 NOWHERE: Final = -1
 
 
-class Stage(Enum):
+class FetchStage(Enum):
     """What a partition needs next."""
 
     UNPLACED = "a position, by auto.offset.reset"
@@ -36,7 +36,7 @@ class Stage(Enum):
     PLACED = "to be fetched"
 
 
-class Event(Enum):
+class FetchEvent(Enum):
     """What can happen to it."""
 
     LOST_PLACE = "there is no position, or the log does not hold it"
@@ -44,16 +44,16 @@ class Event(Enum):
     FOUND_PLACE = "the position is known to be good"
 
 
-STAGES: Final[Mapping[tuple[Stage, Event], Stage]] = {
-    (Stage.UNPLACED, Event.LOST_PLACE): Stage.UNPLACED,
-    (Stage.UNPLACED, Event.LOST_LEADER): Stage.UNPLACED,
-    (Stage.UNPLACED, Event.FOUND_PLACE): Stage.PLACED,
-    (Stage.DOUBTFUL, Event.LOST_PLACE): Stage.UNPLACED,
-    (Stage.DOUBTFUL, Event.LOST_LEADER): Stage.DOUBTFUL,
-    (Stage.DOUBTFUL, Event.FOUND_PLACE): Stage.PLACED,
-    (Stage.PLACED, Event.LOST_PLACE): Stage.UNPLACED,
-    (Stage.PLACED, Event.LOST_LEADER): Stage.DOUBTFUL,
-    (Stage.PLACED, Event.FOUND_PLACE): Stage.PLACED,
+STAGES: Final[Mapping[tuple[FetchStage, FetchEvent], FetchStage]] = {
+    (FetchStage.UNPLACED, FetchEvent.LOST_PLACE): FetchStage.UNPLACED,
+    (FetchStage.UNPLACED, FetchEvent.LOST_LEADER): FetchStage.UNPLACED,
+    (FetchStage.UNPLACED, FetchEvent.FOUND_PLACE): FetchStage.PLACED,
+    (FetchStage.DOUBTFUL, FetchEvent.LOST_PLACE): FetchStage.UNPLACED,
+    (FetchStage.DOUBTFUL, FetchEvent.LOST_LEADER): FetchStage.DOUBTFUL,
+    (FetchStage.DOUBTFUL, FetchEvent.FOUND_PLACE): FetchStage.PLACED,
+    (FetchStage.PLACED, FetchEvent.LOST_PLACE): FetchStage.UNPLACED,
+    (FetchStage.PLACED, FetchEvent.LOST_LEADER): FetchStage.DOUBTFUL,
+    (FetchStage.PLACED, FetchEvent.FOUND_PLACE): FetchStage.PLACED,
 }
 
 
@@ -69,7 +69,7 @@ class Chunk(NamedTuple):
     error: ClientError | None = None
 
 
-class Reading:
+class PartitionFetchState:
     """One partition."""
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Reading:
         self.backoff = backoff
         self.position = reader.position
         """What will be delivered next."""
-        self.stage = Stage.PLACED if reader.position >= 0 else Stage.UNPLACED
+        self.stage = FetchStage.PLACED if reader.position >= 0 else FetchStage.UNPLACED
         self.turn = 0
         self.is_paused = False
         self.leader: int | None = None
@@ -106,12 +106,12 @@ class Reading:
         self.failing_since: float | None = None
         self.ends: PartitionEnds | None = None
 
-    def happened(self, event: Event) -> None:
+    def happened(self, event: FetchEvent) -> None:
         self.stage = STAGES[self.stage, event]
-        if event is Event.LOST_LEADER:
+        if event is FetchEvent.LOST_LEADER:
             self.leader = None
-        if self.stage is Stage.DOUBTFUL and self.filter.leader_epoch == NO_EPOCH:
-            self.stage = Stage.PLACED  # nothing was read that could be gone
+        if self.stage is FetchStage.DOUBTFUL and self.filter.leader_epoch == NO_EPOCH:
+            self.stage = FetchStage.PLACED  # nothing was read that could be gone
 
     def seek(self, offset: int, *, rests: bool = False) -> None:
         """A new turn, at `offset`; `NOWHERE` for a place that is still to be found. `rests`: the
@@ -124,7 +124,7 @@ class Reading:
             self.failing_since = None
         else:
             self.went_well()
-        self.happened(Event.FOUND_PLACE if offset >= 0 else Event.LOST_PLACE)
+        self.happened(FetchEvent.FOUND_PLACE if offset >= 0 else FetchEvent.LOST_PLACE)
 
     def went_well(self) -> None:
         self.failing_since = None
@@ -139,7 +139,7 @@ class Reading:
         return pause
 
     def is_due(self, now: float) -> bool:
-        if self.stage is Stage.UNPLACED and self.filter.position > self.position:
+        if self.stage is FetchStage.UNPLACED and self.filter.position > self.position:
             return False  # a new place would drop what is still to be delivered
         return not (self.is_paused or self.has_failed) and now >= self.not_before
 
@@ -154,7 +154,7 @@ class FetchCore:
         self._most_queued_bytes = most_queued_bytes
         self._retry = retry
         self._rand = rand
-        self._readings: dict[TopicPartition, Reading] = {}
+        self._readings: dict[TopicPartition, PartitionFetchState] = {}
         self._queue: deque[Chunk] = deque()
         self._turns = 0
         self._recurring = Recurring()
@@ -184,7 +184,7 @@ class FetchCore:
             reader = PartitionFilter(
                 NOWHERE if offset is None else offset, read_committed=self._read_committed
             )
-            reading = Reading(partition, reader, Backoff(self._retry, self._rand))
+            reading = PartitionFetchState(partition, reader, Backoff(self._retry, self._rand))
             reading.turn = self._turns << 32  # above all that were ever in use
             self._readings[partition] = reading
 
@@ -197,7 +197,7 @@ class FetchCore:
         self.reading(partition).is_paused = True
         self._may_hold_paused = True
 
-    def reading(self, partition: TopicPartition) -> Reading:
+    def reading(self, partition: TopicPartition) -> PartitionFetchState:
         try:
             return self._readings[partition]
         except KeyError:
@@ -229,7 +229,7 @@ class FetchCore:
         self._queue = deque(kept)
         self.queued_bytes = sum(chunk.size for chunk in kept)
 
-    def due(self, now: float) -> list[Reading]:
+    def due(self, now: float) -> list[PartitionFetchState]:
         """The partitions for which something is to be asked; none while the queue is full."""
         if self.room <= 0:
             return []
@@ -279,27 +279,27 @@ class FetchCore:
             self.fail(reading, RecordsUnreadable.of(answer.partition, position, error), now)
         return True
 
-    def failed(self, reading: Reading, error: ClientError, now: float) -> None:
+    def failed(self, reading: PartitionFetchState, error: ClientError, now: float) -> None:
         """An attempt went wrong: again in a moment, or told to whoever reads."""
         action = action_for(error)
         if action is Action.REFRESH:
             self.needs_refresh = True
-            reading.happened(Event.LOST_LEADER)
+            reading.happened(FetchEvent.LOST_LEADER)
         if reading.failing_since is None:
             reading.failing_since = now
         pause = reading.pause(now)
         is_late = now + pause > reading.failing_since + self._retry.total_s
         if action in _RETRIED and not is_late:
-            told_again(self._recurring, reading.partition, error, pause, now)
+            log_fetch_retry(self._recurring, reading.partition, error, pause, now)
         else:
             self._queue_error(reading, error)
 
-    def fail(self, reading: Reading, error: ClientError, now: float) -> None:
+    def fail(self, reading: PartitionFetchState, error: ClientError, now: float) -> None:
         """Queues an error, behind what came before it."""
         reading.pause(now)
         self._queue_error(reading, error)
 
-    def _queue_error(self, reading: Reading, error: ClientError) -> None:
+    def _queue_error(self, reading: PartitionFetchState, error: ClientError) -> None:
         reading.has_failed = True
         at = reading.filter.position
         self._push(Chunk(reading.partition, reading.turn, [], at, at, 0, error))
@@ -361,8 +361,8 @@ class FetchCore:
         stage, epoch = reading.stage, reading.filter.leader_epoch
         reading.seek(reading.position, rests=rests)
         reading.filter.leader_epoch = epoch
-        if stage is Stage.DOUBTFUL:
-            reading.happened(Event.LOST_LEADER)
+        if stage is FetchStage.DOUBTFUL:
+            reading.happened(FetchEvent.LOST_LEADER)
 
     def delivered(self, partition: TopicPartition, turn: int, next_offset: int) -> None:
         """Everything below `next_offset` has been given to the reader."""

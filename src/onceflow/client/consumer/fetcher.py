@@ -14,10 +14,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from onceflow.client.codec import FetchAnswer
-from onceflow.client.consumer.events import told_reset, told_truncated
-from onceflow.client.consumer.fetch_buffer import Delivery
+from onceflow.client.consumer.events import log_out_of_range, log_truncated
+from onceflow.client.consumer.fetch_buffer import FetchBuffer
 from onceflow.client.consumer.fetch_request import fetch, is_out_of_range, out_of_range, refusal
-from onceflow.client.consumer.fetch_state import NOWHERE, Event, FetchCore, Reading, Stage
+from onceflow.client.consumer.fetch_state import (
+    NOWHERE,
+    FetchCore,
+    FetchEvent,
+    FetchStage,
+    PartitionFetchState,
+)
 from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import ClientError, LogTruncated, NoPosition
 from onceflow.client.net import Cluster
@@ -69,7 +75,7 @@ class Fetcher:
             rand=rand or RealRand(),
         )
         self._measured = measured
-        self.delivery = Delivery(
+        self.buffer = FetchBuffer(
             self._core,
             measured,
             most_of_a_batch=self._settings.max_decompressed_batch_bytes,
@@ -168,7 +174,7 @@ class Fetcher:
     def ahead(self, partition: TopicPartition) -> tuple[int, int]:
         """How many records were fetched and not delivered, and the offset behind all that was
         fetched."""
-        return self.delivery.ahead(partition), self._core.reading(partition).filter.position
+        return self.buffer.ahead(partition), self._core.reading(partition).filter.position
 
     @property
     def queued_bytes(self) -> int:
@@ -185,13 +191,13 @@ class Fetcher:
         """
         if not await self._ready(timeout_s, max_rows):
             return None
-        return self.delivery.table(max_rows)
+        return self.buffer.table(max_rows)
 
     async def next_records(self, timeout_s: float, *, max_records: int = RECORDS) -> list[Record]:
         """As `next_table`, by record; empty when nothing has come."""
         if not await self._ready(timeout_s, max_records):
             return []
-        return self.delivery.records(max_records)
+        return self.buffer.records(max_records)
 
     def interrupt(self) -> None:
         """Whoever waits for rows, now or next, gets none if none are there."""
@@ -206,7 +212,7 @@ class Fetcher:
             self._arrived.clear()
             self._raise_crash()
             try:
-                has_rows = self.delivery.fill(max_rows)
+                has_rows = self.buffer.fill(max_rows)
             finally:
                 self._wake.set()
             if has_rows or self._is_interrupted:
@@ -253,9 +259,9 @@ class Fetcher:
             for leader in leaders:
                 if leader is not None and leader not in self._errands:
                     self._errands[leader] = self._begin(self._errand(leader))
-            await self._rest()
+            await self._record_iterator()
 
-    async def _rest(self) -> None:
+    async def _record_iterator(self) -> None:
         """Until something has happened, or a pause is over."""
         try:
             async with asyncio.timeout_at(self._core.next_time(self._now())):
@@ -283,7 +289,7 @@ class Fetcher:
             self._search = None
             self._wake.set()
 
-    async def _find_leader(self, reading: Reading) -> None:
+    async def _find_leader(self, reading: PartitionFetchState) -> None:
         try:
             reading.leader = await self._cluster.leader(reading.partition)
         except ClientError as error:
@@ -296,22 +302,22 @@ class Fetcher:
         """Asks one broker, one thing after the other, as long as there is something to ask."""
         try:
             while self._due_at(leader):
-                await self._place(leader, self._due_at(leader, Stage.UNPLACED))
-                await self._verify(leader, self._due_at(leader, Stage.DOUBTFUL))
-                await self._fetch(leader, self._due_at(leader, Stage.PLACED))
+                await self._place(leader, self._due_at(leader, FetchStage.UNPLACED))
+                await self._verify(leader, self._due_at(leader, FetchStage.DOUBTFUL))
+                await self._fetch(leader, self._due_at(leader, FetchStage.PLACED))
         finally:
             self._errands.pop(leader, None)
             self._wake.set()
             self._arrived.set()
 
-    def _due_at(self, leader: int, stage: Stage | None = None) -> list[Reading]:
+    def _due_at(self, leader: int, stage: FetchStage | None = None) -> list[PartitionFetchState]:
         return [
             each
             for each in self._core.due(self._now())
             if each.leader == leader and stage in (None, each.stage)
         ]
 
-    async def _place(self, leader: int, readings: list[Reading]) -> None:
+    async def _place(self, leader: int, readings: list[PartitionFetchState]) -> None:
         """Finds the positions of partitions that have none."""
         if not readings:
             return
@@ -333,7 +339,7 @@ class Fetcher:
             if self._core.is_current(reading.partition, turn):
                 reading.seek(found[reading.partition].offset)
 
-    async def _verify(self, leader: int, readings: list[Reading]) -> None:
+    async def _verify(self, leader: int, readings: list[PartitionFetchState]) -> None:
         """After a leader may have changed: is what was read still in the log?"""
         if not readings:
             return
@@ -349,10 +355,10 @@ class Fetcher:
                 end = found.get(reading.partition)
                 self._judge(reading, end.end_offset if end is not None else -1)
 
-    def _judge(self, reading: Reading, end_offset: int) -> None:
+    def _judge(self, reading: PartitionFetchState, end_offset: int) -> None:
         """`end_offset` is where the leader's log has the last of what was read; -1: not known."""
         if end_offset < 0 or end_offset >= reading.filter.position:
-            reading.happened(Event.FOUND_PLACE)
+            reading.happened(FetchEvent.FOUND_PLACE)
         elif end_offset >= reading.position:  # only what nobody has seen yet is gone
             reading.seek(reading.position)
         else:
@@ -360,15 +366,17 @@ class Fetcher:
             if self._settings.on_log_truncation == RAISE:
                 self._core.fail_now(reading.partition, error)
             else:
-                told_truncated(reading.partition, end_offset, error)
+                log_truncated(reading.partition, end_offset, error)
                 reading.seek(end_offset)
 
-    def _all_failed(self, readings: list[Reading], turns: list[int], error: ClientError) -> None:
+    def _all_failed(
+        self, readings: list[PartitionFetchState], turns: list[int], error: ClientError
+    ) -> None:
         for reading, turn in zip(readings, turns, strict=True):
             if self._core.is_current(reading.partition, turn):
                 self._core.failed(reading, error, self._now())
 
-    async def _fetch(self, leader: int, readings: list[Reading]) -> None:
+    async def _fetch(self, leader: int, readings: list[PartitionFetchState]) -> None:
         if not readings:
             return
         turns = {each.partition: each.turn for each in readings}
@@ -397,17 +405,17 @@ class Fetcher:
                 full.append(answer.partition)
         self._core.rotate(full)
 
-    async def _refused(self, reading: Reading, answer: FetchAnswer) -> None:
+    async def _refused(self, reading: PartitionFetchState, answer: FetchAnswer) -> None:
         if not is_out_of_range(answer):
             self._core.failed(reading, refusal(answer), self._now())
         elif self._settings.auto_offset_reset != NONE:
             policy = self._settings.auto_offset_reset
-            told_reset(reading.partition, reading.filter.position, policy)
-            reading.happened(Event.LOST_PLACE)
+            log_out_of_range(reading.partition, reading.filter.position, policy)
+            reading.happened(FetchEvent.LOST_PLACE)
         else:
             await self._out_of_range(reading)
 
-    async def _out_of_range(self, reading: Reading) -> None:
+    async def _out_of_range(self, reading: PartitionFetchState) -> None:
         turn = reading.turn
         partition = reading.partition
         try:

@@ -24,7 +24,7 @@ class _Call(Generic[T]):
         self.caller: T | None = caller
 
 
-class WaitedFor(Generic[T]):
+class ListenerGuard(Generic[T]):
     """By which of several callers."""
 
     def __init__(self, name: str) -> None:

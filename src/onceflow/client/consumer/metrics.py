@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from math import nan
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from onceflow.client.consumer.record_iterator import Rest
+from onceflow.client.consumer.record_iterator import RecordIterator
 from onceflow.client.errors import NotAssigned
 from onceflow.client.group import GroupMetrics
 from onceflow.client.metrics import Meter, Metric, ago, amounts, durations, sizes, snapshot
@@ -60,10 +60,10 @@ class Progress(NamedTuple):
     held_back: int
 
 
-def progress(fetcher: Fetcher, rest: Rest, *, read_committed: bool) -> list[Progress]:
+def progress(fetcher: Fetcher, iterator: RecordIterator, *, read_committed: bool) -> list[Progress]:
     """Of all partitions of which it is known; asks nobody."""
     found = []
-    untaken = rest.counts()
+    untaken = iterator.counts()
     for partition in sorted(fetcher.assigned):
         try:
             ends, position = fetcher.ends(partition), fetcher.position(partition)
@@ -95,7 +95,7 @@ class ConsumerMetrics:
         self.now = clock
         self.fetching, self.group = FetchMetrics(clock), GroupMetrics(clock)
         self._fetcher: Fetcher | None = None
-        self._rest = Rest()
+        self._record_iterator = RecordIterator()
         self._read_committed = read_committed
         self._records, self._between, self._idle = Meter(now), Meter(now), Meter(now)
         self._poll_began: float | None = None
@@ -106,10 +106,10 @@ class ConsumerMetrics:
             *(self.group.metrics if has_group else ()),
         )
 
-    def look_at(self, fetcher: Fetcher, rest: Rest) -> None:
+    def look_at(self, fetcher: Fetcher, iterator: RecordIterator) -> None:
         """It reads with these from now on."""
-        self.consumed(self._rest.count())
-        self._fetcher, self._rest = fetcher, rest
+        self.consumed(self._record_iterator.count())
+        self._fetcher, self._record_iterator = fetcher, iterator
 
     def _own(self) -> tuple[Metric, ...]:
         handed_out = "records that were handed out"
@@ -124,7 +124,7 @@ class ConsumerMetrics:
 
     def _consumed(self, _: float) -> float:
         # What was taken one by one since the last poll is not counted yet.
-        return self._records.total + self._rest.uncounted
+        return self._records.total + self._record_iterator.uncounted
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -134,7 +134,7 @@ class ConsumerMetrics:
         found = (
             []
             if fetcher is None
-            else progress(fetcher, self._rest, read_committed=self._read_committed)
+            else progress(fetcher, self._record_iterator, read_committed=self._read_committed)
         )
         lags, leads = [each.lag for each in found], [each.lead for each in found]
         held = [each.held_back for each in found]

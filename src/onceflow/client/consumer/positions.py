@@ -25,7 +25,7 @@ from collections.abc import (
 from typing import Any, NamedTuple, TypeAlias
 
 from onceflow.client.codec import OffsetToCommit
-from onceflow.client.consumer.events import told_begins, told_rewound
+from onceflow.client.consumer.events import log_reset_to_policy, log_rewound
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.errors import ClientError, ConsumerClosed, NotAssigned
 from onceflow.client.group import Committed
@@ -346,7 +346,7 @@ class Positions:
                 self._read(partition, None)
             return
         if partitions:
-            told_begins(partitions, policy)
+            log_reset_to_policy(partitions, policy)
         by_leader: dict[int | None, list[TopicPartition]] = {}
         for partition in sorted(partitions):
             by_leader.setdefault(self._cluster.known_leader(partition), []).append(partition)
@@ -407,7 +407,7 @@ class Positions:
         back = {each: token.place.start for each, token in tokens.items()}
         places = {each: start for each, start in back.items() if start is not None}
         places |= {each: at.offset for each, at in found.items() if each in tokens}
-        told_rewound({each: places[each] for each in self._current(tokens) & places.keys()})
+        log_rewound({each: places[each] for each in self._current(tokens) & places.keys()})
         self._put(tokens, places, is_start=False)
 
     def stop(self) -> None:

@@ -12,22 +12,22 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol
 
 from onceflow.client.codec import NO_GENERATION
-from onceflow.client.consumer.listener_guard import WaitedFor
+from onceflow.client.consumer.listener_guard import ListenerGuard
 from onceflow.client.errors import ConsumerError
 from onceflow.client.group import (
-    Given,
     GroupLoop,
-    Held,
-    Wish,
-    told_assigned,
-    told_lost,
-    told_revoked,
+    MemberAssignment,
+    OwnedPartitions,
+    Subscription,
+    log_assigned,
+    log_lost,
+    log_revoked,
 )
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
 
 Partitions = Collection[TopicPartition]
-_listening: WaitedFor[Rebalancer] = WaitedFor("listening")
+_listening: ListenerGuard[Rebalancer] = ListenerGuard("listening")
 """Whose listener is being told something."""
 
 
@@ -105,7 +105,7 @@ class Rebalancer:
         self._held: frozenset[TopicPartition] = frozenset()
         self._held_since = NO_GENERATION
         self._is_prepared = False
-        self._refused_wish: Wish | None = None
+        self._refused_subscription: Subscription | None = None
         """For which it was given what it does not want, and has said so."""
         self.must_leave = False
         """A listener has unsubscribed, which is done when it has returned."""
@@ -158,7 +158,7 @@ class Rebalancer:
             elif self._machine.must_join:
                 await self._prepare()
                 if not (self._machine.has_lost or self.must_leave or self.is_leaving):
-                    self.loop.start_join(Held(self._held, self._held_since))
+                    self.loop.start_join(OwnedPartitions(self._held, self._held_since))
             self._raise_problem()
 
     async def _prepare(self) -> None:
@@ -168,12 +168,12 @@ class Rebalancer:
         await self._hands.before_rebalance()
         given_up = self._held
         if self._is_cooperative:
-            wish = self.loop.wish
-            given_up = frozenset(each for each in self._held if not wish.means(each.topic))
+            subscription = self.loop.subscription
+            given_up = frozenset(each for each in self._held if not subscription.means(each.topic))
         await self._give_up(given_up)
         self._is_prepared = True
 
-    async def _take(self, given: Given) -> None:
+    async def _take(self, given: MemberAssignment) -> None:
         self._is_prepared = False
         given = self._wanted(given)
         if self._is_cooperative:
@@ -186,20 +186,20 @@ class Rebalancer:
         self._held = given.partitions
         self._held_since = given.generation
         self._hands.begin(added)
-        told_assigned(self._machine, added, self._held)
+        log_assigned(self._machine, added, self._held)
         began = self._measured.now()
         await self._tell(self.listener.on_partitions_assigned, added)
-        self._measured.told_assigned(began)
+        self._measured.assigned(began)
 
-    def _wanted(self, given: Given) -> Given:
+    def _wanted(self, given: MemberAssignment) -> MemberAssignment:
         """What of it is subscribed to now. The group hears of it when that has changed since the
         member asked; and once when it is given something else all the same, as a static member that
         comes back with another subscription is."""
-        wish = self.loop.wish
-        wanted = frozenset(each for each in given.partitions if wish.means(each.topic))
-        is_unwanted = wanted != given.partitions and self._refused_wish != wish
-        if wish != given.wish or is_unwanted:
-            self._refused_wish = wish
+        subscription = self.loop.subscription
+        wanted = frozenset(each for each in given.partitions if subscription.means(each.topic))
+        is_unwanted = wanted != given.partitions and self._refused_subscription != subscription
+        if subscription != given.subscription or is_unwanted:
+            self._refused_subscription = subscription
             self._machine.outdated()
         return given._replace(partitions=wanted)
 
@@ -210,10 +210,10 @@ class Rebalancer:
         self._held, self._held_since = frozenset(), NO_GENERATION
         self._hands.end(lost)
         if lost:
-            told_lost(self._machine, lost)
+            log_lost(self._machine, lost)
             began = self._measured.now()
             await self._tell(self.listener.on_partitions_lost, lost)
-            self._measured.told_lost(began)
+            self._measured.lost(began)
 
     async def give_up_all(self) -> None:
         """Before leaving; raises what the listener raised."""
@@ -228,9 +228,9 @@ class Rebalancer:
             return
         began = self._measured.now()
         await self._tell(self.listener.on_partitions_revoked, partitions)
-        self._measured.told_revoked(began)
+        self._measured.revoked(began)
         self._hands.end(partitions)
-        told_revoked(self._machine, partitions)
+        log_revoked(self._machine, partitions)
         self._held -= partitions
 
     async def _tell(

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from onceflow.client.consumer.fetched import Record
 
 
-class Rest:
+class RecordIterator:
     """What is left of the last records that were polled."""
 
     __slots__ = ("_counted", "_next", "_records")

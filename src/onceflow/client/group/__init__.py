@@ -10,13 +10,17 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.group.events import (
-        told_assigned as told_assigned,
-        told_committed as told_committed,
-        told_lost as told_lost,
-        told_revoked as told_revoked,
-        told_uncommitted as told_uncommitted,
+        log_assigned as log_assigned,
+        log_commit_failed as log_commit_failed,
+        log_committed as log_committed,
+        log_lost as log_lost,
+        log_revoked as log_revoked,
     )
-    from onceflow.client.group.loop import Given as Given, GroupLoop as GroupLoop, Held as Held
+    from onceflow.client.group.loop import (
+        GroupLoop as GroupLoop,
+        MemberAssignment as MemberAssignment,
+        OwnedPartitions as OwnedPartitions,
+    )
     from onceflow.client.group.member import (
         MemberMachine as MemberMachine,
         Membership as Membership,
@@ -27,16 +31,16 @@ if TYPE_CHECKING:
         commit as commit,
         committed as committed,
     )
-    from onceflow.client.group.subscription import Wish as Wish
+    from onceflow.client.group.subscription import Subscription as Subscription
 else:
     __getattr__ = door(
         __name__,
         {
-            "events": "told_assigned told_committed told_lost told_revoked told_uncommitted",
-            "loop": "Given GroupLoop Held",
+            "events": "log_assigned log_commit_failed log_committed log_lost log_revoked",
+            "loop": "GroupLoop MemberAssignment OwnedPartitions",
             "member": "MemberMachine Membership",
             "metrics": "GroupMetrics",
             "requests": "Committed commit committed",
-            "subscription": "Wish",
+            "subscription": "Subscription",
         },
     )

@@ -24,7 +24,7 @@ def _who(machine: MemberMachine) -> dict[str, object]:
     }
 
 
-def told_joined(machine: MemberMachine, answer: Joined) -> None:
+def log_joined(machine: MemberMachine, answer: Joined) -> None:
     GROUPS.info(
         "joined",
         "joined group %(group)r, generation %(generation)d, as %(role)s (%(strategy)s)",
@@ -34,7 +34,7 @@ def told_joined(machine: MemberMachine, answer: Joined) -> None:
     )
 
 
-def told_left(member: GroupMember, why: str, *, stays: bool) -> None:
+def log_left(member: GroupMember, why: str, *, stays: bool) -> None:
     """A static member stays until its session ends."""
     message = "left group %(group)r: %(reason)s"
     GROUPS.info(
@@ -47,7 +47,7 @@ def told_left(member: GroupMember, why: str, *, stays: bool) -> None:
     )
 
 
-def told_not_left(member: GroupMember, error: object) -> None:
+def log_leave_failed(member: GroupMember, error: object) -> None:
     GROUPS.info(
         "not told",
         "group %(group)r was not told that a member left: %(reason)s",
@@ -57,7 +57,7 @@ def told_not_left(member: GroupMember, error: object) -> None:
     )
 
 
-def told_missing(machine: MemberMachine, reason: str) -> None:
+def log_missing_topics(machine: MemberMachine, reason: str) -> None:
     """Of what was subscribed to."""
     GROUPS.warning(
         "missing",
@@ -67,7 +67,7 @@ def told_missing(machine: MemberMachine, reason: str) -> None:
     )
 
 
-def told_overslept(machine: MemberMachine, why: str) -> None:
+def log_overslept(machine: MemberMachine, why: str) -> None:
     GROUPS.warning(
         "overslept",
         "leaving group %(group)r: %(reason)s. Poll more often, ask for fewer records at once "
@@ -77,18 +77,18 @@ def told_overslept(machine: MemberMachine, why: str) -> None:
     )
 
 
-def told_again(machine: MemberMachine, error: object) -> None:
+def log_rejoining(machine: MemberMachine, error: object) -> None:
     GROUPS.info(
         "again", "joining group %(group)r again: %(reason)s", **_who(machine), reason=str(error)
     )
 
 
-def told_refused(machine: MemberMachine, error: object) -> None:
+def log_heartbeat_refused(machine: MemberMachine, error: object) -> None:
     """A heartbeat was refused."""
     GROUPS.info("refused", "%(reason)s", **_who(machine), reason=str(error))
 
 
-def told_unwatched(machine: MemberMachine, error: object) -> None:
+def log_watch_failed(machine: MemberMachine, error: object) -> None:
     GROUPS.info(
         "unwatched",
         "group %(group)r: topics cannot be looked at: %(reason)s",
@@ -97,7 +97,7 @@ def told_unwatched(machine: MemberMachine, error: object) -> None:
     )
 
 
-def told_assigned(machine: MemberMachine, added: Partitions, held: Partitions) -> None:
+def log_assigned(machine: MemberMachine, added: Partitions, held: Partitions) -> None:
     GROUPS.info(
         "assigned",
         "group %(group)r: this member is given %(partitions)s",
@@ -107,7 +107,7 @@ def told_assigned(machine: MemberMachine, added: Partitions, held: Partitions) -
     )
 
 
-def told_revoked(machine: MemberMachine, partitions: Partitions) -> None:
+def log_revoked(machine: MemberMachine, partitions: Partitions) -> None:
     GROUPS.info(
         "revoked",
         "group %(group)r: this member gives up %(partitions)s",
@@ -116,7 +116,7 @@ def told_revoked(machine: MemberMachine, partitions: Partitions) -> None:
     )
 
 
-def told_lost(machine: MemberMachine, partitions: Partitions) -> None:
+def log_lost(machine: MemberMachine, partitions: Partitions) -> None:
     GROUPS.warning(
         "lost",
         "group %(group)r: this member has lost %(partitions)s: %(reason)s",
@@ -126,7 +126,7 @@ def told_lost(machine: MemberMachine, partitions: Partitions) -> None:
     )
 
 
-def told_committed(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
+def log_committed(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommit]) -> None:
     if GROUPS.wants(logging.DEBUG):
         GROUPS.debug(
             "committed",
@@ -136,7 +136,7 @@ def told_committed(group_id: str, offsets: Mapping[TopicPartition, OffsetToCommi
         )
 
 
-def told_uncommitted(group_id: str, error: object) -> None:
+def log_commit_failed(group_id: str, error: object) -> None:
     GROUPS.warning(
         "uncommitted",
         "positions of group %(group)r were not committed: %(reason)s",

@@ -13,22 +13,32 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from onceflow.client.assignors import ASSIGNORS
-from onceflow.client.codec import NO_GENERATION, Subscription, read_assignment, write_assignment
+from onceflow.client.codec import (
+    NO_GENERATION,
+    ConsumerProtocolSubscription,
+    read_assignment,
+    write_assignment,
+)
 from onceflow.client.errors import Action, AnswerMalformed, ClientError, action_for
 from onceflow.client.group.events import (
-    told_again,
-    told_joined,
-    told_left,
-    told_missing,
-    told_not_left,
-    told_overslept,
-    told_refused,
-    told_unwatched,
+    log_heartbeat_refused,
+    log_joined,
+    log_leave_failed,
+    log_left,
+    log_missing_topics,
+    log_overslept,
+    log_rejoining,
+    log_watch_failed,
 )
 from onceflow.client.group.member import MemberMachine
 from onceflow.client.group.metrics import GroupMetrics
 from onceflow.client.group.requests import Joined, beat, join, leave, sync
-from onceflow.client.group.subscription import Wish, meant_topics, missing_topics, partition_counts
+from onceflow.client.group.subscription import (
+    Subscription,
+    meant_topics,
+    missing_topics,
+    partition_counts,
+)
 from onceflow.client.net import Backoff, Cluster
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition
@@ -41,16 +51,16 @@ _LOOK_AGAIN_S: Final = 1.0
 """While a topic that was named does not exist."""
 
 
-class Given(NamedTuple):
+class MemberAssignment(NamedTuple):
     """What a join has brought."""
 
     partitions: frozenset[TopicPartition]
-    wish: Wish
+    subscription: Subscription
     """What was wanted when the member asked."""
     generation: int
 
 
-class Held(NamedTuple):
+class OwnedPartitions(NamedTuple):
     """What a member brings along when it joins, and since when it has that."""
 
     partitions: Collection[TopicPartition] = ()
@@ -79,19 +89,19 @@ class GroupLoop:
     ) -> None:
         self.machine = machine
         self.measured = measured
-        self.wish = Wish()
+        self.subscription = Subscription()
         self._cluster = cluster
         self._settings = settings
         self._rand = rand
         self._on_news = on_news
-        self._join: asyncio.Task[Given | None] | None = None
+        self._join: asyncio.Task[MemberAssignment | None] | None = None
         self._heart: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._shared: _Shared | None = None
         """None for all but the leader."""
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
-        self._looked_for: Wish | None = None
+        self._looked_for: Subscription | None = None
         """Of which it was told what is not there."""
         self._polled_at = inf
         self.is_over = False
@@ -122,7 +132,7 @@ class GroupLoop:
         """The user has what they polled for, and has to come back in time."""
         self._polled_at = asyncio.get_running_loop().time()
 
-    def start_join(self, held: Held) -> None:
+    def start_join(self, held: OwnedPartitions) -> None:
         """Joins, in the background; `take` has the result."""
         if self.is_over:
             return
@@ -139,7 +149,7 @@ class GroupLoop:
             self.machine.outdated()  # the next join has a heart again
             self._on_news()
 
-    def take(self) -> Given | None:
+    def take(self) -> MemberAssignment | None:
         """What a join has brought, once; None when there is nothing new. Raises what ended it."""
         done = self._join
         if done is None or not done.done():
@@ -150,10 +160,10 @@ class GroupLoop:
         is_current = given is not None and given.generation == self.machine.membership.generation
         return given if is_current else None
 
-    def wants(self, wish: Wish) -> None:
+    def wants(self, subscription: Subscription) -> None:
         """Another subscription: the group has to hear of it."""
-        if wish != self.wish:
-            self.wish = wish
+        if subscription != self.subscription:
+            self.subscription = subscription
             self.machine.outdated()
 
     async def leave(self, why: str) -> None:
@@ -179,17 +189,17 @@ class GroupLoop:
         if not member.member_id:
             return
         stays = member.instance_id is not None
-        told_left(member, why, stays=stays)
+        log_left(member, why, stays=stays)
         if stays:
             return
         try:
             await leave(self._cluster, member, why)
         except ClientError as error:
-            told_not_left(member, error)
+            log_leave_failed(member, error)
 
     # --- joining --------------------------------------------------------------------------------
 
-    async def _joining(self, held: Held) -> Given | None:
+    async def _joining(self, held: OwnedPartitions) -> MemberAssignment | None:
         """None when the membership was lost on the way: what was held has to be given up first."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(self._cluster.settings.retry, self._rand)
@@ -216,25 +226,27 @@ class GroupLoop:
                     raise self.machine.failure or error from error
                 if action is Action.REFRESH:
                     self._cluster.forget_coordinator(self.machine.group_id)
-                told_again(self.machine, error)
+                log_rejoining(self.machine, error)
             await asyncio.sleep(pause)
 
-    async def _join_once(self, held: Held) -> Given:
-        wanted = self.wish
+    async def _join_once(self, held: OwnedPartitions) -> MemberAssignment:
+        wanted = self.subscription
         topics = await meant_topics(self._cluster, wanted)
-        wish = Subscription(
+        subscription = ConsumerProtocolSubscription(
             topics=tuple(topics), owned=tuple(held.partitions), generation=held.generation
         )
         machine, cluster, measured = self.machine, self._cluster, self.measured
         began = measured.now()
         while True:
-            answer = await join(cluster, self._settings, machine.metadata, wish, "wants to read")
+            answer = await join(
+                cluster, self._settings, machine.metadata, subscription, "wants to read"
+            )
             if isinstance(answer, Joined):
                 break
             machine.named(answer.member_id)
         machine.joined(answer.membership)
         measured.joined(began)
-        told_joined(machine, answer)
+        log_joined(machine, answer)
         given = await self._share_out(answer)
         began = measured.now()
         data = await sync(cluster, machine.metadata, answer.strategy, given)
@@ -242,7 +254,7 @@ class GroupLoop:
         measured.synced(began)
         machine.synced()
         self._watch_from_now(wanted, topics)
-        return Given(partitions, wanted, answer.membership.generation)
+        return MemberAssignment(partitions, wanted, answer.membership.generation)
 
     async def _share_out(self, answer: Joined) -> dict[str, bytes]:
         """What everybody gets, from the leader; nothing from the others."""
@@ -289,25 +301,25 @@ class GroupLoop:
                 self._cluster.forget_coordinator(machine.group_id)
             machine.refused(error, asked_as)
             if machine.state is not before:
-                told_refused(machine, error)
+                log_heartbeat_refused(machine, error)
                 self._on_news()
 
     async def _overslept(self) -> None:
         limit = self._settings.max_poll_interval_ms
         why = f"nobody has polled for max.poll.interval.ms = {limit}"
-        told_overslept(self.machine, why)
+        log_overslept(self.machine, why)
         await self._say_goodbye(why)
         self._on_news()
 
     # --- topics that come and grow --------------------------------------------------------------
 
-    def _watch_from_now(self, wanted: Wish, topics: frozenset[str]) -> None:
+    def _watch_from_now(self, wanted: Subscription, topics: frozenset[str]) -> None:
         self._topics = topics
         if self._watch is not None:
             self._watch.cancel()
         self._watch = asyncio.get_running_loop().create_task(self._watching(wanted))
 
-    async def _look_for(self, wanted: Wish) -> None:
+    async def _look_for(self, wanted: Subscription) -> None:
         """Tells, once for each subscription, what of it is not there: a name may be misspelt, and
         nothing else would ever say so. Not before joining, which must not wait for it."""
         reasons = []
@@ -316,14 +328,14 @@ class GroupLoop:
             try:
                 reasons = await missing_topics(self._cluster, wanted.topics, create=create)
             except ClientError as error:
-                told_unwatched(self.machine, error)
+                log_watch_failed(self.machine, error)
         elif not self._topics:
             reasons = [f"no topic matches {wanted.pattern.pattern!r}"]
         for reason in reasons:
-            told_missing(self.machine, reason)
+            log_missing_topics(self.machine, reason)
         self._looked_for = wanted  # not when this was cut short by the next rebalance
 
-    async def _watching(self, wanted: Wish) -> None:
+    async def _watching(self, wanted: Subscription) -> None:
         """Until something has changed that the group goes by."""
         shared = self._shared
         is_missing = shared is not None and len(shared.counts) < len(shared.names)
@@ -336,12 +348,12 @@ class GroupLoop:
                 if await self._has_changed(shared):
                     break
             except ClientError as error:
-                told_unwatched(self.machine, error)
+                log_watch_failed(self.machine, error)
         self.machine.outdated()
         self._on_news()
 
     async def _has_changed(self, shared: _Shared | None) -> bool:
-        if await meant_topics(self._cluster, self.wish) != self._topics:
+        if await meant_topics(self._cluster, self.subscription) != self._topics:
             return True
         if shared is None:
             return False

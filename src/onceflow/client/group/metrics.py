@@ -77,13 +77,13 @@ class GroupMetrics:
     def rebalance_failed(self) -> None:
         self._failures.add(1, self.now())
 
-    def told_assigned(self, began: float) -> None:
+    def assigned(self, began: float) -> None:
         self._told(self._assigned, began)
 
-    def told_revoked(self, began: float) -> None:
+    def revoked(self, began: float) -> None:
         self._told(self._revoked, began)
 
-    def told_lost(self, began: float) -> None:
+    def lost(self, began: float) -> None:
         self._told(self._lost, began)
 
     def _told(self, times: Meter, began: float) -> None:

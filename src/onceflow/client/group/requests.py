@@ -8,17 +8,17 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from onceflow.client.assignors import Want, told_unreadable, user_data
+from onceflow.client.assignors import MemberSubscription, log_unreadable_subscription, user_data
 from onceflow.client.codec import (
+    ConsumerProtocolSubscription,
     GroupMember,
     OffsetToCommit,
-    Subscription,
     read_subscription,
     write_subscription,
 )
 from onceflow.client.errors import AnswerMalformed, BrokerError, ClientError
 from onceflow.client.group.member import Membership
-from onceflow.client.net import Cluster, Lane, check, error_in
+from onceflow.client.net import Cluster, ConnectionLane, check, error_in
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import TopicPartition, by_topic
 from onceflow.errors import MessageMalformed
@@ -42,7 +42,7 @@ class Joined(NamedTuple):
     is_leader: bool
     skips_assignment: bool
     """The leader is to leave everything as it was: it has only come back."""
-    members: tuple[Want, ...]
+    members: tuple[MemberSubscription, ...]
     """All, if this one leads."""
 
 
@@ -53,7 +53,11 @@ class MemberIdGiven(NamedTuple):
 
 
 async def join(
-    cluster: Cluster, settings: ConsumerSettings, member: GroupMember, wish: Subscription, why: str
+    cluster: Cluster,
+    settings: ConsumerSettings,
+    member: GroupMember,
+    subscription: ConsumerProtocolSubscription,
+    why: str,
 ) -> Joined | MemberIdGiven:
     """Waits until all members have come, or their time is up."""
     with message_library:
@@ -70,13 +74,15 @@ async def join(
         protocols=tuple(
             JoinGroupRequestProtocol(
                 name=each.name,
-                metadata=write_subscription(replace(wish, user_data=user_data(each, wish))),
+                metadata=write_subscription(
+                    replace(subscription, user_data=user_data(each, subscription))
+                ),
             )
             for each in settings.assignors
         ),
         reason=why,
     )
-    connection = await cluster.coordinator(member.group_id, lane=Lane.GROUP)
+    connection = await cluster.coordinator(member.group_id, lane=ConnectionLane.GROUP)
     limit_s = max(cluster.settings.request_timeout_s, rebalance_s + _JOIN_MARGIN_S)
     answer = await connection.request(ApiKey.JOIN_GROUP, request, timeout_s=limit_s)
     if answer.error_code.value == ErrorCode.MEMBER_ID_REQUIRED:
@@ -91,17 +97,17 @@ async def join(
     )
 
 
-def _want(found: Any) -> Want:
+def _want(found: Any) -> MemberSubscription:
     try:
-        wish = read_subscription(found.metadata)
+        subscription = read_subscription(found.metadata)
     except MessageMalformed as error:  # the others are not to go without anything for it
-        told_unreadable(found.member_id, error)
-        wish = Subscription(topics=())
-    return Want(
+        log_unreadable_subscription(found.member_id, error)
+        subscription = ConsumerProtocolSubscription(topics=())
+    return MemberSubscription(
         member_id=found.member_id,
-        topics=frozenset(wish.topics),
-        owned=wish.owned,
-        generation=wish.generation,
+        topics=frozenset(subscription.topics),
+        owned=subscription.owned,
+        generation=subscription.generation,
         instance_id=found.group_instance_id,
     )
 
@@ -125,7 +131,7 @@ async def sync(
             for each, given in assignments.items()
         ),
     )
-    connection = await cluster.coordinator(member.group_id, lane=Lane.GROUP)
+    connection = await cluster.coordinator(member.group_id, lane=ConnectionLane.GROUP)
     answer = await connection.request(ApiKey.SYNC_GROUP, request)
     check(ApiKey.SYNC_GROUP, answer, _subject(member))
     given: bytes = answer.assignment

@@ -15,7 +15,7 @@ from onceflow.client.net import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Subscription:
     """What was subscribed to: topics, or a pattern."""
 
     topics: frozenset[str] = frozenset()
@@ -29,17 +29,18 @@ class Wish:
         return topic in self.topics
 
 
-async def meant_topics(cluster: Cluster, wish: Wish) -> frozenset[str]:
+async def meant_topics(cluster: Cluster, subscription: Subscription) -> frozenset[str]:
     """The topics that a wish means now; asks the cluster only for a pattern."""
-    pattern = wish.pattern
+    pattern = subscription.pattern
     if pattern is None:
-        return wish.topics
+        return subscription.topics
 
     async def attempt() -> frozenset[str]:
         return frozenset(
             topic.name
             for topic in await cluster.metadata(None)
-            if pattern.fullmatch(topic.name) and (wish.takes_internal or not topic.is_internal)
+            if pattern.fullmatch(topic.name)
+            and (subscription.takes_internal or not topic.is_internal)
         )
 
     return await cluster.retrying(attempt)

@@ -10,7 +10,7 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.net.address import (
-        Address as Address,
+        BrokerAddress as BrokerAddress,
         comma_separated as comma_separated,
         parse_addresses as parse_addresses,
     )
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
         check as check,
         error_in as error_in,
     )
-    from onceflow.client.net.connection import Connection as Connection
-    from onceflow.client.net.pool import ClusterSettings as ClusterSettings, Lane as Lane
+    from onceflow.client.net.connection import BrokerConnection as BrokerConnection
+    from onceflow.client.net.pool import (
+        ClusterSettings as ClusterSettings,
+        ConnectionLane as ConnectionLane,
+    )
     from onceflow.client.net.retry import (
         TRANSACTIONAL as TRANSACTIONAL,
         Backoff as Backoff,
@@ -41,21 +44,21 @@ if TYPE_CHECKING:
     from onceflow.client.net.versions import (
         NEWEST_WITHOUT_TRANSACTION_V2 as NEWEST_WITHOUT_TRANSACTION_V2,
         SPOKEN as SPOKEN,
-        Versions as Versions,
+        VersionRange as VersionRange,
         choose as choose,
     )
 else:
     __getattr__ = door(
         __name__,
         {
-            "address": "Address comma_separated parse_addresses",
+            "address": "BrokerAddress comma_separated parse_addresses",
             "cluster": "Cluster CoordinatorOf check error_in",
-            "connection": "Connection",
-            "pool": "ClusterSettings Lane",
+            "connection": "BrokerConnection",
+            "pool": "ClusterSettings ConnectionLane",
             "retry": "Backoff RetryPolicy TRANSACTIONAL Trying retrying_each",
             "scram": "Derivation",
             "security": "MECHANISMS PLAINTEXT PROTOCOLS Security log_in",
             "stream": "LARGEST_ANSWER",
-            "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN Versions choose",
+            "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN VersionRange choose",
         },
     )

@@ -11,7 +11,7 @@ DEFAULT_PORT: Final = 9092
 _LARGEST_PORT: Final = 65_535
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     """A host, by name or number, and a port."""
 
     host: str
@@ -21,12 +21,12 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def comma_separated(addresses: Iterable[Address]) -> str:
+def comma_separated(addresses: Iterable[BrokerAddress]) -> str:
     """As `parse_addresses` reads them."""
     return ",".join(map(str, addresses))
 
 
-def parse_addresses(text: str) -> tuple[Address, ...]:
+def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
     """The addresses in a list; a port that is left out is 9092."""
     addresses = tuple(_parse(part.strip()) for part in text.split(",") if part.strip())
     if not addresses:
@@ -34,7 +34,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     return addresses
 
 
-def _parse(text: str) -> Address:
+def _parse(text: str) -> BrokerAddress:
     host, port = _split(text)
     is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
     number = int(port) if is_number else -1
@@ -43,7 +43,7 @@ def _parse(text: str) -> Address:
             f"{text!r} is not the address of a broker; "
             f"give HOST:PORT with a port from 1 to {_LARGEST_PORT}, as in 127.0.0.1:9092"
         )
-    return Address(host, number)
+    return BrokerAddress(host, number)
 
 
 def _split(text: str) -> tuple[str, str]:

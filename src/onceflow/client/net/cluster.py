@@ -25,16 +25,16 @@ from onceflow.client.errors import (
     TopicNameInvalid,
     TopicNotFound,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.pool import (
     ClusterSettings as ClusterSettings,
-    Lane as Lane,
+    ConnectionLane as ConnectionLane,
     Pool,
     SingleFlight,
 )
 from onceflow.client.net.retry import RetryPolicy, retrying
-from onceflow.client.types import Partition, Topic, TopicPartition
+from onceflow.client.types import PartitionMetadata, TopicMetadata, TopicPartition
 from onceflow.runtime import Net, Rand, RealNet, RealRand, message_library
 from onceflow.wire import ApiKey, ErrorCode
 
@@ -57,14 +57,14 @@ class CoordinatorOf(IntEnum):
 
 
 class _Known(NamedTuple):
-    topic: Topic
+    topic: TopicMetadata
     since: float
 
 
 class _Answer(NamedTuple):
     """About the topics that were asked for."""
 
-    topics: list[Topic]
+    topics: list[TopicMetadata]
     missing: list[str]
     refused: ClientError | None
 
@@ -82,7 +82,7 @@ class Cluster:
 
     def __init__(
         self,
-        bootstrap: Sequence[Address],
+        bootstrap: Sequence[BrokerAddress],
         settings: ClusterSettings | None = None,
         *,
         net: Net | None = None,
@@ -92,7 +92,7 @@ class Cluster:
         self._bootstrap = tuple(bootstrap)
         self._rand = rand or RealRand()
         self._pool = Pool(self.settings, net or RealNet(), self._rand)
-        self._addresses: dict[int, Address] = {}
+        self._addresses: dict[int, BrokerAddress] = {}
         self._controller = -1
         self._topics: dict[str, _Known] = {}
         self._coordinators: dict[tuple[CoordinatorOf, str], int] = {}
@@ -143,12 +143,14 @@ class Cluster:
 
     # --- connections ----------------------------------------------------------------------------
 
-    async def any_broker(self) -> Connection:
+    async def any_broker(self) -> BrokerConnection:
         """One that is connected, else the first of the known ones that can be reached."""
         self.check_open()
         return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
 
-    async def broker(self, node_id: int, *, lane: Lane = Lane.SHARED) -> Connection:
+    async def broker(
+        self, node_id: int, *, lane: ConnectionLane = ConnectionLane.SHARED
+    ) -> BrokerConnection:
         """The connection to a broker that the metadata has named."""
         self.check_open()
         address = self._addresses.get(node_id)
@@ -162,7 +164,7 @@ class Cluster:
             # A broker named it as its peer: more likely it is just going down.
             raise ConnectionLost(str(error), outcome="not applied") from error
 
-    async def controller(self) -> Connection:
+    async def controller(self) -> BrokerConnection:
         """Who takes changes of topics; brokers of today pass them on, so any will do."""
         if self._controller in self._addresses:
             return await self.broker(self._controller)
@@ -220,15 +222,19 @@ class Cluster:
         return grouped
 
     async def coordinator(
-        self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP, *, lane: Lane = Lane.SHARED
-    ) -> Connection:
+        self,
+        key: str,
+        kind: CoordinatorOf = CoordinatorOf.GROUP,
+        *,
+        lane: ConnectionLane = ConnectionLane.SHARED,
+    ) -> BrokerConnection:
         """The broker that looks after a group or a transactional id."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             node_id = await self._flights.run((kind, key), lambda: self._find(kind, key))
         return await self.broker(node_id, lane=lane)
 
-    def coordinator_at_hand(self, key: str, kind: CoordinatorOf) -> Connection | None:
+    def coordinator_at_hand(self, key: str, kind: CoordinatorOf) -> BrokerConnection | None:
         """What `coordinator` would give without asking anybody; None when it would have to."""
         node_id = self._coordinators.get((kind, key))
         address = None if node_id is None else self._addresses.get(node_id)
@@ -251,7 +257,7 @@ class Cluster:
         for found in answer.coordinators:
             check(ApiKey.FIND_COORDINATOR, found, subject)
             node_id = int(found.node_id)
-            self._addresses[node_id] = Address(found.host, found.port)
+            self._addresses[node_id] = BrokerAddress(found.host, found.port)
             self._coordinators[kind, key] = node_id
             return node_id
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -259,7 +265,7 @@ class Cluster:
 
     # --- metadata -------------------------------------------------------------------------------
 
-    async def metadata(self, names: Iterable[str] | None) -> list[Topic]:
+    async def metadata(self, names: Iterable[str] | None) -> list[TopicMetadata]:
         """Asks for topics (None: all) and for the brokers; never makes a topic by asking.
 
         Raises `TopicNotFound` for the first name that is not there.
@@ -299,7 +305,9 @@ class Cluster:
     ) -> _Answer:
         connection = await self.any_broker()
         answer = await connection.request(ApiKey.METADATA, _metadata_request(names, create=create))
-        self._addresses = {each.node_id: Address(each.host, each.port) for each in answer.brokers}
+        self._addresses = {
+            each.node_id: BrokerAddress(each.host, each.port) for each in answer.brokers
+        }
         self._controller = answer.controller_id
         now = asyncio.get_running_loop().time()
         result = _Answer([], [], None)
@@ -318,14 +326,14 @@ class Cluster:
             self.forget(found.name)
         return result
 
-    async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[Topic]:
+    async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[TopicMetadata]:
         """What this one broker says, without the topics that it does not know. Nothing of it is
         kept: it may be cut off from the others."""
         connection = await self.broker(node_id)
         answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
         return [_topic(found) for found in answer.topics if not found.error_code.value]
 
-    async def topic(self, name: str) -> Topic:
+    async def topic(self, name: str) -> TopicMetadata:
         """A topic, as it was when it was last asked for, which is not too long ago; raises
         `TopicNotFound`."""
         known = self._topics.get(name)
@@ -342,10 +350,10 @@ class Cluster:
         (found,) = await self.metadata([name])
         return found
 
-    async def find_topic(self, name: str) -> Topic:
+    async def find_topic(self, name: str) -> TopicMetadata:
         """`topic`, tried again while brokers choose a leader."""
 
-        async def attempt() -> Topic:
+        async def attempt() -> TopicMetadata:
             return await self.topic(name)
 
         return await self.retrying(attempt)
@@ -395,7 +403,7 @@ def error_in(key: ApiKey, part: Any, subject: str) -> BrokerError | None:
     return BrokerError(part.error_code, key.name, subject, getattr(part, "error_message", None))
 
 
-def _leader(topic: Topic, number: int) -> int | None:
+def _leader(topic: TopicMetadata, number: int) -> int | None:
     """None when there is no such partition."""
     partitions = topic.partitions
     if 0 <= number < len(partitions) and partitions[number].partition == number:  # as always
@@ -417,14 +425,14 @@ def _metadata_request(names: Iterable[str] | None, *, create: bool = False) -> A
     )
 
 
-def _topic(found: Any) -> Topic:
+def _topic(found: Any) -> TopicMetadata:
     partitions = sorted(found.partitions, key=lambda each: int(each.partition_index))
-    return Topic(
+    return TopicMetadata(
         name=found.name,
         topic_id=found.topic_id,
         is_internal=found.is_internal,
         partitions=tuple(
-            Partition(
+            PartitionMetadata(
                 partition=each.partition_index,
                 leader=each.leader_id,
                 replicas=tuple(each.replica_nodes),

@@ -30,10 +30,10 @@ from onceflow.client.errors import (
     RequestTimedOut,
     TlsFailed,
 )
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.security import PLAINTEXT, Derive, Security, in_a_thread, log_in
 from onceflow.client.net.stream import LARGEST_ANSWER, Buffer, OnAnswer, RequestHead, Stream
-from onceflow.client.net.versions import SPOKEN, Versions, choose
+from onceflow.client.net.versions import SPOKEN, VersionRange, choose
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Net, Rand, RealRand
 from onceflow.wire import (
@@ -47,7 +47,7 @@ from onceflow.wire import (
     recast,
 )
 
-__all__ = ["Connection", "LARGEST_ANSWER"]
+__all__ = ["BrokerConnection", "LARGEST_ANSWER"]
 
 _SOFTWARE_NAME: Final = "onceflow"
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -60,10 +60,10 @@ _LOGIN_HINT: Final = (
 )
 
 
-class Connection:
-    """Made by `Connection.open`. `features` are the levels that the cluster has finalized (empty
-    when the broker does not say), `features_epoch` is how new that knowledge is. What is not
-    answered within `timeout_s` ends the connection."""
+class BrokerConnection:
+    """Made by `BrokerConnection.open`. `features` are the feature levels that the cluster has
+    finalized (empty when the broker does not say), `features_epoch` is how new that knowledge is. A
+    request that is not answered within `timeout_s` ends the connection."""
 
     __slots__ = (
         "_client_id",
@@ -81,7 +81,7 @@ class Connection:
         self._stream = stream
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._theirs: dict[int, Versions] = {}
+        self._theirs: dict[int, VersionRange] = {}
         self._heads: dict[tuple[int, int], RequestHead] = {}
         self._pid = os.getpid()
         self.address = stream.address
@@ -92,7 +92,7 @@ class Connection:
     async def open(
         cls,
         net: Net,
-        address: Address,
+        address: BrokerAddress,
         *,
         client_id: str = _SOFTWARE_NAME,
         connect_timeout_s: float = 10.0,
@@ -101,7 +101,7 @@ class Connection:
         tls: ssl.SSLContext | None = None,
         rand: Rand | None = None,
         derive: Derive = in_a_thread,
-    ) -> Connection:
+    ) -> BrokerConnection:
         """Raises `BrokerUnreachable`, `TlsFailed`, `NotKafka`, `AuthenticationFailed` or
         `RequestTimedOut`, all within `connect_timeout_s`. `tls` is `security.tls_context()`, made
         once for many connections."""
@@ -144,7 +144,7 @@ class Connection:
         `ApiNotServed`."""
         ours, theirs = SPOKEN[key], self._theirs.get(key)
         if newest is not None:
-            ours = Versions(ours.oldest, min(ours.newest, newest))
+            ours = VersionRange(ours.oldest, min(ours.newest, newest))
         version = choose(ours, theirs)
         if version is None:
             offer = f"only versions {theirs}" if theirs else "no version at all"
@@ -277,7 +277,8 @@ class Connection:
             name = answer.error_code.name.upper()
             raise NotKafka(f"{self.address} does not say which versions it speaks ({name})")
         self._theirs = {
-            each.api_key: Versions(each.min_version, each.max_version) for each in answer.api_keys
+            each.api_key: VersionRange(each.min_version, each.max_version)
+            for each in answer.api_keys
         }
         self.features_epoch = getattr(answer, "finalized_features_epoch", _UNKNOWN_EPOCH)
         if self.features_epoch >= 0:  # else they are not valid
@@ -297,7 +298,7 @@ class Connection:
         return AnswerMalformed(message)
 
 
-async def _reach(net: Net, address: Address, deadline: float) -> Stream:
+async def _reach(net: Net, address: BrokerAddress, deadline: float) -> Stream:
     try:
         async with asyncio.timeout_at(deadline):
             _, stream = await net.connect(address.host, address.port, lambda: Stream(address))
@@ -355,7 +356,7 @@ def _older_version(refusal: Any, tried: int) -> int:
     return newest if 0 <= newest < tried else 0
 
 
-def _why_unreachable(address: Address, error: OSError) -> str:
+def _why_unreachable(address: BrokerAddress, error: OSError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return f"nothing listens at {address}; check host and port, and that the broker runs"
     if isinstance(error, socket.gaierror):

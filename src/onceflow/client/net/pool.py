@@ -22,8 +22,8 @@ from onceflow.client.errors import (
     TlsFailed,
 )
 from onceflow.client.events import CONNECTIONS
-from onceflow.client.net.address import Address
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.net.security import PLAINTEXT, Security
 from onceflow.runtime import Net, Rand
@@ -82,7 +82,7 @@ class SingleFlight:
 _NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class Lane(IntEnum):
+class ConnectionLane(IntEnum):
     """Connections to one broker do not wait for each other; requests on one do."""
 
     SHARED = 0
@@ -90,7 +90,7 @@ class Lane(IntEnum):
     """For requests that brokers keep waiting until there is something to read."""
     GROUP = 2
     """For requests that brokers keep waiting until all members of a group have come."""
-    BESIDE = 3
+    SECONDARY = 3
     """For batches that are too many for one connection."""
 
 
@@ -114,18 +114,18 @@ class Pool:
         self._net = net
         self._rand = rand
         self._tls: ssl.SSLContext | None = None
-        self._connections: dict[tuple[Address, Lane], Connection] = {}
-        self._failures: dict[Address, float] = {}
+        self._connections: dict[tuple[BrokerAddress, ConnectionLane], BrokerConnection] = {}
+        self._failures: dict[BrokerAddress, float] = {}
         self._flights = SingleFlight()
         self._pid = os.getpid()
         self.features = _NOTHING_KNOWN
         self.features_epoch = -1
 
-    async def any_of(self, addresses: Iterable[Address]) -> Connection:
+    async def any_of(self, addresses: Iterable[BrokerAddress]) -> BrokerConnection:
         """One that is open, else the first that can be opened; those that failed are tried
         last."""
         for (_, lane), connection in self._connections.items():
-            if lane is Lane.SHARED and connection.is_open:
+            if lane is ConnectionLane.SHARED and connection.is_open:
                 return connection
         errors: list[ClientError] = []
         for address in sorted(
@@ -139,8 +139,10 @@ class Pool:
             raise errors[0]
         raise BrokerUnreachable("no broker can be reached: " + "; ".join(map(str, errors)))
 
-    async def get(self, address: Address, lane: Lane = Lane.SHARED) -> Connection:
-        """The connection to a broker; raises what `Connection.open` does."""
+    async def get(
+        self, address: BrokerAddress, lane: ConnectionLane = ConnectionLane.SHARED
+    ) -> BrokerConnection:
+        """The connection to a broker; raises what `BrokerConnection.open` does."""
         if self._pid != os.getpid():
             # The sockets are the parent's: nothing but our knowledge of them ends here.
             self._pid = os.getpid()
@@ -150,17 +152,19 @@ class Pool:
             return connection
         return await self._flights.run((address, lane), lambda: self._open(address, lane))
 
-    def at_hand(self, address: Address, lane: Lane = Lane.SHARED) -> Connection | None:
+    def at_hand(
+        self, address: BrokerAddress, lane: ConnectionLane = ConnectionLane.SHARED
+    ) -> BrokerConnection | None:
         """The connection to a broker if it is open."""
         connection = self._connections.get((address, lane))
         return connection if connection is not None and connection.is_open else None
 
-    async def _open(self, address: Address, lane: Lane) -> Connection:
+    async def _open(self, address: BrokerAddress, lane: ConnectionLane) -> BrokerConnection:
         settings = self._settings
         if self._tls is None:
             self._tls = settings.security.tls_context()
         try:
-            connection = await Connection.open(
+            connection = await BrokerConnection.open(
                 self._net,
                 address,
                 client_id=settings.client_id,
@@ -191,5 +195,5 @@ class Pool:
         self._connections.clear()
 
 
-def _named(address: Address, **fields: object) -> dict[str, object]:
+def _named(address: BrokerAddress, **fields: object) -> dict[str, object]:
     return {"address": str(address), **{name: str(value) for name, value in fields.items()}}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from onceflow.client.errors import Action, ClientError, action_for
-from onceflow.client.events import REQUESTS, Floor
+from onceflow.client.events import REQUESTS, EventLogger
 from onceflow.runtime import Rand
 
 K = TypeVar("K", bound=Hashable)
@@ -64,7 +64,7 @@ class Trying:
 
     __slots__ = ("_floor", "_is_told")
 
-    def __init__(self, floor: Floor) -> None:
+    def __init__(self, floor: EventLogger) -> None:
         self._floor = floor
         self._is_told = False
 

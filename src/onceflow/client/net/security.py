@@ -43,7 +43,7 @@ _FIXED: Final = False
 """These versions have no compact lengths."""
 
 Derive: TypeAlias = Callable[[Derivation], Awaitable[bytes]]
-Ask: TypeAlias = Callable[[int, int, bytes], Awaitable[memoryview]]
+SendBytes: TypeAlias = Callable[[int, int, bytes], Awaitable[memoryview]]
 """From the number and version of an API and the body of a request to the body of the answer."""
 
 
@@ -117,7 +117,9 @@ def _reading(key: str, path: str | None, read: Callable[[], T]) -> T:
         ) from error
 
 
-async def log_in(security: Security, ask: Ask, rand: Rand, derive: Derive = in_a_thread) -> None:
+async def log_in(
+    security: Security, ask: SendBytes, rand: Rand, derive: Derive = in_a_thread
+) -> None:
     """Says who we are on a connection that is open; raises `AuthenticationFailed`."""
     try:
         await _handshake(security.mechanism or PLAIN, ask)
@@ -126,7 +128,7 @@ async def log_in(security: Security, ask: Ask, rand: Rand, derive: Derive = in_a
         raise AuthenticationFailed(f"the broker answers a login wrongly: {error}") from error
 
 
-async def _handshake(mechanism: str, ask: Ask) -> None:
+async def _handshake(mechanism: str, ask: SendBytes) -> None:
     answer = await ask(SASL_HANDSHAKE, _VERSION, text(_FIXED, mechanism))
     code, at = read_int(INT16, answer, 0)
     count, at = read_count(_FIXED, answer, at)
@@ -148,7 +150,7 @@ async def _handshake(mechanism: str, ask: Ask) -> None:
         raise AuthenticationFailed(f"the broker refuses a login ({error_code(code).name})")
 
 
-async def _converse(conversation: Conversation, ask: Ask, derive: Derive) -> None:
+async def _converse(conversation: Conversation, ask: SendBytes, derive: Derive) -> None:
     step = next(conversation)
     while True:
         if isinstance(step, Derivation):
@@ -161,7 +163,7 @@ async def _converse(conversation: Conversation, ask: Ask, derive: Derive) -> Non
             return
 
 
-async def _authenticate(said: bytes, ask: Ask) -> bytes:
+async def _authenticate(said: bytes, ask: SendBytes) -> bytes:
     answer = await ask(SASL_AUTHENTICATE, _VERSION, struct.pack(">i", len(said)) + said)
     code, at = read_int(INT16, answer, 0)
     message, at = read_text(_FIXED, answer, at)

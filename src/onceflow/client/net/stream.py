@@ -21,7 +21,7 @@ from onceflow.client.errors import (
     RequestTimedOut,
 )
 from onceflow.client.events import CONNECTIONS, Recurring
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.errors import FrameTooLarge, MessageMalformed
 from onceflow.runtime import Outbox, outbox_for
 from onceflow.wire import INT32, FrameReader, Scratch, skip_tags
@@ -87,7 +87,7 @@ class _Waiter(NamedTuple):
 class Stream(asyncio.BufferedProtocol):
     """Frames in, and who waits for which."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: BrokerAddress) -> None:
         self.address = address
         self.transport: asyncio.Transport | None = None
         self.failure: tuple[type[ClientError], str] | None = None

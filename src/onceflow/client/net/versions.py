@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from onceflow.wire import ApiKey
 
 
-class Versions(NamedTuple):
+class VersionRange(NamedTuple):
     """A range of versions, both ends included."""
 
     oldest: int
@@ -24,42 +24,42 @@ class Versions(NamedTuple):
         return f"{self.oldest} to {self.newest}"
 
 
-SPOKEN: Final[Mapping[ApiKey, Versions]] = {
-    ApiKey.PRODUCE: Versions(3, 12),
-    ApiKey.FETCH: Versions(4, 12),
-    ApiKey.LIST_OFFSETS: Versions(1, 7),
-    ApiKey.METADATA: Versions(4, 12),
-    ApiKey.OFFSET_COMMIT: Versions(5, 8),
-    ApiKey.OFFSET_FETCH: Versions(8, 8),
-    ApiKey.FIND_COORDINATOR: Versions(4, 4),
+SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
+    ApiKey.PRODUCE: VersionRange(3, 12),
+    ApiKey.FETCH: VersionRange(4, 12),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 7),
+    ApiKey.METADATA: VersionRange(4, 12),
+    ApiKey.OFFSET_COMMIT: VersionRange(5, 8),
+    ApiKey.OFFSET_FETCH: VersionRange(8, 8),
+    ApiKey.FIND_COORDINATOR: VersionRange(4, 4),
     # Older ones know no static members, and let a member join twice when an answer is lost.
-    ApiKey.JOIN_GROUP: Versions(5, 9),
-    ApiKey.SYNC_GROUP: Versions(3, 5),
-    ApiKey.HEARTBEAT: Versions(3, 4),
-    ApiKey.LEAVE_GROUP: Versions(3, 5),
-    ApiKey.DESCRIBE_GROUPS: Versions(0, 5),
-    ApiKey.LIST_GROUPS: Versions(0, 4),
-    ApiKey.API_VERSIONS: Versions(0, 4),
-    ApiKey.CREATE_TOPICS: Versions(4, 7),
-    ApiKey.DELETE_TOPICS: Versions(1, 5),
-    ApiKey.DELETE_RECORDS: Versions(0, 2),
+    ApiKey.JOIN_GROUP: VersionRange(5, 9),
+    ApiKey.SYNC_GROUP: VersionRange(3, 5),
+    ApiKey.HEARTBEAT: VersionRange(3, 4),
+    ApiKey.LEAVE_GROUP: VersionRange(3, 5),
+    ApiKey.DESCRIBE_GROUPS: VersionRange(0, 5),
+    ApiKey.LIST_GROUPS: VersionRange(0, 4),
+    ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.CREATE_TOPICS: VersionRange(4, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(1, 5),
+    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
     # Older ones cannot be told which identity is to be given a new epoch.
-    ApiKey.INIT_PRODUCER_ID: Versions(3, 6),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 3),
-    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
-    ApiKey.END_TXN: Versions(0, 5),
-    ApiKey.WRITE_TXN_MARKERS: Versions(1, 1),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(3, 6),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 3),
+    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
+    ApiKey.END_TXN: VersionRange(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
     # Older ones do not carry the generation that fences a member of a group.
-    ApiKey.TXN_OFFSET_COMMIT: Versions(3, 5),
-    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
-    ApiKey.CREATE_PARTITIONS: Versions(0, 3),
-    ApiKey.DELETE_GROUPS: Versions(0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
-    ApiKey.OFFSET_DELETE: Versions(0, 0),
-    ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
-    ApiKey.LIST_TRANSACTIONS: Versions(0, 1),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(3, 5),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.OFFSET_DELETE: VersionRange(0, 0),
+    ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
+    ApiKey.LIST_TRANSACTIONS: VersionRange(0, 1),
 }
 
 NEWEST_WITHOUT_TRANSACTION_V2: Final[Mapping[ApiKey, int]] = {
@@ -72,7 +72,7 @@ transaction gets an epoch of its own. Brokers offer them at any level of `transa
 a transaction of the older protocol has to stay below."""
 
 
-def choose(ours: Versions, theirs: Versions | None) -> int | None:
+def choose(ours: VersionRange, theirs: VersionRange | None) -> int | None:
     """The newest version that both sides speak; None when there is none."""
     if theirs is None:
         return None

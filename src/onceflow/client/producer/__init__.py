@@ -10,8 +10,8 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.client.producer.batch import (
-        Batch as Batch,
         Headers as Headers,
+        ProducerBatch as ProducerBatch,
         RecordInvalid as RecordInvalid,
     )
     from onceflow.client.producer.metrics import ProducerMetrics as ProducerMetrics
@@ -22,7 +22,7 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "batch": "Batch Headers RecordInvalid",
+            "batch": "Headers ProducerBatch RecordInvalid",
             "metrics": "ProducerMetrics",
             "producer": "Producer",
             "receipts": "Receipt TableReceipt",

@@ -15,18 +15,18 @@ from typing import Final, Self
 
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
-    Batch,
     Delivered,
     Headers,
+    ProducerBatch,
     checked,
     checked_timestamp,
     split,
 )
 from onceflow.client.producer.idempotence import (
-    Answer,
+    BatchResponse,
+    BatchVerdict,
     PartitionSequences,
     Sequences,
-    Verdict,
     leaves_doubt,
 )
 from onceflow.client.settings import ProducerSettings
@@ -37,7 +37,7 @@ CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Cod
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """Kafka's settings of the same names, times in seconds."""
 
     batch_size: int = 16384
@@ -61,26 +61,29 @@ class Limits:
 _NEVER: Final = float("inf")
 
 
-class Queue:
+class BatchQueue:
     """The batches of one partition that wait to be sent: those with a sequence number first, in the
     order of their numbers."""
 
     __slots__ = ("_open", "partition", "state", "waiting")
 
     def __init__(
-        self, partition: TopicPartition, state: PartitionSequences, open_batches: dict[int, Batch]
+        self,
+        partition: TopicPartition,
+        state: PartitionSequences,
+        open_batches: dict[int, ProducerBatch],
     ) -> None:
         self.partition = partition
         self.state = state
-        self.waiting: deque[Batch] = deque()
+        self.waiting: deque[ProducerBatch] = deque()
         self._open = open_batches
 
     @property
-    def open(self) -> Batch | None:
+    def open(self) -> ProducerBatch | None:
         """The last one, while records may be added to it."""
         return self._open.get(self.partition.partition)
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: ProducerBatch) -> None:
         """Behind all others, to which nothing is added any more; whether to this one it says."""
         self.close()
         self.waiting.append(batch)
@@ -92,7 +95,7 @@ class Queue:
         if batch is not None:
             batch.is_open = False
 
-    def put_back(self, batch: Batch) -> None:
+    def put_back(self, batch: ProducerBatch) -> None:
         """In front of everything that has no number, behind those with earlier numbers."""
         flight = self.state.in_flight
         place = flight.index(batch)
@@ -107,7 +110,7 @@ class Queue:
 class Accumulator:
     """All records of one producer that have no outcome yet."""
 
-    def __init__(self, limits: Limits, sequences: Sequences) -> None:
+    def __init__(self, limits: BatchLimits, sequences: Sequences) -> None:
         self.limits = limits
         self.sequences = sequences
         self._batch_size = limits.batch_size
@@ -117,11 +120,11 @@ class Accumulator:
         self.flushing = 0
         """How many wait for everything to be sent: nothing lingers then."""
         self.closing = False
-        self.open_batches: dict[str, dict[int, Batch]] = {}
+        self.open_batches: dict[str, dict[int, ProducerBatch]] = {}
         """Those that records may be added to, by topic and partition, for whoever has many."""
-        self._queues: dict[TopicPartition, Queue] = {}
-        self._waiting: dict[TopicPartition, Queue] = {}
-        self._incomplete: dict[Batch, None] = {}
+        self._queues: dict[TopicPartition, BatchQueue] = {}
+        self._waiting: dict[TopicPartition, BatchQueue] = {}
+        self._incomplete: dict[ProducerBatch, None] = {}
         self._first_expiry = _NEVER
         self._turn = 0
 
@@ -149,7 +152,7 @@ class Accumulator:
         timestamp: int,
         headers: Headers,
         now: float,
-    ) -> tuple[Batch, int]:
+    ) -> tuple[ProducerBatch, int]:
         """The batch that the record went into, and its number there; 0 says that the batch is new.
 
         The timestamp is milliseconds since 1970. Raises `RecordInvalid`, and then nothing changed.
@@ -171,39 +174,39 @@ class Accumulator:
         self._queues[partition].close()
         return True
 
-    def _open(self, partition: TopicPartition, size: int, now: float) -> Batch:
+    def _open(self, partition: TopicPartition, size: int, now: float) -> ProducerBatch:
         """A batch with room for a record of that size, and more of them if that is small."""
-        batch = Batch(partition, now)
+        batch = ProducerBatch(partition, now)
         batch.held = max(self._batch_size, batch.size + size)
         self._enqueue(batch)
         return batch
 
     def add_encoded(
         self, partition: TopicPartition, encoded: Iterable[NewBatch], now: float
-    ) -> list[Batch]:
+    ) -> list[ProducerBatch]:
         """Batches that are written already, behind all records so far."""
-        batches = [Batch.of_encoded(partition, each, now) for each in encoded]
+        batches = [ProducerBatch.of_encoded(partition, each, now) for each in encoded]
         for batch in batches:
             self._enqueue(batch)
         return batches
 
-    def _enqueue(self, batch: Batch) -> None:
+    def _enqueue(self, batch: ProducerBatch) -> None:
         partition = batch.partition
         queue = self._queues.get(partition)
         if queue is None:
             opened = self.open_batches.setdefault(partition.topic, {})
-            queue = Queue(partition, self.sequences.of(partition), opened)
+            queue = BatchQueue(partition, self.sequences.of(partition), opened)
             self._queues[partition] = queue
         queue.append(batch)
         self._waiting[partition] = queue
         self._track(batch)
 
-    def _track(self, batch: Batch) -> None:
+    def _track(self, batch: ProducerBatch) -> None:
         self._incomplete[batch] = None
         self.used += batch.held
         self._first_expiry = min(self._first_expiry, batch.created + self.limits.delivery_timeout)
 
-    def incomplete(self) -> list[Batch]:
+    def incomplete(self) -> list[ProducerBatch]:
         """All batches without an outcome, in the order they were begun."""
         return list(self._incomplete)
 
@@ -231,7 +234,7 @@ class Accumulator:
                 first = due
         return first if first < _NEVER else None
 
-    def _due(self, queue: Queue) -> float:
+    def _due(self, queue: BatchQueue) -> float:
         """When the first batch of the queue has lingered, and waited after a failure, enough."""
         head = queue.waiting[0]
         if (
@@ -262,13 +265,13 @@ class Accumulator:
 
     def drain(
         self, partitions: Sequence[TopicPartition], max_request_bytes: int, now: float
-    ) -> list[Batch]:
+    ) -> list[ProducerBatch]:
         """At most one sealed batch of each partition, for one request to their leader.
 
         Whoever calls leaves out partitions that are not in the transaction yet. The first batch
         goes even if it is too large alone; the turn moves on, so that none starves.
         """
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         size = 0
         start = self._turn % len(partitions) if partitions else 0
         self._turn += 1
@@ -286,7 +289,7 @@ class Accumulator:
                 batches.append(head)
         return batches
 
-    def _take(self, queue: Queue, head: Batch) -> bool:
+    def _take(self, queue: BatchQueue, head: ProducerBatch) -> bool:
         """Take out what may be sent; False if that needs a producer id first."""
         state = queue.state
         if state.must_restart and not self.sequences.restart(state):
@@ -300,7 +303,7 @@ class Accumulator:
         head.is_outstanding = True
         return True
 
-    def _seal(self, queue: Queue, batch: Batch) -> None:
+    def _seal(self, queue: BatchQueue, batch: ProducerBatch) -> None:
         if batch is queue.open:
             queue.close()
         base_sequence = self.sequences.number(queue.state, batch)
@@ -316,7 +319,9 @@ class Accumulator:
 
     # --- what became of it --------------------------------------------------------------------
 
-    def answered(self, batch: Batch, answer: Answer, retry_at: float) -> Verdict:
+    def answered(
+        self, batch: ProducerBatch, answer: BatchResponse, retry_at: float
+    ) -> BatchVerdict:
         """Take in a broker's answer. What is sent again waits until `retry_at`.
 
         After REFUSED, ABORTABLE and FATAL the caller makes the error and calls `fail`.
@@ -327,29 +332,29 @@ class Accumulator:
             if answer.code == 0:
                 state.acknowledge(batch, answer.base_offset)
                 state.settle()
-            return Verdict.LATE
+            return BatchVerdict.LATE
         verdict = self.sequences.decide(state, batch, answer)
-        if verdict is Verdict.DELIVERED:
+        if verdict is BatchVerdict.DELIVERED:
             state.acknowledge(batch, answer.base_offset)
             self._finish(batch, Delivered(answer.base_offset, answer.timestamp))
-        elif verdict is Verdict.SPLIT:
+        elif verdict is BatchVerdict.SPLIT:
             self._split(batch)
         else:
             batch.in_doubt = batch.in_doubt or leaves_doubt(answer)
-            if verdict is Verdict.RESTART:
+            if verdict is BatchVerdict.RESTART:
                 state.must_restart = True
-            if verdict in (Verdict.RETRY, Verdict.RESTART):
+            if verdict in (BatchVerdict.RETRY, BatchVerdict.RESTART):
                 self._put_back(batch, retry_at)
         return verdict
 
-    def requeue(self, batch: Batch, retry_at: float, *, in_doubt: bool) -> None:
+    def requeue(self, batch: ProducerBatch, retry_at: float, *, in_doubt: bool) -> None:
         """No answer came: it is sent again. `in_doubt` unless the request never left."""
         batch.is_outstanding = False
         batch.in_doubt = batch.in_doubt or in_doubt
         if not batch.is_done:
             self._put_back(batch, retry_at)
 
-    def fail(self, batch: Batch, error: BaseException) -> None:
+    def fail(self, batch: ProducerBatch, error: BaseException) -> None:
         """The batch has failed, wherever it is; an answer that comes all the same is ignored."""
         if batch.is_done:
             return
@@ -363,7 +368,7 @@ class Accumulator:
             queue.close()
         self._finish(batch, error)
 
-    def expired(self, now: float) -> list[Batch]:
+    def expired(self, now: float) -> list[ProducerBatch]:
         """The batches whose time is up; the caller makes the errors and calls `fail` for each.
 
         One that `is_outstanding` or `in_doubt` may be in the log; of the others none is.
@@ -378,13 +383,13 @@ class Accumulator:
         )
         return found
 
-    def _put_back(self, batch: Batch, retry_at: float) -> None:
+    def _put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         batch.retry_at = retry_at
         queue = self._queues[batch.partition]
         queue.put_back(batch)
         self._waiting[batch.partition] = queue
 
-    def _split(self, batch: Batch) -> None:
+    def _split(self, batch: ProducerBatch) -> None:
         """Two parts in the place of one, under its numbers."""
         queue = self._queues[batch.partition]
         flight = queue.state.in_flight
@@ -399,12 +404,12 @@ class Accumulator:
             queue.put_back(part)
         self._waiting[batch.partition] = queue
 
-    def _finish(self, batch: Batch, outcome: Delivered | BaseException) -> None:
+    def _finish(self, batch: ProducerBatch, outcome: Delivered | BaseException) -> None:
         batch.outcome = outcome
         state = self._queues[batch.partition].state
         self.sequences.leave(state, batch, delivered=isinstance(outcome, Delivered))
         self._forget(batch)
 
-    def _forget(self, batch: Batch) -> None:
+    def _forget(self, batch: ProducerBatch) -> None:
         del self._incomplete[batch]
         self.used -= batch.held

@@ -31,7 +31,7 @@ from onceflow.records import (
 )
 
 if TYPE_CHECKING:
-    from onceflow.client.producer.receipts import Failure
+    from onceflow.client.producer.receipts import BatchFailure
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
 
@@ -70,7 +70,7 @@ class Delivered(NamedTuple):
         return self.base_offset + index if self.base_offset >= 0 else UNKNOWN_OFFSET
 
 
-class Batch:
+class ProducerBatch:
     """Records for one partition that are sent, and succeed or fail, together.
 
     Only the accumulator changes one. `outcome` is None until there is one; `waiters` belongs
@@ -126,10 +126,10 @@ class Batch:
         """Which batch of its pair it is in the partition."""
         self.sealed: NewBatch | None = None
         self.outcome: Delivered | BaseException | None = None
-        self.parts: tuple[Batch, ...] = ()
+        self.parts: tuple[ProducerBatch, ...] = ()
         """What it was split into."""
         self.waiters: list[Any] = []
-        self.failure: Failure | None = None
+        self.failure: BatchFailure | None = None
         """Once it has failed, for whoever tells of records whose receipts nobody awaits."""
         # The records, until they are bytes. What most of them have not is kept by their number.
         self.values: list[bytes | None] = []
@@ -142,7 +142,7 @@ class Batch:
         """By the wall clock, if that is where it is from: before then it need not be made anew."""
 
     @classmethod
-    def of_encoded(cls, partition: TopicPartition, encoded: NewBatch, now: float) -> Batch:
+    def of_encoded(cls, partition: TopicPartition, encoded: NewBatch, now: float) -> ProducerBatch:
         """A batch that is written already, as `columns.encode_all` does, by nobody yet."""
         batch = cls(partition, now)
         batch.is_open = False
@@ -205,7 +205,7 @@ class Batch:
             self.last_time = time
             self.times.append((len(self.values), time))
 
-    def locate(self, index: int) -> tuple[Batch, int]:
+    def locate(self, index: int) -> tuple[ProducerBatch, int]:
         """Where record `index` is now: in this batch, or in a part of it after a split."""
         batch = self
         while batch.parts:
@@ -317,11 +317,11 @@ def _stamp(
     )
 
 
-def split(batch: Batch) -> tuple[Batch, Batch]:
+def split(batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
     """Two halves of a batch that is too large as a whole; their sequences are its sequences.
 
     Safe because the broker has said that it did not take the whole: no repeat of it can come to
-    light, and what follows in sequence still does. Receipts follow by `Batch.locate`.
+    light, and what follows in sequence still does. Receipts follow by `ProducerBatch.locate`.
     """
     from onceflow.records import decode, encode
 
@@ -332,7 +332,7 @@ def split(batch: Batch) -> tuple[Batch, Batch]:
     half = batch.count // 2
     halves = []
     for start, count in ((0, half), (half, batch.count - half)):
-        part = Batch.of_encoded(
+        part = ProducerBatch.of_encoded(
             batch.partition,
             encode(rows.slice(start, count), codec=header.codec),
             batch.created,

@@ -31,7 +31,7 @@ _HOPELESS: Final = 200
 """Transactions for which nothing is tried when the longest pause was not long enough."""
 
 
-class Settling:
+class CommitPacing:
     """Belongs to one transactional producer."""
 
     __slots__ = (

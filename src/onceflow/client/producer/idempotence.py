@@ -19,7 +19,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.client.errors import Action, action, outcome_of
-from onceflow.client.producer.batch import NOBODY, Batch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import NOBODY, ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records import NO_SEQUENCE, last_sequence, next_sequence
@@ -33,7 +33,7 @@ MAX_IN_FLIGHT: Final = 5
 _HALF: Final = 1 << 30
 
 
-class Answer(NamedTuple):
+class BatchResponse(NamedTuple):
     """What a broker says of one batch."""
 
     code: int
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
     log_start_offset: int = NO_OFFSET
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """What becomes of a batch that was answered."""
 
     DELIVERED = "it is in the log"
@@ -71,7 +71,7 @@ class PartitionSequences:
     )
 
     def __init__(self) -> None:
-        self.in_flight: list[Batch] = []
+        self.in_flight: list[ProducerBatch] = []
         """In the order of their numbers; sent, or waiting to be sent again."""
         self.begin(None)
 
@@ -92,11 +92,11 @@ class PartitionSequences:
     def has_outstanding(self) -> bool:
         return any(batch.is_outstanding for batch in self.in_flight)
 
-    def is_next(self, batch: Batch) -> bool:
+    def is_next(self, batch: ProducerBatch) -> bool:
         """Whether the batch follows what was acknowledged last."""
         return batch.base_sequence == _after(self.last_acked_sequence)
 
-    def number(self, batch: Batch) -> int:
+    def number(self, batch: ProducerBatch) -> int:
         """The next numbers are the batch's; the first of them."""
         base = self.next_sequence
         batch.ordinal = self.next_ordinal
@@ -104,7 +104,7 @@ class PartitionSequences:
         self.next_ordinal += 1
         return base
 
-    def acknowledge(self, batch: Batch, base_offset: int) -> None:
+    def acknowledge(self, batch: ProducerBatch, base_offset: int) -> None:
         """Its numbers are used for good."""
         last = last_sequence(batch.base_sequence, batch.count - 1)
         if batch.producer != self.producer or not batch.is_sequenced:
@@ -205,7 +205,7 @@ class Sequences:
 
     # --- sending ------------------------------------------------------------------------------
 
-    def may_send(self, state: PartitionSequences, batch: Batch) -> bool:
+    def may_send(self, state: PartitionSequences, batch: ProducerBatch) -> bool:
         """Whether the first batch that waits for the partition may go now."""
         in_flight = state.in_flight
         if not self.idempotent:
@@ -233,7 +233,7 @@ class Sequences:
             and not state.has_outstanding
         )
 
-    def number(self, state: PartitionSequences, batch: Batch) -> int:
+    def number(self, state: PartitionSequences, batch: ProducerBatch) -> int:
         """The first number of a batch that is sent for the first time; it is in flight now."""
         state.in_flight.append(batch)
         if not self.idempotent:
@@ -259,36 +259,40 @@ class Sequences:
 
     # --- answers ------------------------------------------------------------------------------
 
-    def decide(self, state: PartitionSequences, batch: Batch, answer: Answer) -> Verdict:
+    def decide(
+        self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
+    ) -> BatchVerdict:
         """What an answer means for a batch in flight; what is done about it is up to the caller."""
         code = answer.code
         if code == ErrorCode.NONE:
-            return Verdict.DELIVERED
+            return BatchVerdict.DELIVERED
         if code in _TOO_LARGE and batch.count > 1:
-            return Verdict.SPLIT
+            return BatchVerdict.SPLIT
         if batch.is_sequenced and code in _SEQUENCE_ERRORS:
             return self._decide_sequence(state, batch, answer)
         verdict = _VERDICTS[action(code, ApiKey.PRODUCE)]
-        if verdict is Verdict.ABORTABLE and not self.transactional:
-            return Verdict.REFUSED
+        if verdict is BatchVerdict.ABORTABLE and not self.transactional:
+            return BatchVerdict.REFUSED
         return verdict
 
-    def _decide_sequence(self, state: PartitionSequences, batch: Batch, answer: Answer) -> Verdict:
+    def _decide_sequence(
+        self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
+    ) -> BatchVerdict:
         if answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset == NO_OFFSET:
-            return Verdict.RETRY  # a broker that says so before it has looked
+            return BatchVerdict.RETRY  # a broker that says so before it has looked
         if state.in_flight[0] is not batch:
-            return Verdict.RETRY  # its turn comes when what precedes it is settled
+            return BatchVerdict.RETRY  # its turn comes when what precedes it is settled
         if not state.unresolved:
             if not state.is_next(batch):
-                return Verdict.RETRY
+                return BatchVerdict.RETRY
             state.forgotten = True
         if self.transactional:
-            return Verdict.ABORTABLE
+            return BatchVerdict.ABORTABLE
         # Behind a gap the refusal is what had to come, and says that the batch is not in the log.
         # From a broker that has forgotten it says nothing of an attempt that was not answered.
-        return Verdict.REFUSED if batch.in_doubt and state.forgotten else Verdict.RESTART
+        return BatchVerdict.REFUSED if batch.in_doubt and state.forgotten else BatchVerdict.RESTART
 
-    def leave(self, state: PartitionSequences, batch: Batch, *, delivered: bool) -> None:
+    def leave(self, state: PartitionSequences, batch: ProducerBatch, *, delivered: bool) -> None:
         """A batch has an outcome. One that failed under its number leaves a gap."""
         if batch not in state.in_flight:
             return
@@ -298,7 +302,7 @@ class Sequences:
         state.settle()
 
 
-def leaves_doubt(answer: Answer) -> bool:
+def leaves_doubt(answer: BatchResponse) -> bool:
     """Whether the batch may be in the log in spite of the error."""
     return outcome_of(answer.code, ApiKey.PRODUCE) == "unknown"
 
@@ -307,11 +311,11 @@ _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIS
 _SEQUENCE_ERRORS: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-_VERDICTS: Final[Mapping[Action, Verdict]] = {
-    Action.RETRY: Verdict.RETRY,
-    Action.REFRESH: Verdict.RETRY,
-    Action.DONE: Verdict.DELIVERED,
-    Action.ABORT: Verdict.ABORTABLE,
-    Action.FAIL: Verdict.ABORTABLE,
-    Action.FATAL: Verdict.FATAL,
+_VERDICTS: Final[Mapping[Action, BatchVerdict]] = {
+    Action.RETRY: BatchVerdict.RETRY,
+    Action.REFRESH: BatchVerdict.RETRY,
+    Action.DONE: BatchVerdict.DELIVERED,
+    Action.ABORT: BatchVerdict.ABORTABLE,
+    Action.FAIL: BatchVerdict.ABORTABLE,
+    Action.FATAL: BatchVerdict.FATAL,
 }

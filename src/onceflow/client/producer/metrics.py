@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from onceflow.client.metrics import Meter, Metric, amounts, durations, snapshot
-from onceflow.client.producer.batch import Batch
+from onceflow.client.producer.batch import ProducerBatch
 
 
 class ProducerMetrics:
@@ -41,7 +41,7 @@ class ProducerMetrics:
         """By Kafka's names."""
         return snapshot(self.metrics, self._clock())
 
-    def batch_sent(self, batch: Batch, now: float) -> None:
+    def batch_sent(self, batch: ProducerBatch, now: float) -> None:
         self._bytes.add(len(batch.buffer), now)
         if batch.attempts > 1:
             self._retries.add(batch.count, now)

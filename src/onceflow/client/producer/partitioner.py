@@ -14,7 +14,7 @@ from typing import Final
 
 from onceflow.client.errors import ClientError, NoSuchPartition, TopicNotFound
 from onceflow.client.net import Cluster
-from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch
+from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch
 from onceflow.client.types import TopicPartition
 from onceflow.records import partition_for_key
 from onceflow.runtime import Rand
@@ -27,7 +27,7 @@ class _Sticky:
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
-        self.batch: Batch | None = None
+        self.batch: ProducerBatch | None = None
 
 
 class StickyPartitioner:
@@ -62,12 +62,12 @@ class StickyPartitioner:
             return None
         return sticky.partition
 
-    def batch_of(self, topic: str) -> Batch | None:
+    def batch_of(self, topic: str) -> ProducerBatch | None:
         """The batch that the topic's last record went into."""
         sticky = self._sticky.get(topic)
         return None if sticky is None else sticky.batch
 
-    def landed(self, topic: str, batch: Batch) -> None:
+    def landed(self, topic: str, batch: ProducerBatch) -> None:
         """The batch that a record went into for which `partition` was asked."""
         sticky = self._sticky.get(topic)
         if sticky is not None and sticky.partition == batch.partition.partition:
@@ -89,7 +89,7 @@ _AGAIN_S: Final = 10.0
 """When there were none, so long none waits for them."""
 
 
-class Places:
+class PartitionChooser:
     """Chooses the partition of each record: the one that the application named, the one of its key,
     or else the sticky one.
 

@@ -16,7 +16,7 @@ from onceflow.client.codec import GroupMember, OffsetsInvalid, OffsetToCommit, o
 from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
 from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.producer.accumulator import CODECS, Accumulator, Limits
+from onceflow.client.producer.accumulator import CODECS, Accumulator, BatchLimits
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Headers,
@@ -28,7 +28,7 @@ from onceflow.client.producer.batch import (
 )
 from onceflow.client.producer.idempotence import Sequences
 from onceflow.client.producer.metrics import ProducerMetrics
-from onceflow.client.producer.partitioner import Places, StickyPartitioner
+from onceflow.client.producer.partitioner import PartitionChooser, StickyPartitioner
 from onceflow.client.producer.receipts import Receipt, TableReceipt, all_settled
 from onceflow.client.producer.sender import Sender
 from onceflow.client.producer.transaction import Transaction
@@ -36,17 +36,17 @@ from onceflow.client.settings import ProducerSettings
 from onceflow.client.transactions import (
     SENDS,
     Claim,
-    Event,
     Meets,
     OpenTransaction,
     Operation,
-    State,
+    ProducerState,
     TransactionDriver,
     TransactionEnds,
+    TransactionEvent,
     TransactionMachine,
     Ways,
     WrongState,
-    told,
+    log_transaction,
 )
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
@@ -57,7 +57,9 @@ if TYPE_CHECKING:
 
 _REQUEST_BYTES: Final = 256 << 10
 """A request of that size is well worth the trouble."""
-_OPEN: Final = State.IN_TRANSACTION  # asked for with every record, and slow to find in its class
+_OPEN: Final = (
+    ProducerState.IN_TRANSACTION
+)  # asked for with every record, and slow to find in its class
 _made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 
 
@@ -104,9 +106,9 @@ class Producer:
             transactional=name is not None,
             max_in_flight=self.settings.max_in_flight_requests_per_connection,
         )
-        self._accumulator = Accumulator(Limits.of(self.settings), self._sequences)
+        self._accumulator = Accumulator(BatchLimits.of(self.settings), self._sequences)
         sticky = StickyPartitioner(self._rand, self.settings.batch_size)
-        self._places = Places(
+        self._partition_chooser = PartitionChooser(
             self._cluster,
             sticky,
             max_block_ms=self.settings.max_block_ms,
@@ -223,7 +225,7 @@ class Producer:
         self._accumulator.closing = True
         try:
             await self._settled()
-            if self._machine is None or self._machine.state is State.IN_TRANSACTION:
+            if self._machine is None or self._machine.state is ProducerState.IN_TRANSACTION:
                 await self.flush()
         finally:
             self._stop(sender)
@@ -316,7 +318,7 @@ class Producer:
         if self._door.state is not _OPEN:
             return None
         try:
-            number = self._places.likely(topic, key) if partition is None else partition
+            number = self._partition_chooser.likely(topic, key) if partition is None else partition
             batch = self._open_batches[topic][number]
         except (KeyError, TypeError):  # of a wrong type the long way says what to pass
             return None
@@ -362,8 +364,8 @@ class Producer:
         key, value, _, size = checked(key, value, headers)
         size -= RECORD_OVERHEAD
         is_free = key is None and partition is None
-        before = self._places.sticky.batch_of(topic) if is_free else None
-        place = await self._places.find(topic, key, partition, size)
+        before = self._partition_chooser.sticky.batch_of(topic) if is_free else None
+        place = await self._partition_chooser.find(topic, key, partition, size)
         accumulator = self._accumulator
         if accumulator.shut(place if before is None else before.partition, size):
             await self._give_way()
@@ -372,7 +374,7 @@ class Producer:
         now = self._clock.monotonic()
         batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
         if is_free:
-            self._places.sticky.landed(topic, batch)
+            self._partition_chooser.sticky.landed(topic, batch)
         if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
             sender.wake()
         return Receipt(batch, index)
@@ -384,7 +386,7 @@ class Producer:
         self._full_batches += 1
         enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
         sender, now = self._running(), self._clock.monotonic()
-        is_held = sender.settling.held_until(now) > now
+        is_held = sender.commit_pacing.held_until(now) > now
         if self._full_batches >= enough and not is_held:
             self._full_batches = 0
             sender.wake()
@@ -403,7 +405,7 @@ class Producer:
         transaction = self._check_transaction()
         if self._accumulator.is_full:
             await self._wait_for_room()
-        partitions = await self._places.count(topic, highest_partition(table, partition))
+        partitions = await self._partition_chooser.count(topic, highest_partition(table, partition))
         pieces = []
         for piece in encoded_by_partition(
             table,
@@ -434,7 +436,7 @@ class Producer:
         `TopicNotFound`."""
         self._running()
         if self._cluster.known_partitions(topic) is None:
-            return await self._places.count(topic)
+            return await self._partition_chooser.count(topic)
         return len((await self._cluster.find_topic(topic)).partitions)
 
     async def _wait_for_room(self) -> None:
@@ -488,7 +490,7 @@ class Producer:
         await self._settled()
         self._check_life(machine)
         await self._driver.run(machine.init(version, keep_prepared=keep_prepared))
-        told(Event.IDENTIFIED, machine.identity)
+        log_transaction(TransactionEvent.IDENTIFIED, machine.identity)
         self._adopt(machine)
 
     async def begin_transaction(self) -> None:
@@ -508,7 +510,7 @@ class Producer:
     def _begin_at_once(self) -> None:
         """When no end is under way, and no renewal is due."""
         machine = self._transactional()
-        if machine.state is State.READY and self._accumulator.incomplete():
+        if machine.state is ProducerState.READY and self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
         machine.begin()
         if self._ends is not None:
@@ -537,13 +539,13 @@ class Producer:
         """Returns when everything of the transaction is visible. Raises `AbortableError` when it
         has to be aborted; after `UnknownOutcome` it must not be. If the caller is cancelled the
         commit goes on: called again, it says how that ended."""
-        await self._end_by(Event.COMMIT)
+        await self._end_by(TransactionEvent.COMMIT)
 
     async def prepare_transaction(self) -> PreparedTransaction:
         """The first phase: all that was sent is safe, and stays hidden until it is completed,
         however long that takes. Its name is to be stored by whoever decides."""
         machine = self._transactional()
-        await self._end_by(Event.PREPARE)
+        await self._end_by(TransactionEvent.PREPARE)
         return machine.prepared
 
     async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
@@ -555,9 +557,11 @@ class Producer:
         self._running()
         await self._settled()
         self._check_life(machine)
-        if machine.state is State.UNCLEAR_COMMIT or (machine.prepared and machine.prepared == name):
+        if machine.state is ProducerState.UNCLEAR_COMMIT or (
+            machine.prepared and machine.prepared == name
+        ):
             await self.commit_transaction()
-        elif machine.prepared or machine.state is State.ABORTABLE_ERROR:
+        elif machine.prepared or machine.state is ProducerState.ABORTABLE_ERROR:
             await self.abort_transaction()
 
     @property
@@ -568,9 +572,9 @@ class Producer:
     async def abort_transaction(self) -> None:
         """Nothing of the transaction will ever be seen, nor of what others try to send in it
         meanwhile: they are refused. If the caller is cancelled the abort goes on."""
-        await self._end_by(Event.ABORT)
+        await self._end_by(TransactionEvent.ABORT)
 
-    async def _end_by(self, event: Event) -> None:
+    async def _end_by(self, event: TransactionEvent) -> None:
         self._transactional()
         self._running()
         if self._ends is not None:
@@ -583,7 +587,7 @@ class Producer:
         return Transaction(self)
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         """Where a transactional producer is."""
         return self._transactional().state
 
@@ -667,8 +671,8 @@ class Producer:
         if producer_id >= 0 and pair != self._sequences.producer:
             self._sequences.adopt(pair, has_own_epoch=machine.has_own_epochs)
 
-    def _count_end(self, event: Event, took_s: float) -> None:
-        if event is Event.COMMIT:
+    def _count_end(self, event: TransactionEvent, took_s: float) -> None:
+        if event is TransactionEvent.COMMIT:
             self.measured.committed(took_s)
-        elif event is Event.ABORT:
+        elif event is TransactionEvent.ABORT:
             self.measured.aborted()

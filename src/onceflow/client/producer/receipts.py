@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable
 from typing import Any, Final, NamedTuple
 
 from onceflow.client.errors import ClientError, DeliveryFailed
-from onceflow.client.producer.batch import Batch, Delivered
+from onceflow.client.producer.batch import Delivered, ProducerBatch
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 
@@ -43,7 +43,7 @@ class Receipt(NamedTuple):
     [0, 1]
     """
 
-    batch: Batch
+    batch: ProducerBatch
     number: int
     """Of the record in the batch."""
 
@@ -77,7 +77,7 @@ class Receipt(NamedTuple):
         return _made(Delivery, (topic, partition, offset, timestamp))
 
 
-def _delivery(batch: Batch, number: int) -> Delivery:
+def _delivery(batch: ProducerBatch, number: int) -> Delivery:
     outcome = batch.outcome
     if isinstance(outcome, BaseException):
         if batch.failure is not None:
@@ -88,7 +88,7 @@ def _delivery(batch: Batch, number: int) -> Delivery:
     return Delivery(*batch.partition, outcome.offset_of(number), outcome.timestamp)
 
 
-async def settled(batch: Batch) -> None:
+async def settled(batch: ProducerBatch) -> None:
     """Returns when the batch has an outcome, or was split."""
     # One for each who waits: who stops waiting must not take the promise away from the others.
     told = asyncio.get_running_loop().create_future()
@@ -96,7 +96,7 @@ async def settled(batch: Batch) -> None:
     await told
 
 
-def tell(batch: Batch) -> None:
+def tell(batch: ProducerBatch) -> None:
     """Wakes all who wait for the batch."""
     waiters, batch.waiters = batch.waiters, []
     for told in waiters:
@@ -104,7 +104,7 @@ def tell(batch: Batch) -> None:
             told.set_result(None)
 
 
-async def all_settled(batches: Iterable[Batch]) -> None:
+async def all_settled(batches: Iterable[ProducerBatch]) -> None:
     """Returns when all of them, and the parts that they were split into, have an outcome."""
     left = list(batches)
     while left:
@@ -132,7 +132,7 @@ class TableReceipt:
 
     __slots__ = ("_batches",)
 
-    def __init__(self, batches: list[Batch]) -> None:
+    def __init__(self, batches: list[ProducerBatch]) -> None:
         self._batches = batches
 
     def __repr__(self) -> str:
@@ -173,7 +173,7 @@ class Placed(NamedTuple):
     last_offset: int
 
 
-def _leaves(batches: Iterable[Batch]) -> Iterable[Batch]:
+def _leaves(batches: Iterable[ProducerBatch]) -> Iterable[ProducerBatch]:
     for batch in batches:
         if batch.parts:
             yield from _leaves(batch.parts)
@@ -186,12 +186,14 @@ _MOST_KEPT: Final = 10_000
 _MOST_NAMED: Final = 3
 
 
-class Failure:
+class BatchFailure:
     """Of one batch, which itself is let go. The receipts say which records were heard of."""
 
     __slots__ = ("_all", "_heard", "error", "partition", "records")
 
-    def __init__(self, batch: Batch, error: ClientError, among: OrderedDict[Failure, None]) -> None:
+    def __init__(
+        self, batch: ProducerBatch, error: ClientError, among: OrderedDict[BatchFailure, None]
+    ) -> None:
         self.partition: Final[TopicPartition] = batch.partition
         self.records: Final = batch.count
         self.error: Final = error
@@ -222,17 +224,17 @@ class UnheardFailures:
     __slots__ = ("_failures", "_first", "_older")
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[Failure, None] = OrderedDict()
+        self._failures: OrderedDict[BatchFailure, None] = OrderedDict()
         self._older = 0
-        self._first: Failure | None = None
+        self._first: BatchFailure | None = None
         """Of the older ones."""
 
     def __bool__(self) -> bool:
         return bool(self._failures) or self._older > 0
 
-    def add(self, batch: Batch, error: ClientError) -> None:
+    def add(self, batch: ProducerBatch, error: ClientError) -> None:
         """None of its records was delivered, as far as is known."""
-        batch.failure = Failure(batch, error, self._failures)
+        batch.failure = BatchFailure(batch, error, self._failures)
         self._failures[batch.failure] = None
         if len(self._failures) > _MOST_KEPT:
             oldest, _ = self._failures.popitem(last=False)
@@ -251,7 +253,7 @@ class UnheardFailures:
         return _raised(older + sum(each.unheard for each in failures), first, failures)
 
 
-def _raised(records: int, first: Failure, failures: list[Failure]) -> DeliveryFailed:
+def _raised(records: int, first: BatchFailure, failures: list[BatchFailure]) -> DeliveryFailed:
     places = sorted({first.partition, *(each.partition for each in failures)})
     named = ", ".join(map(str, places[:_MOST_NAMED]))
     more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
@@ -268,5 +270,5 @@ def _raised(records: int, first: Failure, failures: list[Failure]) -> DeliveryFa
     return made
 
 
-def _is_same(one: Failure, other: Failure) -> bool:
+def _is_same(one: BatchFailure, other: BatchFailure) -> bool:
     return str(one.error) == str(other.error)

@@ -27,17 +27,23 @@ from onceflow.client.errors import (
     action,
 )
 from onceflow.client.events import PRODUCING, Recurring
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, Cluster, Connection, Lane, check
+from onceflow.client.net import (
+    NEWEST_WITHOUT_TRANSACTION_V2,
+    BrokerConnection,
+    Cluster,
+    ConnectionLane,
+    check,
+)
 from onceflow.client.producer.accumulator import Accumulator
-from onceflow.client.producer.batch import Batch, ProducerIdAndEpoch
-from onceflow.client.producer.commit_pacing import Settling
-from onceflow.client.producer.idempotence import Answer, Verdict
+from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.commit_pacing import CommitPacing
+from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict
 from onceflow.client.producer.metrics import ProducerMetrics
 from onceflow.client.producer.receipts import UnheardFailures, tell
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.transactions import (
     Operation,
-    State,
+    ProducerState,
     TransactionDriver,
     TransactionMachine,
     WrongState,
@@ -47,13 +53,13 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand, message_library
 from onceflow.wire import ApiKey, ErrorCode
 
-_FAILED: Final = (Verdict.REFUSED, Verdict.ABORTABLE, Verdict.FATAL)
-_DONE: Final = Answer(0)
-_OPEN: Final = (State.IN_TRANSACTION, State.FLUSHING)
+_FAILED: Final = (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE, BatchVerdict.FATAL)
+_DONE: Final = BatchResponse(0)
+_OPEN: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING)
 _NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-class Links:
+class LeaderConnections:
     """The connections over which a producer sends: one to each leader, or two.
 
     A broker works on the requests of one connection one after the other, and reads no more of it
@@ -62,25 +68,25 @@ class Links:
     bring new partitions at the same time wait.
     """
 
-    __slots__ = ("_lanes", "_links", "_may_have_two")
+    __slots__ = ("_connections", "_lanes", "_may_have_two")
 
     def __init__(self, *, may_have_two: bool) -> None:
         self._may_have_two = may_have_two
-        self._links: dict[tuple[int, Lane], Connection] = {}
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._connections: dict[tuple[int, ConnectionLane], BrokerConnection] = {}
+        self._lanes: dict[TopicPartition, ConnectionLane] = {}
 
-    def opened(self, leader: int, lane: Lane, link: Connection) -> None:
-        self._links[leader, lane] = link
+    def opened(self, leader: int, lane: ConnectionLane, connection: BrokerConnection) -> None:
+        self._connections[leader, lane] = connection
 
     def of(
         self, partition: TopicPartition, leader: int, is_under_way: Callable[[TopicPartition], bool]
-    ) -> Connection | None:
+    ) -> BrokerConnection | None:
         """The one for the next batch of a partition; None when there is none that is open."""
         if not self._may_have_two:
-            return self._open(leader, Lane.SHARED)
-        moves = partition.partition % 2 and self._open(leader, Lane.BESIDE) is not None
-        wanted = Lane.BESIDE if moves else Lane.SHARED
-        lane = self._lanes.get(partition, Lane.SHARED)
+            return self._open(leader, ConnectionLane.SHARED)
+        moves = partition.partition % 2 and self._open(leader, ConnectionLane.SECONDARY) is not None
+        wanted = ConnectionLane.SECONDARY if moves else ConnectionLane.SHARED
+        lane = self._lanes.get(partition, ConnectionLane.SHARED)
         # Order is kept within a connection only: a partition that moved while a batch of it is
         # under way could have its next batch arrive first, and be refused as out of sequence.
         if lane is not wanted and not is_under_way(partition):
@@ -89,14 +95,14 @@ class Links:
 
     def lacks_second(self, leader: int) -> bool:
         """Whether there may be one more connection to a leader than there is."""
-        return self._may_have_two and self._open(leader, Lane.BESIDE) is None
+        return self._may_have_two and self._open(leader, ConnectionLane.SECONDARY) is None
 
-    def _open(self, leader: int, lane: Lane) -> Connection | None:
-        link = self._links.get((leader, lane))
-        return link if link is not None and link.is_open else None
+    def _open(self, leader: int, lane: ConnectionLane) -> BrokerConnection | None:
+        connection = self._connections.get((leader, lane))
+        return connection if connection is not None and connection.is_open else None
 
 
-class Troubles:
+class SendErrors:
     """What keeps one producer's records from being sent: logged, and kept for the message of the
     error when time is up."""
 
@@ -117,14 +123,14 @@ class Troubles:
         """Something was acknowledged."""
         self._last = None
 
-    def gave_up(self, batch: Batch, error: ClientError) -> None:
+    def gave_up(self, batch: ProducerBatch, error: ClientError) -> None:
         """Its records will not be there, as far as is known."""
         # Who aborts a transaction knows that.
         first = logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
         what = "not delivered (records: %(records)d)"
         self._tell("undelivered", what, error, batch.count, first)
 
-    def expired(self, batch: Batch, delivery_timeout_ms: int) -> DeliveryFailed:
+    def expired(self, batch: ProducerBatch, delivery_timeout_ms: int) -> DeliveryFailed:
         """The error of a batch whose time is up."""
         last = f"; the last problem was: {self._last}" if self._last else ""
         seconds = delivery_timeout_ms / 1000
@@ -144,7 +150,7 @@ class Troubles:
         )
 
 
-def outcome_of(batch: Batch) -> Outcome:
+def outcome_of(batch: ProducerBatch) -> Outcome:
     """Whether it is known that its records are not there."""
     return "unknown" if batch.is_outstanding or batch.in_doubt else "not applied"
 
@@ -176,11 +182,11 @@ class Sender:
         self._is_stopped = False
         self._will_look = False
         self._alarm: tuple[float, asyncio.Handle] | None = None
-        self.settling: Final = Settling()
+        self.commit_pacing: Final = CommitPacing()
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._setbacks: dict[object, int] = {}
-        self._links = Links(may_have_two=machine is None)
-        self._troubles = Troubles(clock)
+        self._connections = LeaderConnections(may_have_two=machine is None)
+        self._send_errors = SendErrors(clock)
         self.failure: ClientError | None = None
         """Why nothing can be sent any more."""
         self.unheard = UnheardFailures()
@@ -205,7 +211,7 @@ class Sender:
 
     def transaction_ended(self, began: float) -> None:
         """The producer is between transactions; asking for the end of one began at `began`."""
-        self.settling.ended(began, self._clock.monotonic())
+        self.commit_pacing.ended(began, self._clock.monotonic())
         self.wake()
 
     def stop(self) -> None:
@@ -234,7 +240,7 @@ class Sender:
     def _set_alarm(self, now: float) -> None:
         """Looks again at the next time at which something is due; too early does no harm."""
         until = self._accumulator.next_deadline(now)
-        held_until = self.settling.held_until(now)
+        held_until = self.commit_pacing.held_until(now)
         if held_until > now and self._accumulator.partitions_waiting:
             until = held_until
         if until is None:
@@ -265,7 +271,7 @@ class Sender:
         try:
             await work()
         except ClientError as error:
-            self._troubles.met(error)
+            self._send_errors.met(error)
             self._setbacks[name] = self._setbacks.get(name, 0) + 1
             await asyncio.sleep(self._pause(self._setbacks[name]))
         else:
@@ -298,9 +304,9 @@ class Sender:
                 code = ErrorCode.LEADER_NOT_AVAILABLE
                 raise BrokerError(code, ApiKey.METADATA.name, f"partition {each}")
 
-    async def _connect(self, leader: int, lane: Lane) -> None:
+    async def _connect(self, leader: int, lane: ConnectionLane) -> None:
         try:
-            self._links.opened(leader, lane, await self._cluster.broker(leader, lane=lane))
+            self._connections.opened(leader, lane, await self._cluster.broker(leader, lane=lane))
         except ClientError:
             self._spawn("metadata", self._learn)  # it may not be the leader any more
             raise
@@ -324,23 +330,25 @@ class Sender:
             if self._machine is None and accumulator.incomplete():
                 self._spawn("producer id", self._identify)
             return
-        if self.settling.held_until(now) > now:
+        if self.commit_pacing.held_until(now) > now:
             return
-        by_link: dict[tuple[int, Connection], list[TopicPartition]] = {}
+        by_connection: dict[tuple[int, BrokerConnection], list[TopicPartition]] = {}
         for partition in accumulator.ready(now):
             leader = self._cluster.known_leader(partition)
             if leader is None:
                 self._spawn("metadata", self._learn)
-            elif (link := self._links.of(partition, leader, accumulator.is_under_way)) is None:
-                self._open(leader, Lane.SHARED)
+            elif (
+                connection := self._connections.of(partition, leader, accumulator.is_under_way)
+            ) is None:
+                self._open(leader, ConnectionLane.SHARED)
             else:
-                by_link.setdefault((leader, link), []).append(partition)
-        for (leader, link), partitions in by_link.items():
-            is_full = self._send_to(link, self._joined(partitions))
-            if is_full and self._links.lacks_second(leader):
-                self._open(leader, Lane.BESIDE)
+                by_connection.setdefault((leader, connection), []).append(partition)
+        for (leader, connection), partitions in by_connection.items():
+            is_full = self._send_to(connection, self._joined(partitions))
+            if is_full and self._connections.lacks_second(leader):
+                self._open(leader, ConnectionLane.SECONDARY)
 
-    def _open(self, leader: int, lane: Lane) -> None:
+    def _open(self, leader: int, lane: ConnectionLane) -> None:
         self._spawn(("connection", leader, lane), partial(self._connect, leader, lane))
 
     def _joined(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -354,26 +362,26 @@ class Sender:
             self._spawn("join", partial(self._join, machine.join(missing)))
         return may
 
-    def _send_to(self, link: Connection, partitions: list[TopicPartition]) -> bool:
+    def _send_to(self, connection: BrokerConnection, partitions: list[TopicPartition]) -> bool:
         """Whether there may be more than the connection takes now."""
         settings = self._settings
-        while link.in_flight < settings.max_in_flight_requests_per_connection:
+        while connection.in_flight < settings.max_in_flight_requests_per_connection:
             now = self._clock.monotonic()
             batches = self._accumulator.drain(partitions, settings.max_request_size, now)
             if not batches:
                 return False
             try:
-                self._send(link, batches)
+                self._send(connection, batches)
             except ClientError as error:  # before anything left
                 self._lost(batches, error, in_doubt=False)
                 return False
         return True
 
-    def _send(self, link: Connection, batches: list[Batch]) -> None:
+    def _send(self, connection: BrokerConnection, batches: list[ProducerBatch]) -> None:
         machine, settings = self._machine, self._settings
         is_old = machine is not None and not machine.has_own_epochs
         newest = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE] if is_old else None
-        version = link.version_of(ApiKey.PRODUCE, newest=newest)
+        version = connection.version_of(ApiKey.PRODUCE, newest=newest)
         topics: dict[str, list[tuple[int, memoryview]]] = {}
         now = self._clock.monotonic()
         for batch in batches:
@@ -388,23 +396,23 @@ class Sender:
             timeout_ms=settings.request_timeout_ms,
         )
         if settings.acks == 0:
-            link.tell(ApiKey.PRODUCE, version, body)
+            connection.tell(ApiKey.PRODUCE, version, body)
             for batch in batches:
                 self._accumulator.answered(batch, _DONE, 0.0)
                 self._metrics.delivered(batch.count)
             self._told(batches)
             return
-        self.settling.sent(now)
-        on_answer = partial(self._came, link, version, batches, now)
-        link.submit_then(on_answer, ApiKey.PRODUCE, version, body)
+        self.commit_pacing.sent(now)
+        on_answer = partial(self._came, connection, version, batches, now)
+        connection.submit_then(on_answer, ApiKey.PRODUCE, version, body)
 
     # --- answers ------------------------------------------------------------------------------
 
     def _came(
         self,
-        link: Connection,
+        connection: BrokerConnection,
         version: int,
-        batches: list[Batch],
+        batches: list[ProducerBatch],
         sent_at: float,
         answer: memoryview | ClientError,
     ) -> None:
@@ -413,22 +421,26 @@ class Sender:
             if isinstance(answer, ClientError):
                 self._lost(batches, answer, in_doubt=answer.outcome == "unknown")
             else:
-                self._answered(link, version, batches, answer)
+                self._answered(connection, version, batches, answer)
         except Exception as problem:
             self._broken(problem)
 
     def _answered(
-        self, link: Connection, version: int, batches: list[Batch], answer: memoryview
+        self,
+        connection: BrokerConnection,
+        version: int,
+        batches: list[ProducerBatch],
+        answer: memoryview,
     ) -> None:
-        throttled = partial(link.throttled, ApiKey.PRODUCE)
+        throttled = partial(connection.throttled, ApiKey.PRODUCE)
         try:
             answers = {each.partition: each for each in read_produce(version, answer, throttled)}
         except MessageMalformed as problem:
-            malformed = link.malformed(ApiKey.PRODUCE, version, problem)
+            malformed = connection.malformed(ApiKey.PRODUCE, version, problem)
             self._lost(batches, malformed, in_doubt=True)
             return
         refused = any(each.error == _NOT_SETTLED for each in answers.values())
-        self.settling.answered(self._clock.monotonic(), refused=refused)
+        self.commit_pacing.answered(self._clock.monotonic(), refused=refused)
         for batch in batches:
             found = answers.get(batch.partition)
             if found is None:
@@ -439,16 +451,16 @@ class Sender:
                 self._take_in(batch, found)
         self._told(batches)
 
-    def _take_in(self, batch: Batch, answer: ProduceAnswer) -> None:
+    def _take_in(self, batch: ProducerBatch, answer: ProduceAnswer) -> None:
         _, code, base_offset, append_time, log_start, _ = answer
         retry_at = self._retry_at(batch) if code else 0.0
         verdict = self._accumulator.answered(
-            batch, Answer(code, base_offset, append_time, log_start), retry_at
+            batch, BatchResponse(code, base_offset, append_time, log_start), retry_at
         )
         if not code:
             if self._machine is not None:
                 self._machine.taken()
-            self._troubles.over()
+            self._send_errors.over()
             self._metrics.delivered(batch.count)
             return
         error = BrokerError(
@@ -457,13 +469,15 @@ class Sender:
         if verdict in _FAILED:
             self._fail(batch, error)
         else:
-            self._troubles.met(error, batch.count)
+            self._send_errors.met(error, batch.count)
             if action(code, ApiKey.PRODUCE) is Action.REFRESH:
                 self._spawn("metadata", self._learn)
 
-    def _lost(self, batches: Sequence[Batch], error: ClientError, *, in_doubt: bool) -> None:
+    def _lost(
+        self, batches: Sequence[ProducerBatch], error: ClientError, *, in_doubt: bool
+    ) -> None:
         """No answer came: all is sent again, perhaps to another broker."""
-        self._troubles.met(error, sum(batch.count for batch in batches))
+        self._send_errors.met(error, sum(batch.count for batch in batches))
         if in_doubt and self._machine is not None:
             self._machine.taken()
         for batch in batches:
@@ -471,10 +485,10 @@ class Sender:
         self._spawn("metadata", self._learn)
         self._told(batches)
 
-    def _retry_at(self, batch: Batch) -> float:
+    def _retry_at(self, batch: ProducerBatch) -> float:
         return self._clock.monotonic() + self._pause(batch.attempts)
 
-    def _told(self, batches: Sequence[Batch]) -> None:
+    def _told(self, batches: Sequence[ProducerBatch]) -> None:
         for batch in batches:
             if batch.is_done or batch.parts:
                 tell(batch)
@@ -485,9 +499,9 @@ class Sender:
 
     def _give_up_expired(self, now: float) -> None:
         for batch in self._accumulator.expired(now):
-            self._fail(batch, self._troubles.expired(batch, self._settings.delivery_timeout_ms))
+            self._fail(batch, self._send_errors.expired(batch, self._settings.delivery_timeout_ms))
 
-    def _fail(self, batch: Batch, error: ClientError) -> None:
+    def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
         """One batch has failed; in a transaction, so has the transaction."""
         found: ClientError = error
         if self._machine is not None:
@@ -523,8 +537,8 @@ class Sender:
             self._give_up(batch, DeliveryFailed(message, outcome=outcome_of(batch)))
         self.on_progress()
 
-    def _give_up(self, batch: Batch, error: ClientError) -> None:
-        self._troubles.gave_up(batch, error)
+    def _give_up(self, batch: ProducerBatch, error: ClientError) -> None:
+        self._send_errors.gave_up(batch, error)
         self._accumulator.fail(batch, error)
         self._metrics.failed(batch.count)
         if self._machine is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.errors import AbortableError, ClientError
 from onceflow.client.producer.receipts import Receipt, TableReceipt
-from onceflow.client.transactions import MAY_ABORT, State, WrongState
+from onceflow.client.transactions import MAY_ABORT, ProducerState, WrongState
 from onceflow.client.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class Transaction:
     async def __aenter__(self) -> Self:
         producer = self._producer
         await producer._settled()
-        if producer.state is State.ABORTABLE_ERROR and producer._block is None:
+        if producer.state is ProducerState.ABORTABLE_ERROR and producer._block is None:
             await producer.abort_transaction()  # what an earlier block could not abort
-        if producer.state is State.UNINITIALIZED:
+        if producer.state is ProducerState.UNINITIALIZED:
             await producer.init_transactions()
         await producer.begin_transaction()
         self._machine = producer._transactional()  # the producer may have been started again
@@ -88,7 +88,7 @@ class Transaction:
 
     async def _abort_before(self, error: BaseException) -> None:
         """Who is cancelled or interrupted has to see that, whatever becomes of the abort."""
-        if self._producer.state in (State.COMMITTING, State.UNCLEAR_COMMIT):
+        if self._producer.state in (ProducerState.COMMITTING, ProducerState.UNCLEAR_COMMIT):
             error.add_note("brokers were asked to commit: commit_transaction() tells the outcome")
         try:
             await self._abort()

@@ -11,7 +11,7 @@ from onceflow.client.codec import GroupMember
 from onceflow.client.consumer import Consumer, ConsumerWork
 from onceflow.client.errors import BrokerError, ClientError
 from onceflow.client.group import Membership
-from onceflow.client.producer import Batch, Producer, Receipt
+from onceflow.client.producer import Producer, ProducerBatch, Receipt
 from onceflow.client.session.errors import OffsetsForgotten
 from onceflow.client.types import TopicPartition
 from onceflow.wire import ApiKey
@@ -62,7 +62,7 @@ class SessionConsumer(Consumer):
     def prepare(self, max_rows: int) -> pa.Table | None:
         """The table that `poll_table` gives next, unless something happens until then; None when
         nothing has come. Its records stay where they are: only a poll hands them out."""
-        return self._work.fetcher.delivery.prepare(max_rows)
+        return self._work.fetcher.buffer.prepare(max_rows)
 
     def refused(self, error: BrokerError, member: GroupMember) -> None:
         """The broker did not take offsets of that membership in a transaction: what that means is
@@ -91,7 +91,7 @@ class SessionProducer(Producer):
 
     async def start(self) -> None:
         await super().start()
-        self._running().settling.offsets_follow = True
+        self._running().commit_pacing.offsets_follow = True
 
     renew = Producer._renew
     begin_at_once = Producer._begin_at_once
@@ -104,16 +104,16 @@ class SessionProducer(Producer):
 
     async def commit_with(self, offsets: Mapping[TopicPartition, int], member: GroupMember) -> None:
         """Sends what is gathered, and the offsets: at the same time, unless this broker is one that
-        takes one first thing of a transaction after the other (`settling.py`)."""
+        takes one first thing of a transaction after the other (`commit_pacing`)."""
         sender = self._running()
-        settling = sender.settling
-        if settling.is_needed and settling.is_first and offsets:
+        commit_pacing = sender.commit_pacing
+        if commit_pacing.is_needed and commit_pacing.is_first and offsets:
             self._accumulator.close_all()
             # As soon as the offsets are on their way, and while nothing else can go.
             asyncio.get_running_loop().call_soon(self._accumulator.write_ahead)
-            with settling.offsets_first():
+            with commit_pacing.offsets_first():
                 await self.send_offsets_to_transaction(offsets, member)
-        elif settling.is_needed:
+        elif commit_pacing.is_needed:
             await self.flush()
             await self.send_offsets_to_transaction(offsets, member)
         else:
@@ -129,6 +129,6 @@ class SessionProducer(Producer):
 
     def failed_receipt(self, topic: str, error: ClientError) -> Receipt:
         """For a record that cannot become part of a transaction any more."""
-        batch = Batch(TopicPartition(topic, -1), self._clock.monotonic())
+        batch = ProducerBatch(TopicPartition(topic, -1), self._clock.monotonic())
         batch.outcome = error
         return Receipt(batch, 0)

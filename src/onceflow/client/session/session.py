@@ -22,9 +22,9 @@ from onceflow.client.net import comma_separated
 from onceflow.client.producer import ProducerMetrics
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.clients import SessionConsumer, SessionProducer
-from onceflow.client.session.session_work import Given, SessionWork
+from onceflow.client.session.session_work import SessionItem, SessionWork
 from onceflow.client.session.settings import SessionSettings
-from onceflow.client.session.states import Stage, WrongStep
+from onceflow.client.session.states import SessionStage, WrongStep
 from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
 
@@ -82,7 +82,7 @@ class Session:
     def __repr__(self) -> str:
         where = comma_separated(self._producer.settings.bootstrap_servers)
         state = "closed" if self._is_spent else "not started"
-        if self._work.stage is not Stage.CLOSED:
+        if self._work.stage is not SessionStage.CLOSED:
             state = self._work.stage.value
         return f"<Session of {where}, transactional.id {self.transactional_id!r}, {state}>"
 
@@ -103,7 +103,7 @@ class Session:
     async def close(self, *, commit: bool = True) -> None:
         """Commits the batch that is out, unless told otherwise: then it is aborted. Raises
         `BatchUndone` when it could not be committed."""
-        self._is_spent = self._is_spent or self._work.stage is not Stage.CLOSED
+        self._is_spent = self._is_spent or self._work.stage is not SessionStage.CLOSED
         await self._work.close(commit=commit)
 
     async def __aenter__(self) -> Self:
@@ -121,7 +121,7 @@ class Session:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Given:
+    async def __anext__(self) -> SessionItem:
         found = await self._work.next()
         if found is None:
             raise StopAsyncIteration

@@ -29,9 +29,16 @@ from onceflow.client.session.batch import Batch
 from onceflow.client.session.clients import SessionConsumer, SessionProducer
 from onceflow.client.session.errors import BatchRefused, BatchUndone, NoProgress
 from onceflow.client.session.settings import SessionSettings
-from onceflow.client.session.states import Stage, Step, Verdict, after, judge, refusal_in
+from onceflow.client.session.states import (
+    AbortVerdict,
+    SessionStage,
+    SessionStep,
+    after,
+    judge,
+    refusal_in,
+)
 from onceflow.client.session.transaction import SessionTransaction, end, fatal
-from onceflow.client.transactions import MAY_ABORT, State
+from onceflow.client.transactions import MAY_ABORT, ProducerState
 from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
 from onceflow.wire import ErrorCode
@@ -51,7 +58,7 @@ _PARTING_S: Final = 1.0
 """So long one whose close was cut short tries to tell its group."""
 
 
-class Given(NamedTuple):
+class SessionItem(NamedTuple):
     """A batch, and the transaction in which its outcome is written."""
 
     batch: Batch
@@ -69,7 +76,7 @@ class SessionWork(RebalanceListener):
         clock: Clock,
         rand: Rand,
     ) -> None:
-        self.stage = Stage.CLOSED
+        self.stage = SessionStage.CLOSED
         self.is_stopping = False
         self._settings = settings
         self._consumer = consumer
@@ -106,9 +113,9 @@ class SessionWork(RebalanceListener):
         except BaseException:
             await self._close_clients()
             raise
-        self._happened(Step.STARTED)
+        self._happened(SessionStep.STARTED)
 
-    def _happened(self, step: Step) -> None:
+    def _happened(self, step: SessionStep) -> None:
         self.stage = after(self.stage, step)
 
     async def _init(self) -> None:
@@ -131,14 +138,14 @@ class SessionWork(RebalanceListener):
 
     # --- batches --------------------------------------------------------------------------------
 
-    async def next(self) -> Given | None:
+    async def next(self) -> SessionItem | None:
         """The next batch, however long it takes; None when the session was told to stop. Who asks
         is done with the one before."""
-        if self.stage not in (Stage.IDLE, Stage.FINISHED):
+        if self.stage not in (SessionStage.IDLE, SessionStage.FINISHED):
             self._finished()
         while True:
             await self._settle()
-            if self.stage is Stage.FINISHED and (self.is_stopping or self._is_due()):
+            if self.stage is SessionStage.FINISHED and (self.is_stopping or self._is_due()):
                 await self._uncut(self._commit_finished)
                 continue
             if self.is_stopping:
@@ -146,20 +153,20 @@ class SessionWork(RebalanceListener):
             if self._pause_s:
                 pause_s, self._pause_s = self._pause_s, 0.0
                 await asyncio.sleep(pause_s)
-            if self._producer.state is State.UNINITIALIZED:
+            if self._producer.state is ProducerState.UNINITIALIZED:
                 await self._init()
             table = await self._poll()
             if table is None:
                 continue
             batch = self._batch_of(table)
-            if self.stage is not Stage.IDLE or not self._producer.needs_renewal:
+            if self.stage is not SessionStage.IDLE or not self._producer.needs_renewal:
                 return self._hand_out(batch)
             # Who stops waiting for the epoch must not have taken records along.
             self._consumer.go_back(batch.firsts())
             await self._renew()
 
     def _finished(self) -> None:
-        self._happened(Step.ASKED)
+        self._happened(SessionStep.ASKED)
         if self._batch is not None:
             self._reads_records, self._batch = self._batch.was_read, None
         if self._transaction is not None:
@@ -173,7 +180,7 @@ class SessionWork(RebalanceListener):
 
     async def _poll(self) -> Any:
         wait_s = _A_WHILE_S
-        if self.stage is Stage.FINISHED:
+        if self.stage is SessionStage.FINISHED:
             wait_s = max(0.0, min(wait_s, self._due_at - self._clock.monotonic()))
         try:
             return await self._consumer.poll_table(wait_s, max_rows=self._settings.max_poll_records)
@@ -196,9 +203,9 @@ class SessionWork(RebalanceListener):
         ahead, self._ahead = self._ahead, None
         return ahead if ahead is not None and ahead.table() is table else Batch(table)
 
-    def _hand_out(self, batch: Batch) -> Given:
+    def _hand_out(self, batch: Batch) -> SessionItem:
         """Nothing is waited for in here: who was given up on must not have taken records along."""
-        if self.stage is Stage.IDLE:
+        if self.stage is SessionStage.IDLE:
             self._producer.begin_at_once()
             self._firsts, self._records = {}, 0
             self._due_at = self._clock.monotonic() + self._interval_s
@@ -206,13 +213,13 @@ class SessionWork(RebalanceListener):
         self._records += len(batch)
         given = SessionTransaction(self._producer, self._settings.dead_letter_topic)
         self._transaction, self._batch = given, batch
-        self._happened(Step.GIVEN)
-        return Given(batch, given)
+        self._happened(SessionStep.GIVEN)
+        return SessionItem(batch, given)
 
     def take_back(self, batch: Batch) -> None:
         """It has not reached whoever asked for it: nothing was sent for it, and what is committed
         ends before it."""
-        if self._batch is batch and self.stage is Stage.AT_WORK:
+        if self._batch is batch and self.stage is SessionStage.AT_WORK:
             self._consumer.go_back(batch.firsts())
             self._finished()
 
@@ -282,17 +289,17 @@ class SessionWork(RebalanceListener):
 
     async def _commit_finished(self) -> bool:
         """What is done, if it was not ended meanwhile."""
-        return self.stage is not Stage.FINISHED or await self._commit_or_abort()
+        return self.stage is not SessionStage.FINISHED or await self._commit_or_abort()
 
     async def _undo_lost(self) -> bool:
-        if self._producer.state is State.UNCLEAR_COMMIT:
+        if self._producer.state is ProducerState.UNCLEAR_COMMIT:
             return await self._commit_finished()  # brokers were asked before: it is not undone
-        if self.stage is Stage.FINISHED:
+        if self.stage is SessionStage.FINISHED:
             await self._undo(CommitFailed(f"partitions of group {self._group_id!r} were lost"))
         return True
 
     async def _abort_open(self) -> bool:
-        if self.stage is not Stage.IDLE:
+        if self.stage is not SessionStage.IDLE:
             await self._abort()
         return True
 
@@ -306,8 +313,8 @@ class SessionWork(RebalanceListener):
         except (AbortableError, CommitFailed) as error:
             await self._undo(self._producer.reason or error)
             return False
-        if self.stage is not Stage.CLOSED:
-            self._happened(Step.COMMITTED)
+        if self.stage is not SessionStage.CLOSED:
+            self._happened(SessionStep.COMMITTED)
         self._consumer.has_committed(self._firsts)
         self._aborts = 0
         self._backoff.reset()
@@ -316,7 +323,9 @@ class SessionWork(RebalanceListener):
     async def _commit(self) -> None:
         """The offsets, fenced by the member's generation, and all that was sent, or nothing."""
         try:
-            if self._producer.state is not State.UNCLEAR_COMMIT:  # else all of it has gone before
+            if (
+                self._producer.state is not ProducerState.UNCLEAR_COMMIT
+            ):  # else all of it has gone before
                 await self._send_rest()
             # As soon as the end is asked for: nothing else is to be done until the answer comes.
             asyncio.get_running_loop().call_soon(self._prepare)
@@ -352,9 +361,9 @@ class SessionWork(RebalanceListener):
         verdict = judge(reason)
         await self._abort()
         told = f"the transaction of group {self._group_id!r} was aborted: {reason}"
-        if verdict is Verdict.RAISE:
+        if verdict is AbortVerdict.RAISE:
             raise BatchRefused(told) from reason
-        if verdict is Verdict.REPEAT:
+        if verdict is AbortVerdict.REPEAT:
             self._aborts += 1
             if self._aborts >= _MOST_ABORTS:
                 raise NoProgress(f"{self._aborts} times in a row {told}") from reason
@@ -376,16 +385,18 @@ class SessionWork(RebalanceListener):
         except FatalProducerError as error:
             raise fatal(error, self._producer) from error
         finally:
-            if self.stage is not Stage.CLOSED:  # else this is cut short, and nothing comes again
+            if (
+                self.stage is not SessionStage.CLOSED
+            ):  # else this is cut short, and nothing comes again
                 self._consumer.go_back(self._firsts)
-                self._happened(Step.ABORTED)
+                self._happened(SessionStep.ABORTED)
 
     # --- closing --------------------------------------------------------------------------------
 
     async def close(self, *, commit: bool) -> None:
         """Commits what is done, or aborts; then leaves the group. Who is cancelled meanwhile cuts
         only the waiting short: everything ends at once."""
-        if self.stage is Stage.CLOSED:
+        if self.stage is SessionStage.CLOSED:
             await self._close_clients()  # a start may be under way, or another close
             return
         has_ended = False
@@ -395,7 +406,7 @@ class SessionWork(RebalanceListener):
             has_ended = True  # and what it raises says how
             raise
         finally:
-            self.stage = Stage.CLOSED
+            self.stage = SessionStage.CLOSED
             await (self._leave() if has_ended else self._leave_at_once())
 
     async def _leave(self) -> None:
@@ -441,9 +452,9 @@ class SessionWork(RebalanceListener):
         if not commit:
             return await self._give_up()
         await self._settle()
-        if self.stage is Stage.AT_WORK:
+        if self.stage is SessionStage.AT_WORK:
             self._finished()
-        if self.stage is Stage.FINISHED and not await self._uncut(self._commit_finished):
+        if self.stage is SessionStage.FINISHED and not await self._uncut(self._commit_finished):
             raise BatchUndone(f"the last batch of group {self._group_id!r} was not committed")
         return True
 

@@ -15,7 +15,7 @@ from onceflow.client.session.errors import SessionError
 from onceflow.wire import ErrorCode as E
 
 
-class Stage(Enum):
+class SessionStage(Enum):
     """Where a session is."""
 
     IDLE = "has no transaction open"
@@ -24,7 +24,7 @@ class Stage(Enum):
     CLOSED = "is not running: use it in `async with`"
 
 
-class Step(Enum):
+class SessionStep(Enum):
     """What happens to it."""
 
     STARTED = "it was started"
@@ -41,8 +41,8 @@ class WrongStep(SessionError):
     advice = "use it inside `async with Session(...)`, in one task"
 
 
-_G, _P = Stage, Step
-STAGES: Final[Mapping[Stage, Mapping[Step, Stage]]] = {
+_G, _P = SessionStage, SessionStep
+STAGES: Final[Mapping[SessionStage, Mapping[SessionStep, SessionStage]]] = {
     _G.IDLE: {_P.GIVEN: _G.AT_WORK, _P.CLOSED: _G.CLOSED},
     _G.AT_WORK: {_P.ASKED: _G.FINISHED, _P.ABORTED: _G.IDLE},
     # Several batches share a transaction while `commit.interval.ms` lasts.
@@ -51,7 +51,7 @@ STAGES: Final[Mapping[Stage, Mapping[Step, Stage]]] = {
 }
 
 
-def after(stage: Stage, step: Step) -> Stage:
+def after(stage: SessionStage, step: SessionStep) -> SessionStage:
     """The stage that follows; raises `WrongStep` when the table has none."""
     found = STAGES[stage].get(step)
     if found is None:
@@ -59,7 +59,7 @@ def after(stage: Stage, step: Step) -> Stage:
     return found
 
 
-class Verdict(Enum):
+class AbortVerdict(Enum):
     """What is done after a transaction had to be aborted."""
 
     POLL = "the member is out of date: polling joins again, and its partitions may be others' now"
@@ -103,12 +103,12 @@ def refusal_in(error: BaseException) -> BrokerError | None:
     return found
 
 
-def judge(error: BaseException) -> Verdict:
+def judge(error: BaseException) -> AbortVerdict:
     """Of the reason for which a transaction had to be aborted."""
     if isinstance(error, CommitFailed):
-        return Verdict.POLL
+        return AbortVerdict.POLL
     refusal = refusal_in(error)
     code = None if refusal is None else refusal.code
     if code in _OUT_OF_DATE:
-        return Verdict.POLL
-    return Verdict.RAISE if code in _THE_SAME_AGAIN else Verdict.REPEAT
+        return AbortVerdict.POLL
+    return AbortVerdict.RAISE if code in _THE_SAME_AGAIN else AbortVerdict.REPEAT

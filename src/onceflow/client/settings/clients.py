@@ -18,12 +18,12 @@ from typing import Any, Final, Self
 from onceflow.client.net import (
     MECHANISMS,
     PROTOCOLS,
-    Address,
+    BrokerAddress,
     ClusterSettings,
     RetryPolicy,
     Security,
 )
-from onceflow.client.settings.rules import DELIVERIES, IMPLIED, Given, check, name_of_delivery
+from onceflow.client.settings.rules import DELIVERIES, IMPLIED, RawSettings, check, name_of_delivery
 from onceflow.client.settings.values import (
     ALL_REPLICAS,
     LARGEST_INT,
@@ -70,7 +70,9 @@ _SOME_BYTES: Final = whole_number(1)
 class ClientSettings:
     """What every client has. Made by `of`."""
 
-    bootstrap_servers: tuple[Address, ...] = setting(addresses, (Address("127.0.0.1", 9092),))
+    bootstrap_servers: tuple[BrokerAddress, ...] = setting(
+        addresses, (BrokerAddress("127.0.0.1", 9092),)
+    )
     client_id: str = setting(words, "onceflow")
     request_timeout_ms: int = setting(_SOME_TIME, 30_000)
     socket_connection_setup_timeout_ms: int = setting(_SOME_TIME, 10_000)
@@ -99,7 +101,7 @@ class ClientSettings:
         return made
 
     @classmethod
-    def _completed(cls, given: Given) -> Mapping[str, Any]:
+    def _completed(cls, given: RawSettings) -> Mapping[str, Any]:
         return given
 
     def cluster(self) -> ClusterSettings:
@@ -166,7 +168,7 @@ class ProducerSettings(ClientSettings):
     (`auto.create.topics.enable`)."""
 
     @classmethod
-    def _completed(cls, given: Given) -> Mapping[str, Any]:
+    def _completed(cls, given: RawSettings) -> Mapping[str, Any]:
         implied = IMPLIED.get(given.get("delivery", ""), {})
         complete = {**implied, **given}
         complete["delivery"] = name_of_delivery(complete)
@@ -214,7 +216,7 @@ def _merged(settings: Mapping[str, object], named: Mapping[str, object]) -> dict
     return merged
 
 
-def _read(kind: type[ClientSettings], written: Mapping[str, object]) -> Given:
+def _read(kind: type[ClientSettings], written: Mapping[str, object]) -> RawSettings:
     """The values; raises `InvalidSetting` for the first key or value that is none."""
     readers = {each.name.replace("_", "."): each.metadata["read"] for each in fields(kind)}
     given: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from onceflow.client.assignors import ASSIGNORS, Assignor
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.settings.rules import Given
+from onceflow.client.settings.rules import RawSettings
 from onceflow.client.settings.values import (
     NotAllowed,
     one_of,
@@ -82,7 +82,7 @@ class ConsumerSettings(FetcherSettings):
     """Whether a pattern passes over topics that the cluster uses itself."""
 
     @classmethod
-    def _completed(cls, given: Given) -> Mapping[str, Any]:
+    def _completed(cls, given: RawSettings) -> Mapping[str, Any]:
         complete = dict(given)
         commits = _COMMITS_BY_ITSELF.get(given.get("delivery", ""), "group.id" in given)
         complete.setdefault("enable.auto.commit", commits)

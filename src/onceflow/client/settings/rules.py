@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from onceflow.client.settings.values import ALL_REPLICAS, LARGEST_INT
 from onceflow.errors import InvalidSetting
 
-Given: TypeAlias = Mapping[str, Any]
+RawSettings: TypeAlias = Mapping[str, Any]
 """What was said, by key; all else is a default."""
 
 _TWO_PHASE: Final = "transaction.two.phase.commit.enable"
@@ -32,7 +32,7 @@ IMPLIED: Final[Mapping[str, Mapping[str, Any]]] = {
 DELIVERIES: Final = tuple(IMPLIED)
 
 
-def name_of_delivery(complete: Given) -> str | None:
+def name_of_delivery(complete: RawSettings) -> str | None:
     """The word for what these settings promise; None when there is none."""
     if "delivery" in complete:
         return str(complete["delivery"])
@@ -212,7 +212,7 @@ _RULES: Final = (
 )
 
 
-def check(settings: object, given: Given) -> None:
+def check(settings: object, given: RawSettings) -> None:
     """Raise `InvalidSetting` for the first contradiction."""
     _check_delivery(given)
     for rule in _RULES:
@@ -229,7 +229,7 @@ def check(settings: object, given: Given) -> None:
     _check_time(settings, given)
 
 
-def _check_delivery(given: Given) -> None:
+def _check_delivery(given: RawSettings) -> None:
     """What `delivery` sets must not be set to anything else."""
     word = given.get("delivery")
     for key, value in IMPLIED.get(word or "", {}).items():
@@ -244,7 +244,7 @@ def _check_delivery(given: Given) -> None:
         )
 
 
-def _check_time(settings: object, given: Given) -> None:
+def _check_time(settings: object, given: RawSettings) -> None:
     if not hasattr(settings, "delivery_timeout_ms"):
         return
     if given.get(_TWO_PHASE) and _LIMIT in given:
@@ -276,14 +276,14 @@ _NAMES: Final[Mapping[str, Mapping[Any, str]]] = {
 }
 
 
-def _shown(key: str, value: Any, given: Given) -> str:
+def _shown(key: str, value: Any, given: RawSettings) -> str:
     if value is None:
         return f"{key}, which is not set"
     written = _NAMES.get(key, {}).get(value, repr(value) if isinstance(value, str) else value)
     return f"{key} = {written}{_why(key, given)}"
 
 
-def _why(key: str, given: Given) -> str:
+def _why(key: str, given: RawSettings) -> str:
     if key in given:
         return ""
     word = given.get("delivery", "")

@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     )
     from onceflow.client.transactions.machine import (
         TransactionMachine as TransactionMachine,
-        told as told,
+        log_transaction as log_transaction,
     )
     from onceflow.client.transactions.retrier import (
-        Ask as Ask,
         Operation as Operation,
         Reply as Reply,
+        RequestAttempt as RequestAttempt,
         T as T,
         is_worth_it as is_worth_it,
     )
     from onceflow.client.transactions.states import (
         SENDS as SENDS,
-        Event as Event,
         Meets as Meets,
-        State as State,
+        ProducerState as ProducerState,
+        TransactionEvent as TransactionEvent,
         WrongState as WrongState,
     )
 else:
@@ -45,8 +45,8 @@ else:
             "driver": "TransactionDriver",
             "ending": "MAY_ABORT TransactionEnds Ways",
             "handoff": "Claim OpenTransaction",
-            "machine": "TransactionMachine told",
-            "retrier": "Ask Operation Reply T is_worth_it",
-            "states": "Event Meets SENDS State WrongState",
+            "machine": "TransactionMachine log_transaction",
+            "retrier": "Operation Reply RequestAttempt T is_worth_it",
+            "states": "Meets ProducerState SENDS TransactionEvent WrongState",
         },
     )

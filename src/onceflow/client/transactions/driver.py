@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from onceflow.client.codec import read_answer
 from onceflow.client.errors import ApiNotServed, ClientError, ConnectionClosed, RequestTimedOut
-from onceflow.client.net import Cluster, Connection, CoordinatorOf
-from onceflow.client.transactions.retrier import Ask, Operation, Reply
+from onceflow.client.net import BrokerConnection, Cluster, CoordinatorOf
+from onceflow.client.transactions.retrier import Operation, Reply, RequestAttempt
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock
 
@@ -47,7 +47,7 @@ class TransactionDriver:
             finally:
                 operation.close()
 
-    async def _ask(self, ask: Ask) -> Reply:
+    async def _ask(self, ask: RequestAttempt) -> Reply:
         if ask.pause_s:
             await asyncio.sleep(ask.pause_s)
         if self._is_closed:
@@ -69,14 +69,14 @@ class TransactionDriver:
         except ClientError as error:
             return error
 
-    async def _find(self, key: str, kind: CoordinatorOf) -> Connection:
+    async def _find(self, key: str, kind: CoordinatorOf) -> BrokerConnection:
         try:
             return await self._cluster.coordinator(key, kind)
         except ClientError as error:  # whatever was lost, it was not the request itself
             error.outcome = "not applied"
             raise
 
-    async def _send(self, ask: Ask, connection: Connection) -> Reply:
+    async def _send(self, ask: RequestAttempt, connection: BrokerConnection) -> Reply:
         request = ask.request
         version = connection.version_of(request.api, newest=request.versions.newest)
         if version < request.versions.oldest:

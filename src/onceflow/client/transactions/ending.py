@@ -28,17 +28,17 @@ from typing import Final, NamedTuple
 from onceflow.client.errors import ClientError, ConnectionClosed, TransactionAborted
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.retrier import Operation
-from onceflow.client.transactions.states import Event, State, WrongState
+from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState
 from onceflow.runtime import Clock
 
 MAY_ABORT: Final = (
-    State.IN_TRANSACTION,
-    State.FLUSHING,
-    State.DROPPING,
-    State.ABORTABLE_ERROR,
+    ProducerState.IN_TRANSACTION,
+    ProducerState.FLUSHING,
+    ProducerState.DROPPING,
+    ProducerState.ABORTABLE_ERROR,
 )
 """There is a transaction, and no broker was asked to commit it."""
-_OVER: Final = (State.READY, State.USED_UP)
+_OVER: Final = (ProducerState.READY, ProducerState.USED_UP)
 
 
 class Ways(NamedTuple):
@@ -49,7 +49,7 @@ class Ways(NamedTuple):
     drop: Callable[[TransactionAborted], Awaitable[None]]
     """What was not sent yet is not; until brokers have answered the rest."""
     ask: Callable[[Operation[None]], Awaitable[None]]
-    counted: Callable[[Event, float], None]
+    counted: Callable[[TransactionEvent, float], None]
     """So long an end took that went well."""
 
 
@@ -58,7 +58,7 @@ class TransactionEnd:
 
     __slots__ = ("began", "error", "event", "is_replaced", "waiters")
 
-    def __init__(self, event: Event, began: float) -> None:
+    def __init__(self, event: TransactionEvent, began: float) -> None:
         self.event = event
         self.began = began
         self.error: BaseException | None = None
@@ -79,19 +79,23 @@ class TransactionEnds:
         """In which ends go on that nobody waits for: the one under way, and those that it has
         replaced."""
         self._is_closed = False
-        self._unheard: Event | None = None
+        self._unheard: TransactionEvent | None = None
         """How the last transaction ended, if that was told to nobody."""
 
     @property
     def is_under_way(self) -> bool:
         return self._end is not None
 
-    async def run(self, event: Event) -> None:
+    async def run(self, event: TransactionEvent) -> None:
         """Ends the open transaction so, or says how it has ended by another's wish."""
         number = self._machine.number
         while (under_way := self._end) is not None:
             is_shared = under_way.event is event
-            if not is_shared and event is Event.ABORT and self._machine.state in MAY_ABORT:
+            if (
+                not is_shared
+                and event is TransactionEvent.ABORT
+                and self._machine.state in MAY_ABORT
+            ):
                 under_way.is_replaced = True
                 break
             await self._until_over(under_way)
@@ -110,7 +114,7 @@ class TransactionEnds:
             _refuse(event, unheard)
         return await self._run(event)
 
-    async def _run(self, event: Event) -> None:
+    async def _run(self, event: TransactionEvent) -> None:
         self._machine.refuse_sends(event)
         end = self._end = TransactionEnd(event, self._clock.monotonic())
         try:
@@ -146,7 +150,7 @@ class TransactionEnds:
     async def _work(self, end: TransactionEnd) -> None:
         """From wherever it was left: the machine knows."""
         try:
-            if end.event is Event.ABORT:
+            if end.event is TransactionEvent.ABORT:
                 await self._abort()
             else:
                 await self._commit(end)
@@ -158,7 +162,7 @@ class TransactionEnds:
 
     async def _abort(self) -> None:
         machine = self._machine
-        if machine.state is State.DROPPING:
+        if machine.state is ProducerState.DROPPING:
             await self._ways.drop(
                 TransactionAborted("the transaction was aborted before this was acknowledged")
             )
@@ -168,15 +172,15 @@ class TransactionEnds:
 
     async def _commit(self, end: TransactionEnd) -> None:
         machine = self._machine
-        if machine.state in (State.FLUSHING, State.DROPPING):
+        if machine.state in (ProducerState.FLUSHING, ProducerState.DROPPING):
             await self._ways.flush()
         if end.is_replaced:
             return
         # What was sent last may have got its outcome by a close: not by a broker.
         self._check_open()
-        if end.event is Event.PREPARE:
+        if end.event is TransactionEvent.PREPARE:
             machine.prepare()
-        elif machine.state is State.UNCLEAR_COMMIT:
+        elif machine.state is ProducerState.UNCLEAR_COMMIT:
             await self._ways.ask(machine.resolve())
         elif machine.state not in _OVER:
             await self._ways.ask(machine.commit())
@@ -205,7 +209,7 @@ class TransactionEnds:
         end.waiters.append(waiter)
         await waiter
 
-    def not_heard(self, event: Event, *, number: int) -> None:
+    def not_heard(self, event: TransactionEvent, *, number: int) -> None:
         """The transaction of that number has ended so, and nobody was told; whoever asks for the
         same now is."""
         if self._end is None and self._machine.number == number:
@@ -228,7 +232,7 @@ class TransactionEnds:
 
     def _closed(self) -> ClientError:
         """Why an end has not come to its own."""
-        if self._machine.state is State.UNCLEAR_COMMIT and self._machine.error is not None:
+        if self._machine.state is ProducerState.UNCLEAR_COMMIT and self._machine.error is not None:
             return copy(self._machine.error)
         message = "the producer was closed before the transaction had ended"
         return ConnectionClosed(message, outcome="not applied")
@@ -239,9 +243,9 @@ def _tell(end: TransactionEnd) -> None:
         raise copy(end.error)  # its traceback is of another call
 
 
-def _refuse(wanted: Event, was: Event) -> None:
+def _refuse(wanted: TransactionEvent, was: TransactionEvent) -> None:
     """The open transaction has ended otherwise than it was to."""
-    if was is Event.ABORT:
+    if was is TransactionEvent.ABORT:
         raise TransactionAborted(f"{wanted.value}: the transaction was aborted")
-    if was is Event.COMMIT:
+    if was is TransactionEvent.COMMIT:
         raise WrongState(f"{wanted.value}: the transaction was committed")

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from onceflow.client.codec import TRANSACTION_V2, Identity
+from onceflow.client.codec import TRANSACTION_V2, ProducerIdentity
 from onceflow.client.errors import ClientError
-from onceflow.client.net import Address
+from onceflow.client.net import BrokerAddress
 from onceflow.client.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _LARGEST_INT64: Final = 2**63 - 1
 _LARGEST_PORT: Final = 65_535
 
 
-class TransferMalformed(ClientError):
+class OpenTransactionMalformed(ClientError):
     """What was given as an open transaction is none; the message names the field."""
 
     advice = "pass on what to_json wrote, unchanged, to a process of the same release"
@@ -73,16 +73,19 @@ class OpenTransaction:
     """2: the epoch is this transaction's own; 1: of the older protocol."""
     timeout_ms: int
     """After which the coordinator aborts it by itself."""
-    bootstrap: tuple[Address, ...]
+    bootstrap: tuple[BrokerAddress, ...]
     claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
         if len({each.partition for each in self.claims}) != len(self.claims):
-            raise TransferMalformed("claims: a partition is claimed twice")
+            raise OpenTransactionMalformed("claims: a partition is claimed twice")
 
     @classmethod
     def of(
-        cls, machine: TransactionMachine, bootstrap: Sequence[Address], claims: Iterable[Claim]
+        cls,
+        machine: TransactionMachine,
+        bootstrap: Sequence[BrokerAddress],
+        claims: Iterable[Claim],
     ) -> Self:
         """The transaction that a producer has open."""
         identity = machine.identity
@@ -97,8 +100,8 @@ class OpenTransaction:
         )
 
     @property
-    def identity(self) -> Identity:
-        return Identity(self.transactional_id, self.producer_id, self.producer_epoch)
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.transactional_id, self.producer_id, self.producer_epoch)
 
     @property
     def has_own_epoch(self) -> bool:
@@ -142,19 +145,21 @@ class OpenTransaction:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises `TransferMalformed`."""
+        """Raises `OpenTransactionMalformed`."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise TransferMalformed(f"not JSON: {error}") from error
+            raise OpenTransactionMalformed(f"not JSON: {error}") from error
         if not isinstance(found, dict) or found.get("kind") != KIND:
-            raise TransferMalformed("this is not an open transaction")
+            raise OpenTransactionMalformed("this is not an open transaction")
         if found.get("format") != FORMAT:
-            raise TransferMalformed(
+            raise OpenTransactionMalformed(
                 f"format {found.get('format')!r}: this release reads format {FORMAT}"
             )
         if odd := found.keys() ^ {*_FIELDS, "kind", "format"}:
-            raise TransferMalformed(f"fields that are missing or not known: {', '.join(odd)}")
+            raise OpenTransactionMalformed(
+                f"fields that are missing or not known: {', '.join(odd)}"
+            )
         return cls(**{name: read(name, found[name]) for name, read in _FIELDS.items()})
 
 
@@ -162,7 +167,9 @@ def _number(lowest: int, highest: int) -> Callable[[str, Any], int]:
     def read(name: str, value: Any) -> int:
         # A bool is an int, too.
         if type(value) is not int or not lowest <= value <= highest:
-            raise TransferMalformed(f"{name}: {value!r} is no number from {lowest} to {highest}")
+            raise OpenTransactionMalformed(
+                f"{name}: {value!r} is no number from {lowest} to {highest}"
+            )
         return value
 
     return read
@@ -170,7 +177,7 @@ def _number(lowest: int, highest: int) -> Callable[[str, Any], int]:
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise TransferMalformed(f"{name}: {value!r} is not a text")
+        raise OpenTransactionMalformed(f"{name}: {value!r} is not a text")
     return value
 
 
@@ -179,16 +186,18 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     rows: list[Any] = value if isinstance(value, list) else [None]
     if any(not isinstance(row, list) or len(row) != len(readers) for row in rows):
-        raise TransferMalformed(f"{name}: not a list of lists of {len(readers)} values")
+        raise OpenTransactionMalformed(f"{name}: not a list of lists of {len(readers)} values")
     return [
         tuple(read(name, field) for read, field in zip(readers, row, strict=True)) for row in rows
     ]
 
 
-def _addresses(name: str, value: Any) -> tuple[Address, ...]:
-    found = tuple(Address(*row) for row in _rows(name, value, (_text, _number(1, _LARGEST_PORT))))
+def _addresses(name: str, value: Any) -> tuple[BrokerAddress, ...]:
+    found = tuple(
+        BrokerAddress(*row) for row in _rows(name, value, (_text, _number(1, _LARGEST_PORT)))
+    )
     if not found:
-        raise TransferMalformed(f"{name}: there is no address")
+        raise OpenTransactionMalformed(f"{name}: there is no address")
     return found
 
 

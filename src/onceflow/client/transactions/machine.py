@@ -1,9 +1,10 @@
 """A transactional producer without any network: what to ask next, and what the answers mean.
 
-Each method that needs brokers is a generator. It yields `Ask`: after a pause, and after finding
-the coordinator anew if it says so, send that request. It is sent the `Answer`, or the `ClientError`
-for which there is none, and returns or raises what the user gets. Whoever drives it runs one at a
-time; closing one before its end counts as an answer that was lost.
+Each method that needs brokers is a generator. It yields a `RequestAttempt`: after a pause, and
+after finding the coordinator anew if it says so, send that request. It is sent the
+`TransactionResponse`, or the `ClientError` for which there is none, and returns or raises what the
+application gets. The driver runs one at a time; closing one before its end counts as a response
+that was lost.
 
 Both protocols are spoken. Since `transaction.version` 2 every transaction has an epoch of its own,
 which the answer to its end brings; before, transactions share one, and a copy of an EndTxn that is
@@ -26,14 +27,14 @@ from onceflow.client.codec import (
     TWO_PHASE,
     AddOffsets,
     AddPartitions,
-    Answer,
     DescribeTransaction,
     EndTxn,
     GroupMember,
-    Identity,
-    InitProducerId,
+    InitProducerIdRequest,
     OffsetToCommit,
-    Request,
+    ProducerIdentity,
+    TransactionRequest,
+    TransactionResponse,
     TxnOffsetCommit,
     versions_for,
 )
@@ -54,8 +55,14 @@ from onceflow.client.errors import (
 from onceflow.client.events import TRANSACTIONS
 from onceflow.client.net import TRANSACTIONAL, RetryPolicy
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.transactions.retrier import Asked, Asker, Operation, code_of, is_worth_it
-from onceflow.client.transactions.states import Event, State, WrongState, after
+from onceflow.client.transactions.retrier import (
+    Operation,
+    RequestOutcome,
+    RequestRetrier,
+    code_of,
+    is_worth_it,
+)
+from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState, after
 from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
 from onceflow.wire import ApiKey, ErrorCode
@@ -71,7 +78,7 @@ _NOTHING_OPEN: Final = (
 """As coordinators say it. What is being ended was open; InitProducerId then waits."""
 
 
-class Owner(Enum):
+class TransactionalIdOwner(Enum):
     """Who has a transactional id."""
 
     SELF = "the producer that asks: it may take the next epoch"
@@ -80,7 +87,9 @@ class Owner(Enum):
     NOT_ANSWERED = "no answer came in time"
 
 
-def owner(mine: Identity, asked: Asked, *, is_used_up: bool, has_asked: bool) -> Owner:
+def owner(
+    mine: ProducerIdentity, asked: RequestOutcome, *, is_used_up: bool, has_asked: bool
+) -> TransactionalIdOwner:
     """Who has the transactional id, by the response to DescribeTransactions; asked before a
     producer that rested takes its next epoch.
 
@@ -98,8 +107,10 @@ def owner(mine: Identity, asked: Asked, *, is_used_up: bool, has_asked: bool) ->
             error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         )
         if is_forgotten:
-            return Owner.SELF
-        return Owner.NOT_TOLD if asked.is_refusal else Owner.NOT_ANSWERED
+            return TransactionalIdOwner.SELF
+        return (
+            TransactionalIdOwner.NOT_TOLD if asked.is_refusal else TransactionalIdOwner.NOT_ANSWERED
+        )
     _, producer_id, epoch = mine
     is_closed = said.transaction_state in _NOTHING_OPEN
     if (said.producer_id, said.producer_epoch) == (producer_id, epoch):
@@ -109,7 +120,7 @@ def owner(mine: Identity, asked: Asked, *, is_used_up: bool, has_asked: bool) ->
         # as nothing is open, that does no harm.
         given = (producer_id, epoch + 1)
         is_own = has_asked and is_closed and (said.producer_id, said.producer_epoch) == given
-    return Owner.SELF if is_own else Owner.OTHER
+    return TransactionalIdOwner.SELF if is_own else TransactionalIdOwner.OTHER
 
 
 class _Entry(NamedTuple):
@@ -119,27 +130,35 @@ class _Entry(NamedTuple):
 
 
 _OF: Final = "a transaction of %(transactional_id)r "
-_ENTRIES: Final[Mapping[Event, _Entry]] = {
-    Event.IDENTIFIED: _Entry(
+_ENTRIES: Final[Mapping[TransactionEvent, _Entry]] = {
+    TransactionEvent.IDENTIFIED: _Entry(
         logging.INFO,
         "initialized",
         "%(transactional_id)r is taken over: producer id %(producer_id)d, epoch %(epoch)d",
     ),
-    Event.BEGIN: _Entry(logging.DEBUG, "begun", _OF + "has begun"),
-    Event.PREPARE: _Entry(logging.DEBUG, "prepared", _OF + "is prepared"),
-    Event.COMMITTED: _Entry(logging.DEBUG, "committed", _OF + "is committed"),
-    Event.ABORTED: _Entry(logging.INFO, "aborted", _OF + "is aborted"),
-    Event.TROUBLE: _Entry(logging.INFO, "doomed", _OF + "can only be aborted: %(reason)s"),
-    Event.GAVE_UP: _Entry(logging.WARNING, "unknown", "%(reason)s"),
-    Event.RESOLVE: _Entry(logging.INFO, "resolved", _OF + "was in doubt, and is committed"),
-    Event.ABORT_FAILED: _Entry(logging.WARNING, "unended", _OF + "is still open: %(reason)s"),
-    Event.FENCED: _Entry(
+    TransactionEvent.BEGIN: _Entry(logging.DEBUG, "begun", _OF + "has begun"),
+    TransactionEvent.PREPARE: _Entry(logging.DEBUG, "prepared", _OF + "is prepared"),
+    TransactionEvent.COMMITTED: _Entry(logging.DEBUG, "committed", _OF + "is committed"),
+    TransactionEvent.ABORTED: _Entry(logging.INFO, "aborted", _OF + "is aborted"),
+    TransactionEvent.TROUBLE: _Entry(
+        logging.INFO, "doomed", _OF + "can only be aborted: %(reason)s"
+    ),
+    TransactionEvent.GAVE_UP: _Entry(logging.WARNING, "unknown", "%(reason)s"),
+    TransactionEvent.RESOLVE: _Entry(
+        logging.INFO, "resolved", _OF + "was in doubt, and is committed"
+    ),
+    TransactionEvent.ABORT_FAILED: _Entry(
+        logging.WARNING, "unended", _OF + "is still open: %(reason)s"
+    ),
+    TransactionEvent.FENCED: _Entry(
         logging.ERROR, "fenced", "the producer of %(transactional_id)r has to stop: %(reason)s"
     ),
 }
 
 
-def told(event: Event, identity: Identity, reason: object = None) -> None:
+def log_transaction(
+    event: TransactionEvent, identity: ProducerIdentity, reason: object = None
+) -> None:
     """Says what has happened to a transaction, or to who makes them."""
     level, name, message = _ENTRIES[event]
     fields = {
@@ -152,12 +171,12 @@ def told(event: Event, identity: Identity, reason: object = None) -> None:
     TRANSACTIONS.tell(level, name, message, **fields)
 
 
-SENDING: Final = (State.IN_TRANSACTION, State.FLUSHING, State.DROPPING)
+SENDING: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING, ProducerState.DROPPING)
 """What was gathered for the transaction may go to brokers, and what they have not answered again:
 its sequences would have a gap else."""
 RENEWED_AFTER_S: Final = 3_600.0
 """Brokers forget a transactional id that is not used, by default after a week."""
-_COMMITTABLE: Final = (State.IN_TRANSACTION, State.FLUSHING)
+_COMMITTABLE: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING)
 _EPOCH_GONE: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -177,8 +196,8 @@ class TransactionMachine:
         two_phase: bool = False,
         number: int = 0,
     ) -> None:
-        self.state = State.UNINITIALIZED
-        self.identity = Identity(transactional_id)
+        self.state = ProducerState.UNINITIALIZED
+        self.identity = ProducerIdentity(transactional_id)
         self.transaction_version = 0
         self.timeout_ms = timeout_ms
         self.error: ClientError | None = None
@@ -202,16 +221,16 @@ class TransactionMachine:
         self._groups: set[str] = set()
         self._groups_with_copies: set[str] = set()
         self._clock = clock
-        self._asker = Asker(clock, rand, policy)
+        self._asker = RequestRetrier(clock, rand, policy)
 
     def adopt(
         self,
-        identity: Identity,
+        identity: ProducerIdentity,
         transaction_version: int,
         partitions: Iterable[TopicPartition] = (),
     ) -> None:
         """Goes on with a transaction that somebody else has begun; only once, and first of all."""
-        for event in (Event.INIT, Event.IDENTIFIED, Event.BEGIN):
+        for event in (TransactionEvent.INIT, TransactionEvent.IDENTIFIED, TransactionEvent.BEGIN):
             self._move(event)
         self.identity = identity
         self.transaction_version = transaction_version
@@ -229,7 +248,7 @@ class TransactionMachine:
         the last one may still be under way, or brokers have forgotten the transactional id, or may
         have: that one was long ago."""
         is_due = self._is_forgotten or self._has_rested()
-        return self.state is State.USED_UP or (self.state is State.READY and is_due)
+        return self.state is ProducerState.USED_UP or (self.state is ProducerState.READY and is_due)
 
     def _has_rested(self) -> bool:
         """Brokers may not know the transactional id any more, and others may have it."""
@@ -244,9 +263,9 @@ class TransactionMachine:
 
     def begin(self) -> None:
         """Opens a transaction; brokers hear of it when something joins."""
-        self._move(Event.BEGIN)
+        self._move(TransactionEvent.BEGIN)
         self.number += 1
-        told(Event.BEGIN, self.identity)
+        log_transaction(TransactionEvent.BEGIN, self.identity)
         self.partitions.clear()
         self._groups.clear()
         self._groups_with_copies.clear()
@@ -274,17 +293,19 @@ class TransactionMachine:
 
     def failed(self, error: ClientError) -> ClientError:
         """Something that was sent in the transaction failed for good; what the user gets."""
-        if self.state not in (*_COMMITTABLE, State.ABORTABLE_ERROR):
+        if self.state not in (*_COMMITTABLE, ProducerState.ABORTABLE_ERROR):
             return error
         if self._is_unknown(error):
             self._is_forgotten = True
-            return self._fail(Event.TROUBLE, AbortableError(str(error), outcome="not applied"))
+            return self._fail(
+                TransactionEvent.TROUBLE, AbortableError(str(error), outcome="not applied")
+            )
         found = producer_error(error) if isinstance(error, BrokerError) else error
         if action_for(found) is Action.FATAL:
-            return self._fail(Event.FENCED, found)
+            return self._fail(TransactionEvent.FENCED, found)
         if not isinstance(found, AbortableError):
             found = AbortableError(str(error), outcome=error.outcome)
-        return self._fail(Event.TROUBLE, found)
+        return self._fail(TransactionEvent.TROUBLE, found)
 
     def _is_unknown(self, error: ClientError) -> bool:
         """Whether brokers do not know this producer, and nothing of the transaction can be
@@ -293,26 +314,26 @@ class TransactionMachine:
         is_unknown = code_of(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return is_unknown and not (self._may_be_taken or self._is_adopted)
 
-    def refuse_sends(self, event: Event) -> None:
+    def refuse_sends(self, event: TransactionEvent) -> None:
         """`event`, an end that was asked for, follows when all that was sent has an outcome;
         nothing is sent any more. Raises what the end itself would."""
-        if self.state is State.UNCLEAR_COMMIT and event is Event.COMMIT:
+        if self.state is ProducerState.UNCLEAR_COMMIT and event is TransactionEvent.COMMIT:
             return  # it is asked about again
-        if event is Event.PREPARE and not self._two_phase:
+        if event is TransactionEvent.PREPARE and not self._two_phase:
             raise WrongState("prepare_transaction: transaction.two.phase.commit.enable is not set")
         self._after(event)
-        if event is Event.ABORT:
-            if self.state is not State.PREPARED:
-                self._move(Event.DROP)
-        elif self.state is State.IN_TRANSACTION:
-            self._move(Event.FLUSH)
+        if event is TransactionEvent.ABORT:
+            if self.state is not ProducerState.PREPARED:
+                self._move(TransactionEvent.DROP)
+        elif self.state is ProducerState.IN_TRANSACTION:
+            self._move(TransactionEvent.FLUSH)
 
     def prepare(self) -> PreparedTransaction:
         """Nothing joins the transaction any more; its name, by which it can be completed."""
-        self._move(Event.PREPARE)
+        self._move(TransactionEvent.PREPARE)
         _, *name = self.identity
         self.prepared = PreparedTransaction(*name)
-        told(Event.PREPARE, self.identity)
+        log_transaction(TransactionEvent.PREPARE, self.identity)
         return self.prepared
 
     # --- calls that ask brokers -----------------------------------------------------------------
@@ -322,12 +343,12 @@ class TransactionMachine:
         producer's to end. `transaction_version` is what the brokers have finalized."""
         if keep_prepared and not self._two_phase:
             raise WrongState("keep_prepared: transaction.two.phase.commit.enable is not set")
-        self._move(Event.INIT)
+        self._move(TransactionEvent.INIT)
         self.transaction_version = transaction_version
         if self._two_phase and not self.has_own_epochs:
-            self._move(Event.INIT_FAILED)
+            self._move(TransactionEvent.INIT_FAILED)
             raise TwoPhaseNotServed("two-phase commits need transaction.version 2")
-        anyone = Identity(self.identity.transactional_id)
+        anyone = ProducerIdentity(self.identity.transactional_id)
         error = yield from self._identify(anyone, keep_prepared=keep_prepared)
         if error is not None:
             raise error
@@ -338,37 +359,37 @@ class TransactionMachine:
         answers it is as before, and can be renewed again: to take the id over, as `init` does,
         would fence that other one. Where nobody can say who has the id, an epoch that may still do
         is kept."""
-        is_used_up, has_rested = self.state is State.USED_UP, self._has_rested()
-        failed = Event.STILL_USED_UP if is_used_up else Event.NOT_RENEWED
-        self._move(Event.INIT)
+        is_used_up, has_rested = self.state is ProducerState.USED_UP, self._has_rested()
+        failed = TransactionEvent.STILL_USED_UP if is_used_up else TransactionEvent.NOT_RENEWED
+        self._move(TransactionEvent.INIT)
         asked = yield from self._describe(failed)
         found = owner(
             self.identity, asked, is_used_up=is_used_up, has_asked=self._may_have_next_epoch
         )
-        if found is Owner.NOT_ANSWERED and asked.error is not None:
+        if found is TransactionalIdOwner.NOT_ANSWERED and asked.error is not None:
             self._move(failed)
             raise asked.error
-        if found is Owner.OTHER:
-            raise self._fail(Event.FENCED, Fenced(self._taken_over(asked.answer)))
-        if found is Owner.NOT_TOLD and not (is_used_up or self._is_forgotten):
+        if found is TransactionalIdOwner.OTHER:
+            raise self._fail(TransactionEvent.FENCED, Fenced(self._taken_over(asked.answer)))
+        if found is TransactionalIdOwner.NOT_TOLD and not (is_used_up or self._is_forgotten):
             self._is_used()
             self._move(failed)
             return
-        if found is Owner.NOT_TOLD and (has_rested or self._is_forgotten):
+        if found is TransactionalIdOwner.NOT_TOLD and (has_rested or self._is_forgotten):
             message = f"nobody can say who has {self.identity} by now: {asked.error}"
-            raise self._fail(Event.FENCED, FatalProducerError(message))
+            raise self._fail(TransactionEvent.FENCED, FatalProducerError(message))
         error = yield from self._identify(self.identity, failed=failed)
         if error is not None:
             raise error
 
-    def _describe(self, failed: Event) -> Operation[Asked]:
+    def _describe(self, failed: TransactionEvent) -> Operation[RequestOutcome]:
         try:
             return (yield from self._asker.ask(DescribeTransaction(self.identity)))
         except GeneratorExit:
             self._move(failed)
             raise
 
-    def _taken_over(self, said: Answer) -> str:
+    def _taken_over(self, said: TransactionResponse) -> str:
         return (
             f"transaction of {self.identity}: another producer with the same transactional id has "
             f"taken over (now it is {said.producer_id}, epoch {said.producer_epoch}: "
@@ -381,7 +402,7 @@ class TransactionMachine:
 
     def _join(self, number: int, partitions: Iterable[TopicPartition]) -> Operation[None]:
         self._check_number(number)
-        self._move(Event.JOIN)
+        self._move(TransactionEvent.JOIN)
         new = tuple(each for each in dict.fromkeys(partitions) if each not in self.partitions)
         if self.has_own_epochs or not new:
             self.partitions.update(new)
@@ -401,19 +422,19 @@ class TransactionMachine:
     ) -> Operation[None]:
         """Offsets that hold if the transaction is committed. Raises `AbortableError` when a late
         copy of an earlier call could set them back."""
-        self._move(Event.SEND)
+        self._move(TransactionEvent.SEND)
         return self._commit_offsets(self.number, member, offsets)
 
     def _commit_offsets(
         self, number: int, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> Operation[None]:
         self._check_number(number)
-        self._move(Event.SEND)
+        self._move(TransactionEvent.SEND)
         if not offsets:
             return
         if member.group_id in self._groups_with_copies:
             message = f"a copy of earlier offsets of group {member.group_id!r} may be under way"
-            raise self._fail(Event.TROUBLE, AbortableError(message))
+            raise self._fail(TransactionEvent.TROUBLE, AbortableError(message))
         if not self.has_own_epochs and member.group_id not in self._groups:
             joining = AddOffsets(self.identity, member.group_id)
             yield from self._ask_in_transaction(joining)
@@ -432,10 +453,10 @@ class TransactionMachine:
 
     def _commit_open(self, number: int) -> Operation[None]:
         self._check_number(number)
-        self._move(Event.COMMIT)
+        self._move(TransactionEvent.COMMIT)
         if not self._has_begun:
-            self._move(Event.COMMITTED)
-            told(Event.COMMITTED, self.identity)
+            self._move(TransactionEvent.COMMITTED)
+            log_transaction(TransactionEvent.COMMITTED, self.identity)
             return
         yield from self._commit(was_doubtful=False)
 
@@ -445,7 +466,7 @@ class TransactionMachine:
 
     def _resolve(self, number: int) -> Operation[None]:
         self._check_number(number)
-        self._move(Event.RESOLVE)
+        self._move(TransactionEvent.RESOLVE)
         yield from self._commit(was_doubtful=True)
 
     def abort(self) -> Operation[None]:
@@ -454,29 +475,33 @@ class TransactionMachine:
 
     def _abort_open(self, number: int) -> Operation[None]:
         self._check_number(number)
-        self._move(Event.ABORT)
+        self._move(TransactionEvent.ABORT)
         is_nowhere = self._is_forgotten and not self._may_be_taken
         if is_nowhere or not self._has_begun:
             self.error = None
-            self._move(Event.ABORTED)
-            told(Event.ABORTED, self.identity)
+            self._move(TransactionEvent.ABORTED)
+            log_transaction(TransactionEvent.ABORTED, self.identity)
             return
         request = self._end(committed=False)
         try:
             asked = yield from self._asker.ask(request)
         except GeneratorExit:
-            self._fail(Event.ABORT_FAILED, AbortableError("an abort was cut short"))
+            self._fail(TransactionEvent.ABORT_FAILED, AbortableError("an abort was cut short"))
             raise
         refusal = asked.error
         if code_of(refusal) == ErrorCode.INVALID_TXN_STATE and self._may_be_empty():
             refusal = None
         if refusal is None:
-            yield from self._ended(asked.answer, Event.ABORTED, renew=not self.has_own_epochs)
+            yield from self._ended(
+                asked.answer, TransactionEvent.ABORTED, renew=not self.has_own_epochs
+            )
             return
         if asked.is_refusal and isinstance(refusal, BrokerError):
-            raise self._fail(Event.FENCED, producer_error(refusal, aborting=True)) from refusal
+            raise self._fail(
+                TransactionEvent.FENCED, producer_error(refusal, aborting=True)
+            ) from refusal
         raise self._fail(
-            Event.ABORT_FAILED,
+            TransactionEvent.ABORT_FAILED,
             AbortableError(f"the abort was not answered: {refusal}", outcome=refusal.outcome),
         ) from refusal
 
@@ -498,44 +523,50 @@ class TransactionMachine:
             asked = yield from self._asker.ask(self._end(committed=True))
         except GeneratorExit:
             waited = self._clock.monotonic() - began
-            self._fail(Event.GAVE_UP, self._unknown(waited, "it was cut short"))
+            self._fail(TransactionEvent.GAVE_UP, self._unknown(waited, "it was cut short"))
             raise
         asked = asked._replace(is_doubtful=asked.is_doubtful or was_doubtful)
         if asked.error is None:
             # Under the same epoch a late copy would be taken for a part of the next transaction.
             renew = (asked.is_doubtful or self._has_copies) and not self.has_own_epochs
             if asked.is_doubtful:
-                told(Event.RESOLVE, self.identity)
-            yield from self._ended(asked.answer, Event.COMMITTED, renew=renew)
+                log_transaction(TransactionEvent.RESOLVE, self.identity)
+            yield from self._ended(asked.answer, TransactionEvent.COMMITTED, renew=renew)
             return
         waited = self._clock.monotonic() - began
         raise self._not_committed(asked, asked.error, waited) from asked.error
 
-    def _not_committed(self, asked: Asked, error: ClientError, waited_s: float) -> ClientError:
+    def _not_committed(
+        self, asked: RequestOutcome, error: ClientError, waited_s: float
+    ) -> ClientError:
         if not asked.is_refusal or not isinstance(error, BrokerError):
             if asked.is_doubtful:
-                return self._fail(Event.GAVE_UP, self._unknown(waited_s, error))
-            return self._fail(Event.TROUBLE, AbortableError(f"the commit was not taken: {error}"))
+                return self._fail(TransactionEvent.GAVE_UP, self._unknown(waited_s, error))
+            return self._fail(
+                TransactionEvent.TROUBLE, AbortableError(f"the commit was not taken: {error}")
+            )
         # With a copy in doubt, that one may have been taken before another producer came.
         outcome: Outcome = "unknown" if asked.is_doubtful else "not applied"
         may_have_timed_out = self.has_own_epochs and not self._two_phase
         if error.code in _EPOCH_GONE and may_have_timed_out and not asked.is_doubtful:
             # It timed out, or another producer took over: the abort will tell.
-            return self._fail(Event.TROUBLE, AbortableError(str(error)))
+            return self._fail(TransactionEvent.TROUBLE, AbortableError(str(error)))
         found = producer_error(error)
         if isinstance(found, AbortableError):
-            return self._fail(Event.TROUBLE, found)
+            return self._fail(TransactionEvent.TROUBLE, found)
         found.outcome = outcome
-        return self._fail(Event.FENCED, found)
+        return self._fail(TransactionEvent.FENCED, found)
 
     def _unknown(self, waited_s: float, cause: object) -> UnknownOutcome:
         name = self.identity.transactional_id
         return UnknownOutcome.of_commit(name, round(waited_s, 3), cause)
 
-    def _ended(self, answer: Answer, event: Event, *, renew: bool) -> Operation[None]:
+    def _ended(
+        self, answer: TransactionResponse, event: TransactionEvent, *, renew: bool
+    ) -> Operation[None]:
         """The transaction has ended. A new epoch that cannot be had is no failure of its end: the
         next call says so."""
-        told(event, self.identity)
+        log_transaction(event, self.identity)
         self._adopt(answer)
         self._is_used()
         self.error = None
@@ -544,19 +575,19 @@ class TransactionMachine:
         if not renew:
             self._move(event)
             return
-        self._move(Event.RENEW)
-        yield from self._identify(self.identity, failed=Event.STILL_USED_UP)
+        self._move(TransactionEvent.RENEW)
+        yield from self._identify(self.identity, failed=TransactionEvent.STILL_USED_UP)
 
     # --- asking ---------------------------------------------------------------------------------
 
     def _identify(
         self,
-        known: Identity,
+        known: ProducerIdentity,
         *,
         keep_prepared: bool = False,
-        failed: Event = Event.INIT_FAILED,
+        failed: TransactionEvent = TransactionEvent.INIT_FAILED,
     ) -> Operation[ClientError | None]:
-        request = InitProducerId(known, self.timeout_ms)
+        request = InitProducerIdRequest(known, self.timeout_ms)
         if self._two_phase:
             request = replace(request, versions=TWO_PHASE, keeps_prepared=keep_prepared)
         try:
@@ -571,7 +602,7 @@ class TransactionMachine:
             self._is_used()
             self.prepared = asked.answer.prepared
             self._has_begun = self._is_adopted = bool(self.prepared)
-            self._move(Event.KEPT if self.prepared else Event.IDENTIFIED)
+            self._move(TransactionEvent.KEPT if self.prepared else TransactionEvent.IDENTIFIED)
             return None
         self._may_have_next_epoch = self._may_have_next_epoch or asked.is_doubtful
         error = asked.error
@@ -580,17 +611,17 @@ class TransactionMachine:
         if asked.is_refusal and isinstance(error, BrokerError):
             found = producer_error(error)
             if action_for(found) is Action.FATAL:
-                return self._fail(Event.FENCED, found)
+                return self._fail(TransactionEvent.FENCED, found)
         self._move(failed)
         return error
 
-    def _adopt(self, answer: Answer) -> None:
+    def _adopt(self, answer: TransactionResponse) -> None:
         if answer.producer_id >= 0:
             self.identity = self.identity._replace(
                 producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
             )
 
-    def _ask_in_transaction(self, request: Request) -> Operation[bool]:
+    def _ask_in_transaction(self, request: TransactionRequest) -> Operation[bool]:
         """Whether a copy of what was done may still be under way."""
         asked = yield from self._asked_in_transaction(request)
         self._has_begun = self._has_begun or asked.error is None
@@ -599,7 +630,7 @@ class TransactionMachine:
             raise self.failed(_after(asked.error)) from asked.error
         return asked.is_doubtful
 
-    def _asked_in_transaction(self, request: Request) -> Operation[Asked]:
+    def _asked_in_transaction(self, request: TransactionRequest) -> Operation[RequestOutcome]:
         """Of what is in doubt the coordinator may know, and a copy of it may come late."""
         is_doubtful = True
         try:
@@ -623,10 +654,10 @@ class TransactionMachine:
         if number != self.number:
             raise WrongState("send: the transaction that this was for is over")
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: TransactionEvent) -> None:
         self.state = self._after(event)
 
-    def _after(self, event: Event) -> State:
+    def _after(self, event: TransactionEvent) -> ProducerState:
         try:
             return after(self.state, event)
         except WrongState as wrong:
@@ -634,12 +665,12 @@ class TransactionMachine:
                 raise
             raise copy(self.error) from wrong  # its traceback is of another call
 
-    def _fail(self, event: Event, error: ClientError) -> ClientError:
-        is_later = self.state is State.ABORTABLE_ERROR and event is Event.TROUBLE
+    def _fail(self, event: TransactionEvent, error: ClientError) -> ClientError:
+        is_later = self.state is ProducerState.ABORTABLE_ERROR and event is TransactionEvent.TROUBLE
         self._move(event)
         if not is_later:  # what came first is more likely to be the reason
             self.error = error
-            told(event, self.identity, error)
+            log_transaction(event, self.identity, error)
         return error
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from onceflow.client.codec import Answer, Request, TxnOffsetCommit
+from onceflow.client.codec import TransactionRequest, TransactionResponse, TxnOffsetCommit
 from onceflow.client.errors import Action, BrokerError, ClientError, action, action_for
 from onceflow.client.events import TRANSACTIONS
 from onceflow.client.net import Backoff, RetryPolicy, Trying
@@ -38,11 +38,11 @@ _SOON_TRIES: Final = 20
 but not for ever, and less and less often up to this many steps."""
 
 
-class Ask(NamedTuple):
+class RequestAttempt(NamedTuple):
     """Wait `pause_s`, find the coordinator anew if `refind`, then send the request. What is not
     answered at `deadline` (of the monotonic clock) is a `RequestTimedOut`."""
 
-    request: Request
+    request: TransactionRequest
     pause_s: float
     refind: bool
     deadline: float
@@ -54,14 +54,14 @@ class Ask(NamedTuple):
         return request.member.group_id if isinstance(request, TxnOffsetCommit) else None
 
 
-Reply: TypeAlias = Answer | ClientError
-Operation: TypeAlias = Generator[Ask, Reply, T]
+Reply: TypeAlias = TransactionResponse | ClientError
+Operation: TypeAlias = Generator[RequestAttempt, Reply, T]
 
 
-class Asked(NamedTuple):
+class RequestOutcome(NamedTuple):
     """How asking ended: with an answer that is no error, or with an error."""
 
-    answer: Answer
+    answer: TransactionResponse
     error: ClientError | None
     is_refusal: bool
     """Asking again would not help; else time was up."""
@@ -69,7 +69,7 @@ class Asked(NamedTuple):
     """A copy of the request may have taken effect, or may still do so."""
 
 
-class Asker:
+class RequestRetrier:
     """How patient, by which clock."""
 
     __slots__ = ("_clock", "_policy", "_rand")
@@ -79,7 +79,7 @@ class Asker:
         self._rand = rand
         self._policy = policy
 
-    def ask(self, request: Request) -> Operation[Asked]:
+    def ask(self, request: TransactionRequest) -> Operation[RequestOutcome]:
         """Asks until there is an answer, a refusal, or no time left."""
         began = self._clock.monotonic()
         deadline = began + self._policy.total_s
@@ -87,21 +87,21 @@ class Asker:
         backoff = Backoff(self._policy, self._rand)
         is_doubtful, tries, pause_s, refind = False, 0, 0.0, False
         while True:
-            reply = yield Ask(request, pause_s, refind, deadline)
+            reply = yield RequestAttempt(request, pause_s, refind, deadline)
             tries += 1
-            answer = reply if isinstance(reply, Answer) else Answer()
+            answer = reply if isinstance(reply, TransactionResponse) else TransactionResponse()
             error = _error_in(request, reply)
             if error is None:
-                return Asked(answer, None, False, is_doubtful)
+                return RequestOutcome(answer, None, False, is_doubtful)
             is_doubtful = is_doubtful or error.outcome == "unknown"
             if not is_worth_it(error):
-                return Asked(answer, error, True, is_doubtful)
+                return RequestOutcome(answer, error, True, is_doubtful)
             soon = code_of(error) == ErrorCode.CONCURRENT_TRANSACTIONS and tries <= _SOON_TRIES
             steps = min(max(tries - _AT_ONCE, 0), _SOON_STEPS)
             pause_s = self._rand.uniform(*_SOON_S) * steps if soon else backoff.next_s()
             now = self._clock.monotonic()
             if now + pause_s >= deadline:
-                return Asked(answer, error, False, is_doubtful)
+                return RequestOutcome(answer, error, False, is_doubtful)
             trying.again(error, pause_s, now - began)
             refind = action_for(error) is Action.REFRESH
 
@@ -116,7 +116,7 @@ def code_of(error: ClientError | None) -> int | None:
     return error.code if isinstance(error, BrokerError) else None
 
 
-def _error_in(request: Request, reply: Reply) -> ClientError | None:
+def _error_in(request: TransactionRequest, reply: Reply) -> ClientError | None:
     """Of several partitions the worst error: one that ends the transaction hides those that only
     take time."""
     if isinstance(reply, ClientError):

@@ -22,7 +22,7 @@ class WrongState(ProducerError):
     advice = "call the producer's methods in the order that the message names"
 
 
-class State(Enum):
+class ProducerState(Enum):
     """Where a transactional producer is, in words for its user."""
 
     UNINITIALIZED = "has no epoch yet: call init_transactions"
@@ -40,7 +40,7 @@ class State(Enum):
     FATAL_ERROR = "can do nothing more: close it"
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """What happens to it: calls of the user, answers of brokers, time that is up."""
 
     INIT = "init_transactions"
@@ -67,9 +67,9 @@ class Event(Enum):
     FENCED = "the broker refuses this producer"
 
 
-_S, _E = State, Event
+_S, _E = ProducerState, TransactionEvent
 
-EDGES: Final[Mapping[State, Mapping[Event, State]]] = {
+EDGES: Final[Mapping[ProducerState, Mapping[TransactionEvent, ProducerState]]] = {
     _S.UNINITIALIZED: {_E.INIT: _S.INITIALIZING},
     _S.INITIALIZING: {
         _E.IDENTIFIED: _S.READY,
@@ -148,7 +148,7 @@ class Meets(Enum):
     NONE = "there is no transaction that could take it"
 
 
-SENDS: Final[Mapping[State, Meets]] = {
+SENDS: Final[Mapping[ProducerState, Meets]] = {
     _S.UNINITIALIZED: Meets.NONE,
     _S.INITIALIZING: Meets.NONE,
     _S.READY: Meets.NONE,
@@ -166,7 +166,7 @@ SENDS: Final[Mapping[State, Meets]] = {
 """Nobody waits for the end: who came too late for one transaction is not part of the next."""
 
 
-def after(state: State, event: Event) -> State:
+def after(state: ProducerState, event: TransactionEvent) -> ProducerState:
     """The state that follows; raises `WrongState` when the table has none."""
     found = EDGES[state].get(event)
     if found is None:

@@ -12,21 +12,22 @@ from onceflow.doors import door
 if TYPE_CHECKING:
     from onceflow.client.worker.cluster import BlockingCluster as BlockingCluster
     from onceflow.client.worker.hanging_transactions import (
-        LeftOpen as LeftOpen,
-        find_left_open as find_left_open,
-        places_of_groups as places_of_groups,
+        HangingTransaction as HangingTransaction,
+        find_hanging_transactions as find_hanging_transactions,
+        offsets_partitions as offsets_partitions,
     )
-    from onceflow.client.worker.reader import Range as Range, Reader as Reader
-    from onceflow.client.worker.transaction_client import Finisher as Finisher
-    from onceflow.client.worker.writer import Writer as Writer
+    from onceflow.client.worker.reader import BlockingReader as BlockingReader, Range as Range
+    from onceflow.client.worker.transaction_client import TransactionClient as TransactionClient
+    from onceflow.client.worker.writer import BlockingWriter as BlockingWriter
 else:
     __getattr__ = door(
         __name__,
         {
             "cluster": "BlockingCluster",
-            "hanging_transactions": "LeftOpen find_left_open places_of_groups",
-            "reader": "Range Reader",
-            "transaction_client": "Finisher",
-            "writer": "Writer",
+            "hanging_transactions": "HangingTransaction find_hanging_transactions "
+            "offsets_partitions",
+            "reader": "BlockingReader Range",
+            "transaction_client": "TransactionClient",
+            "writer": "BlockingWriter",
         },
     )

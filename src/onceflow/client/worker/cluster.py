@@ -32,7 +32,7 @@ from onceflow.client.errors import (
     NotKafka,
     action_for,
 )
-from onceflow.client.net import Address, Backoff, RetryPolicy, Versions
+from onceflow.client.net import Backoff, BrokerAddress, RetryPolicy, VersionRange
 from onceflow.client.settings import ClientSettings
 from onceflow.client.transactions import is_worth_it
 from onceflow.client.types import TopicPartition
@@ -52,7 +52,7 @@ class BlockingCluster:
 
     def __init__(
         self,
-        bootstrap: Sequence[Address],
+        bootstrap: Sequence[BrokerAddress],
         settings: ClientSettings,
         clock: Clock,
         rand: Rand,
@@ -66,10 +66,10 @@ class BlockingCluster:
         self._rand = rand
         self._tls = settings.security.tls_context()
         self._known = Leaders({}, {}, {}, {})
-        self._connections: dict[Address, BlockingConnection] = {}
-        self._spare: dict[Address, BlockingConnection] = {}
+        self._connections: dict[BrokerAddress, BlockingConnection] = {}
+        self._spare: dict[BrokerAddress, BlockingConnection] = {}
         """For questions to a broker while batches to it are under way."""
-        self._coordinators: dict[tuple[int, str], Address] = {}
+        self._coordinators: dict[tuple[int, str], BrokerAddress] = {}
         self._brokers = set(bootstrap if are_brokers else ())
         """Where brokers were met: one that hangs up there is going down, or coming up."""
         self._pid = os.getpid()
@@ -220,7 +220,7 @@ class BlockingCluster:
     ) -> T:
         """One of the messages of `worker_wire`, and its answer."""
         version = VERSIONS[key]
-        connection.version_of(key, Versions(version, version))
+        connection.version_of(key, VersionRange(version, version))
         answer = connection.ask(key, version, (body,), self.soon(deadline))
         return understood(connection, key, lambda: read(answer))
 
@@ -240,7 +240,7 @@ class BlockingCluster:
                 refind = action_for(error) is Action.REFRESH
             time.sleep(pause_s)
 
-    def _connect(self, address: Address, deadline: float) -> BlockingConnection:
+    def _connect(self, address: BrokerAddress, deadline: float) -> BlockingConnection:
         self._leave_fork_behind()
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
@@ -249,7 +249,7 @@ class BlockingCluster:
         return connection
 
     def _opened(
-        self, kept: dict[Address, BlockingConnection], address: Address, deadline: float
+        self, kept: dict[BrokerAddress, BlockingConnection], address: BrokerAddress, deadline: float
     ) -> BlockingConnection:
         """A new connection, in the place of another one."""
         if (before := kept.pop(address, None)) is not None:
@@ -264,7 +264,7 @@ class BlockingCluster:
             self.disconnect()
             raise ConnectionClosed("the client was closed meanwhile", outcome="not applied")
 
-    def _open(self, address: Address, deadline: float) -> BlockingConnection:
+    def _open(self, address: BrokerAddress, deadline: float) -> BlockingConnection:
         limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
         try:
             return BlockingConnection.open(

@@ -30,10 +30,10 @@ from onceflow.client.errors import (
 from onceflow.client.net import (
     LARGEST_ANSWER,
     PLAINTEXT,
-    Address,
+    BrokerAddress,
     Derivation,
     Security,
-    Versions,
+    VersionRange,
     choose,
     log_in,
 )
@@ -66,10 +66,10 @@ class _Question(NamedTuple):
 class BlockingConnection:
     """Made by `open`. `features` are the levels that the cluster has finalized."""
 
-    def __init__(self, address: Address, client_id: str, clock: Clock) -> None:
+    def __init__(self, address: BrokerAddress, client_id: str, clock: Clock) -> None:
         self.address = address
         self.features: dict[str, int] = {}
-        self._versions: dict[int, Versions] = {}
+        self._versions: dict[int, VersionRange] = {}
         self._socket: socket.socket | None = None
         self._client_id = client_id.encode()
         self._clock = clock
@@ -81,7 +81,7 @@ class BlockingConnection:
     @classmethod
     def open(
         cls,
-        address: Address,
+        address: BrokerAddress,
         deadline: float,
         *,
         clock: Clock,
@@ -131,7 +131,7 @@ class BlockingConnection:
             self._socket = None
         self._waiting.clear()
 
-    def version_of(self, key: ApiKey, ours: Versions) -> int:
+    def version_of(self, key: ApiKey, ours: VersionRange) -> int:
         """The newest version that both sides speak; raises `ApiNotServed`."""
         theirs = self._versions.get(key)
         version = choose(ours, theirs)

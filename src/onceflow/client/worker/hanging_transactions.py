@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from onceflow.client.codec import Identity
+from onceflow.client.codec import ProducerIdentity
 from onceflow.client.errors import BrokerError
 from onceflow.client.net import RetryPolicy
 from onceflow.client.types import TopicPartition, by_topic
@@ -40,7 +40,7 @@ _NONE_OPEN: Final = -1
 _PRODUCER: Final = struct.Struct(">qiiqiq")
 
 
-class LeftOpen(NamedTuple):
+class HangingTransaction(NamedTuple):
     """A transaction that a leader holds open."""
 
     partition: TopicPartition
@@ -49,30 +49,30 @@ class LeftOpen(NamedTuple):
     start_offset: int
 
 
-class Seen(NamedTuple):
+class HangingTransactionsReport(NamedTuple):
     """What leaders have said."""
 
-    left: tuple[LeftOpen, ...]
+    left: tuple[HangingTransaction, ...]
     hidden: frozenset[str]
     """Topics whose producers this user may not see."""
 
 
-def find_left_open(
+def find_hanging_transactions(
     cluster: BlockingCluster,
     policy: RetryPolicy,
-    mine: Identity,
+    mine: ProducerIdentity,
     places: Iterable[TopicPartition],
-) -> Seen:
+) -> HangingTransactionsReport:
     """Transactions of this producer's older epochs that are open in these partitions."""
     asked = tuple(dict.fromkeys(places))
 
-    def attempt(deadline: float, refind: bool) -> Seen:
+    def attempt(deadline: float, refind: bool) -> HangingTransactionsReport:
         if refind:
             cluster.refresh({place.topic for place in asked}, deadline)
         led: dict[BlockingConnection, list[TopicPartition]] = {}
         for place in asked:
             led.setdefault(cluster.leader(place, deadline), []).append(place)
-        left: list[LeftOpen] = []
+        left: list[HangingTransaction] = []
         hidden: set[str] = set()
         for connection, portion in led.items():
             body, key = write_describe_producers(portion), ApiKey.DESCRIBE_PRODUCERS
@@ -82,16 +82,18 @@ def find_left_open(
                     raise BrokerError(code, key.name, f"partition {place}")
                 hidden.add(place.topic)
             left += answer.open
-        return Seen(tuple(each for each in left if _is_older(each, mine)), frozenset(hidden))
+        return HangingTransactionsReport(
+            tuple(each for each in left if _is_older(each, mine)), frozenset(hidden)
+        )
 
     return cluster.trying(attempt, policy)
 
 
-def _is_older(found: LeftOpen, mine: Identity) -> bool:
+def _is_older(found: HangingTransaction, mine: ProducerIdentity) -> bool:
     return found.producer_id == mine.producer_id and found.producer_epoch < mine.producer_epoch
 
 
-def places_of_groups(
+def offsets_partitions(
     cluster: BlockingCluster, policy: RetryPolicy, groups: Iterable[str]
 ) -> dict[str, TopicPartition]:
     """Where the offsets of groups are kept; nothing where that is hidden, or not made yet."""
@@ -111,10 +113,10 @@ def places_of_groups(
 # --- the message --------------------------------------------------------------------------------
 
 
-class Producers(NamedTuple):
+class DescribedProducers(NamedTuple):
     """The open transactions that a leader tells of, and the partitions it does not tell of."""
 
-    open: list[LeftOpen]
+    open: list[HangingTransaction]
     errors: dict[TopicPartition, int]
 
 
@@ -127,8 +129,8 @@ def write_describe_producers(places: Iterable[TopicPartition]) -> bytes:
     return b"".join((*parts, _NO_TAGS))
 
 
-def read_describe_producers(buffer: memoryview) -> Producers:
-    found = Producers([], {})
+def read_describe_producers(buffer: memoryview) -> DescribedProducers:
+    found = DescribedProducers([], {})
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     for _ in range(topics):
         topic, at = read_text(_FLEXIBLE, buffer, at)
@@ -139,7 +141,7 @@ def read_describe_producers(buffer: memoryview) -> Producers:
     return found
 
 
-def _read_partition(found: Producers, topic: str, buffer: memoryview, at: int) -> int:
+def _read_partition(found: DescribedProducers, topic: str, buffer: memoryview, at: int) -> int:
     number, at = read_int(INT32, buffer, at)
     error, at = read_int(INT16, buffer, at)
     _, at = read_text(_FLEXIBLE, buffer, at)
@@ -153,5 +155,5 @@ def _read_partition(found: Producers, topic: str, buffer: memoryview, at: int) -
         producer_id, epoch, _, _, _, start = _PRODUCER.unpack_from(buffer, at)
         at = skip_tags(buffer, at + _PRODUCER.size)
         if start != _NONE_OPEN:
-            found.open.append(LeftOpen(place, producer_id, epoch, start))
+            found.open.append(HangingTransaction(place, producer_id, epoch, start))
     return skip_tags(buffer, at)

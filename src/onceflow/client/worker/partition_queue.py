@@ -16,7 +16,7 @@ _NO_OFFSET: Final = -1
 _ONE: Final = 1
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     """What was written to a partition: all of it is acknowledged, none of it committed yet."""
 
     partition: TopicPartition
@@ -49,7 +49,7 @@ class Pending:
     lost = refused
 
 
-class Lane:
+class PartitionQueue:
     """One partition."""
 
     __slots__ = (
@@ -112,7 +112,9 @@ class Lane:
         known = self._first_offset
         self._first_offset = base_offset if known == _NO_OFFSET else min(known, base_offset)
 
-    def written(self) -> Written:
+    def written(self) -> WriteResult:
         """When all is acknowledged."""
         last = last_sequence(self._first_sequence, self._records - 1) if self._records else -1
-        return Written(self.partition, self._records, self._first_offset, self._last_offset, last)
+        return WriteResult(
+            self.partition, self._records, self._first_offset, self._last_offset, last
+        )

@@ -61,13 +61,13 @@ class Range(NamedTuple):
     end: int
 
 
-class Reader:
+class BlockingReader:
     """For one thread; a process that is forked off opens connections of its own.
 
     >>> from onceflow.blocking import Producer
     >>> with Producer(bootstrap) as producer:
     ...     _ = producer.send("orders", b"paid")
-    >>> with Reader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
+    >>> with BlockingReader(ReaderSettings.of(bootstrap_servers=bootstrap)) as reader:
     ...     for batch in reader.read("orders", 0, 0, 1):
     ...         print(batch.column("value").to_pylist())
     [b'paid']
@@ -223,7 +223,7 @@ class Reader:
 class _Fetching:
     """One range that is being read."""
 
-    def __init__(self, reader: Reader, wanted: Range) -> None:
+    def __init__(self, reader: BlockingReader, wanted: Range) -> None:
         self.wanted = wanted
         self._reader = reader
         self._settings = reader._settings

@@ -18,8 +18,8 @@ from onceflow.client.codec import (
     GROUP,
     TRANSACTION,
     GroupMember,
-    Identity,
     OffsetToCommit,
+    ProducerIdentity,
     read_answer,
     read_offset_fetch,
     write_offset_fetch,
@@ -27,12 +27,12 @@ from onceflow.client.codec import (
 from onceflow.client.errors import BrokerError, ClientError, CrossedFork
 from onceflow.client.settings import ProducerSettings
 from onceflow.client.transactions import (
-    Ask,
     Claim,
     OpenTransaction,
     Operation,
+    ProducerState,
     Reply,
-    State,
+    RequestAttempt,
     T,
     TransactionMachine,
 )
@@ -45,7 +45,7 @@ from onceflow.wire import ApiKey
 _NOTHING: Final = -1
 
 
-class Finisher:
+class TransactionClient:
     """Needs `transactional.id` in its settings. After any doubt: `init`, then `committed_offsets`,
     then decide; never the other way round."""
 
@@ -68,7 +68,7 @@ class Finisher:
             policy=settings.transactional_retry,
         )
         self._pid = os.getpid()
-        self._handed_out: Identity | None = None
+        self._handed_out: ProducerIdentity | None = None
 
     @classmethod
     def of(
@@ -110,16 +110,16 @@ class Finisher:
         self._cluster.close()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProducerState:
         return self._machine.state
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProducerIdentity:
         return self._machine.identity
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def init(self) -> Identity:
+    def init(self) -> ProducerIdentity:
         """A new epoch: aborts what was open and fences whoever else uses the transactional id."""
         self._check_process()
         version = self._cluster.trying(
@@ -213,7 +213,7 @@ class Finisher:
         finally:
             operation.close()
 
-    def _perform(self, step: Ask) -> Reply:
+    def _perform(self, step: RequestAttempt) -> Reply:
         time.sleep(step.pause_s)
         request, cluster = step.request, self._cluster
         group_id = step.group_id

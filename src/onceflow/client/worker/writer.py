@@ -30,13 +30,13 @@ from onceflow.client.errors import (
     DeliveryFailed,
     action_for,
 )
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Backoff, Versions
+from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Backoff, VersionRange
 from onceflow.client.settings import CODECS, ProducerSettings
 from onceflow.client.transactions import Claim, OpenTransaction, is_worth_it
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
-from onceflow.client.worker.partition_queue import Lane, Pending, Written
+from onceflow.client.worker.partition_queue import PartitionQueue, Pending, WriteResult
 from onceflow.errors import MessageMalformed
 from onceflow.records import Codec
 from onceflow.runtime import Clock, Rand, RealClock, RealRand
@@ -105,7 +105,7 @@ class _Flight(NamedTuple):
     batches: Mapping[TopicPartition, Pending]
 
 
-class Writer:
+class BlockingWriter:
     """For one thread of one process. `write` queues and sends when much is queued; what counts is
     `flush`, which returns when everything is acknowledged.
 
@@ -141,7 +141,7 @@ class Writer:
         self._cluster = cluster or BlockingCluster(
             transaction.bootstrap, self._settings, self._clock, self._rand, are_brokers=True
         )
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, PartitionQueue] = {}
         self._flights: deque[_Flight] = deque()
         self._is_troubled = False
         """Something was refused, and nothing is pushed until it has gone through."""
@@ -188,7 +188,9 @@ class Writer:
         place = TopicPartition(topic, partition)
         lane = self._lanes.get(place)
         if lane is None:
-            lane = self._lanes[place] = Lane(place, self._transaction.next_sequence(place))
+            lane = self._lanes[place] = PartitionQueue(
+                place, self._transaction.next_sequence(place)
+            )
         for columns in _each(data):
             batches = encode_all(
                 columns,
@@ -206,7 +208,7 @@ class Writer:
             if self._queued() > self._settings.buffer_memory:
                 self._deliver(self._settings.buffer_memory // 2)
 
-    def flush(self) -> tuple[Written, ...]:
+    def flush(self) -> tuple[WriteResult, ...]:
         """Returns when everything is acknowledged, with what was written to each partition.
 
         Raises `AttemptEnded` or another error of which the transaction can only be aborted;
@@ -348,12 +350,12 @@ class Writer:
         self._flights.append(_Flight(leader, version, batches))
         leader.send(ApiKey.PRODUCE, version, body, self._cluster.soon(deadline))
 
-    def _versions(self) -> Versions:
+    def _versions(self) -> VersionRange:
         """Those that mean the protocol of the transaction, and not the other."""
         spoken, older = SPOKEN[ApiKey.PRODUCE], NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE]
         if self._transaction.has_own_epoch:
-            return Versions(older + 1, spoken.newest)
-        return Versions(spoken.oldest, older)
+            return VersionRange(older + 1, spoken.newest)
+        return VersionRange(spoken.oldest, older)
 
     def _receive(self, flight: _Flight, deadline: float) -> Sequence[ProduceAnswer]:
         connection, version, batches = flight

@@ -20,12 +20,12 @@ from onceflow.client import (
     ClientError,
     FatalProducerError,
     Fenced,
-    Finisher,
     OffsetToCommit,
     OpenTransaction,
     ProducerSettings,
-    State,
+    ProducerState,
     TopicPartition,
+    TransactionClient,
     UnknownOutcome,
 )
 from onceflow.runtime import Clock, RealClock
@@ -111,7 +111,7 @@ class BatchWriter:
         self._book = book
         self._offsets_retention_ms = offsets_retention_ms
         self._clock = clock or RealClock()
-        self._finisher = Finisher(settings)
+        self._finisher = TransactionClient(settings)
         self._hanging = HangingTransactions(settings, identity)
         self._entry: LedgerEntry | None = None
         """What the ledger has, of whatever query."""
@@ -361,7 +361,10 @@ class BatchWriter:
         if not job.is_wanted():
             self._abort_quickly()
             raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
-        if self._finisher.state not in (State.IN_TRANSACTION, State.ABORTABLE_ERROR):
+        if self._finisher.state not in (
+            ProducerState.IN_TRANSACTION,
+            ProducerState.ABORTABLE_ERROR,
+        ):
             return
         try:
             self._finisher.abort()
@@ -376,13 +379,16 @@ class BatchWriter:
     def _abort_quickly(self) -> None:
         """Consumers of the output wait for an open transaction, so it is better aborted than left
         to time out; but stopping a query must not take long."""
-        is_open = self._finisher.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+        is_open = self._finisher.state in (
+            ProducerState.IN_TRANSACTION,
+            ProducerState.ABORTABLE_ERROR,
+        )
         if self._opened is None or not is_open:
             return
         hasty = replace(
             self._settings, delivery_timeout_ms=_QUICKLY_MS, request_timeout_ms=_QUICKLY_MS
         )
-        with Finisher.of(self._opened, hasty) as finisher:
+        with TransactionClient.of(self._opened, hasty) as finisher:
             try:
                 finisher.abort()
             except ClientError:

@@ -20,16 +20,16 @@ from onceflow.client import (
     BrokerError,
     ClientError,
     Cluster,
-    Identity,
-    LeftOpen,
+    HangingTransaction,
+    ProducerIdentity,
     ProducerSettings,
     TopicPartition,
     TransactionDescription,
     TransactionNotFound,
     describe_transaction,
     end_open_transaction,
-    find_left_open,
-    places_of_groups,
+    find_hanging_transactions,
+    offsets_partitions,
 )
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import BatchFailed, EndUnknown
@@ -74,7 +74,7 @@ def known_by(
     return Known(last, is_ledger_whole, before, begun, own)
 
 
-def was_committed(left: LeftOpen, known: Known) -> bool | None:
+def was_committed(left: HangingTransaction, known: Known) -> bool | None:
     """Whether the batch that left this open was committed; None where nothing says so."""
     writer, last = WriterEpoch(left.producer_id, left.producer_epoch), known.last
     if writer in (last, *known.begun):
@@ -133,7 +133,7 @@ class HangingTransactions:
 
     def end_all(
         self,
-        mine: Identity,
+        mine: ProducerIdentity,
         partitions: Sequence[TopicPartition],
         entry: LedgerEntry | None,
         *,
@@ -163,11 +163,13 @@ class HangingTransactions:
     def _group_partitions(self) -> Collection[TopicPartition]:
         if not self._kept_at:
             groups = (self._identity.group, self._identity.ledger_group)
-            self._kept_at = places_of_groups(self._cluster, self._policy, groups)
+            self._kept_at = offsets_partitions(self._cluster, self._policy, groups)
         return self._kept_at.values()
 
-    def _find(self, mine: Identity, partitions: Collection[TopicPartition]) -> tuple[LeftOpen, ...]:
-        hanging = find_left_open(self._cluster, self._policy, mine, partitions)
+    def _find(
+        self, mine: ProducerIdentity, partitions: Collection[TopicPartition]
+    ) -> tuple[HangingTransaction, ...]:
+        hanging = find_hanging_transactions(self._cluster, self._policy, mine, partitions)
         for topic in sorted(hanging.hidden - self._hidden):
             _log.warning(
                 "this user may not READ topic %s, so it is not seen whether a transaction was left "
@@ -199,7 +201,7 @@ class HangingTransactions:
             except TransactionNotFound:
                 return None
 
-    def _end(self, left: LeftOpen, *, commit: bool) -> None:
+    def _end(self, left: HangingTransaction, *, commit: bool) -> None:
         word = "commit" if commit else "abort"
         _log.warning(
             "partition %s has no marker of a transaction that has ended (epoch %d, from offset "
@@ -225,7 +227,7 @@ class HangingTransactions:
             raise BatchFailed(_not_ended(left, word, error)) from error
 
 
-def _not_ended(left: LeftOpen, word: str, error: ClientError) -> str:
+def _not_ended(left: HangingTransaction, word: str, error: ClientError) -> str:
     place = f"offset {left.start_offset} of partition {left.partition}"
     if isinstance(error, BrokerError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return (
@@ -235,7 +237,7 @@ def _not_ended(left: LeftOpen, word: str, error: ClientError) -> str:
     return f"the {word} of the transaction at {place} could not be written: {error}"
 
 
-def _advice(unknown: Sequence[LeftOpen]) -> str:
+def _advice(unknown: Sequence[HangingTransaction]) -> str:
     places = ", ".join(
         f"{each.partition} from offset {each.start_offset} (epoch {each.producer_epoch})"
         for each in unknown

@@ -15,8 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from onceflow.client import (
-    Address,
     BlockingCluster,
+    BrokerAddress,
     BrokerError,
     Claim,
     OpenTransaction,
@@ -65,7 +65,7 @@ _HOPELESS: Final = frozenset(
 """Errors that a broker would answer to the same rows again."""
 
 
-def _cluster(key: tuple[tuple[Address, ...], ProducerSettings]) -> BlockingCluster:
+def _cluster(key: tuple[tuple[BrokerAddress, ...], ProducerSettings]) -> BlockingCluster:
     bootstrap, settings = key
     return BlockingCluster(bootstrap, settings, RealClock(), RealRand(), are_brokers=True)
 
@@ -214,7 +214,7 @@ def write_rows(
 def _write(
     plan: TaskPlan, me: TargetOwner, batches: Iterator[pa.RecordBatch], targets: Sequence[int]
 ) -> list[Report]:
-    from onceflow.client import Writer
+    from onceflow.client import BlockingWriter
 
     layout = plan.layout or TopicLayout(tuple(plan.claims.layout(())))
     places = layout.partitions()
@@ -224,7 +224,7 @@ def _write(
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
     with (
         CLUSTERS.lease((transaction.bootstrap, plan.settings)) as cluster,
-        Writer(transaction, plan.settings, cluster=cluster) as writer,
+        BlockingWriter(transaction, plan.settings, cluster=cluster) as writer,
     ):
         for batch in portions(batches):
             received += batch.num_rows

@@ -21,7 +21,7 @@ from onceflow.client import (
     FetchAnswer,
     NoSuchPartition,
     ReaderSettings,
-    Topic,
+    TopicMetadata,
     TopicNotFound,
     TopicPartition,
     fetch,
@@ -160,7 +160,7 @@ class SourceCluster:
 
 async def _selected(
     cluster: Cluster, selection: Selection, known: frozenset[TopicPartition]
-) -> list[Topic]:
+) -> list[TopicMetadata]:
     match selection:
         case SubscribePattern(pattern):
             fits = re.compile(pattern).search
@@ -177,11 +177,11 @@ async def _selected(
 
 async def _named(
     cluster: Cluster, names: Iterable[str], known: frozenset[TopicPartition]
-) -> list[Topic]:
+) -> list[TopicMetadata]:
     """One after the other only when one is missing: that is rare."""
     wanted = list(names)
 
-    async def attempt() -> list[Topic]:
+    async def attempt() -> list[TopicMetadata]:
         return await cluster.metadata(wanted)
 
     while wanted:
@@ -206,11 +206,11 @@ async def _ids_of_brokers(cluster: Cluster, names: Sequence[str]) -> list[dict[s
     return [_ids(answer) for answer in answers if not isinstance(answer, BaseException)]
 
 
-def _ids(topics: Iterable[Topic]) -> dict[str, str]:
+def _ids(topics: Iterable[TopicMetadata]) -> dict[str, str]:
     return {topic.name: str(topic.topic_id) for topic in topics if topic.topic_id}
 
 
-def _places(topics: Iterable[Topic]) -> set[TopicPartition]:
+def _places(topics: Iterable[TopicMetadata]) -> set[TopicPartition]:
     return {
         TopicPartition(topic.name, each.partition) for topic in topics for each in topic.partitions
     }

@@ -17,7 +17,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client import OffsetOutOfRange, Range, Reader, ReaderSettings
+from onceflow.client import BlockingReader, OffsetOutOfRange, Range, ReaderSettings
 from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import TopicRecreated
 from onceflow.spark.source.data_loss import LossRule, deleted
@@ -55,7 +55,7 @@ class ReadTask:
 
 
 def _records(
-    reader: Reader, spans: Sequence[OffsetSpan], loss: LossRule
+    reader: BlockingReader, spans: Sequence[OffsetSpan], loss: LossRule
 ) -> Iterator[tuple[OffsetSpan, pa.RecordBatch]]:
     """What there is of spans, where topics still have the same log; else that is data loss. Leaders
     are asked once, behind the last record of all: that finds as much as asking for each span."""
@@ -77,7 +77,7 @@ def _records(
         )
 
 
-def _to_ask_ahead(reader: Reader, then: OffsetSpan | None) -> Range | None:
+def _to_ask_ahead(reader: BlockingReader, then: OffsetSpan | None) -> Range | None:
     """Where a leader has to be asked for the topic first, its connection must be free."""
     if then is None or not then.size:
         return None
@@ -86,14 +86,14 @@ def _to_ask_ahead(reader: Reader, then: OffsetSpan | None) -> Range | None:
     return Range(then.topic, then.partition, then.start, then.end)
 
 
-def _was_recreated(reader: Reader, span: OffsetSpan) -> bool:
+def _was_recreated(reader: BlockingReader, span: OffsetSpan) -> bool:
     wanted = span.topic_id
     if wanted is None or reader.known_topic_id(span.topic) == wanted:
         return False  # if it has changed since, that is seen behind the last record
     return not reader.is_topic(span.topic, span.partition, wanted)
 
 
-def _read_from_another_log(reader: Reader, spans: Sequence[OffsetSpan]) -> list[str]:
+def _read_from_another_log(reader: BlockingReader, spans: Sequence[OffsetSpan]) -> list[str]:
     """Topics, by what the leaders say that have sent the records, whatever other brokers say."""
     wanted = {span.place: span.topic_id for span in spans if span.topic_id is not None}
     if not wanted:
@@ -105,7 +105,7 @@ def _read_from_another_log(reader: Reader, spans: Sequence[OffsetSpan]) -> list[
 
 
 def _records_there(
-    reader: Reader, span: OffsetSpan, loss: LossRule, then: Range | None
+    reader: BlockingReader, span: OffsetSpan, loss: LossRule, then: Range | None
 ) -> Iterator[pa.RecordBatch]:
     from onceflow.client import offset_at
 
@@ -129,7 +129,7 @@ def _records_there(
 
 # --- connections --------------------------------------------------------------------------------
 
-READERS: Final = ConnectionCache(Reader)
+READERS: Final = ConnectionCache(BlockingReader)
 
 
 @cache

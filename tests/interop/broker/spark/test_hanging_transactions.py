@@ -20,7 +20,7 @@ from onceflow.client.codec.transactions import AddOffsets
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.spark.errors.sink import EndUnknown
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from tests.interop.harness import eventually
@@ -153,7 +153,7 @@ def test_the_ledger_waits_for_a_marker_itself(bootstrap: str) -> None:
 def test_nobody_can_tell(bootstrap: str) -> None:
     with settled(bootstrap) as driver, forgetful(also_offsets=True):
         assert driver.write(0, "a") == 1
-    with Finisher(settings_of(bootstrap)) as somebody:
+    with TransactionClient(settings_of(bootstrap)) as somebody:
         somebody.init()
     with pytest.raises(EndUnknown, match="out-0 from offset 0"), settled(bootstrap):
         pass

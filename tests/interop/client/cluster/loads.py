@@ -20,9 +20,9 @@ from onceflow.client.errors.requests import AbortableError, ClientError, Unknown
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.transaction_client import TransactionClient
 from tests.interop.client.cluster.strike import Moment, Strike
 from tests.interop.client.cluster.three_nodes import (
     Records,
@@ -292,7 +292,7 @@ class Transactions(TransactionalLoad):
             await producer.commit_transaction()
         except AbortableError as error:
             self.seen[type(error).__name__] += 1
-            if producer.state is State.ABORTABLE_ERROR:
+            if producer.state is ProducerState.ABORTABLE_ERROR:
                 await producer.abort_transaction()
             return End.ABORTED
         return End.COMMITTED
@@ -327,7 +327,7 @@ class Driven(TransactionalLoad):
                     self.seen[type(error).__name__] += 1
         self._last_doubt()
 
-    def _batch(self, finisher: Finisher, number: int) -> None:
+    def _batch(self, finisher: TransactionClient, number: int) -> None:
         opened = finisher.begin(self.places)
         values = [f"{number}:{row}" for row in range(ROWS)]
         half = PARTITIONS // 2
@@ -350,7 +350,7 @@ class Driven(TransactionalLoad):
             raise
         self.book(number, End.COMMITTED)
 
-    def _catch_up(self, finisher: Finisher) -> None:
+    def _catch_up(self, finisher: TransactionClient) -> None:
         """Books what was committed without an answer."""
         found = finisher.committed_offsets(self.group, [self.ledger])[self.ledger]
         if found is not None and found.offset not in self.ends:

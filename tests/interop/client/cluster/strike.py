@@ -8,10 +8,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from onceflow.client.codec.transactions import EndTxn, Request, TxnOffsetCommit
+from onceflow.client.codec.transactions import EndTxn, TransactionRequest, TxnOffsetCommit
 from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.retrier import Ask, Reply
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
+from onceflow.client.worker.transaction_client import TransactionClient
 
 
 class Moment(Enum):
@@ -23,7 +23,7 @@ class Moment(Enum):
     ABORTING = "the transaction's coordinator with an abort under way"
 
 
-def moment_of(request: Request) -> Moment | None:
+def moment_of(request: TransactionRequest) -> Moment | None:
     """When a request is sent, which moment is it?"""
     match request:
         case TxnOffsetCommit():
@@ -82,23 +82,23 @@ class Strike:
         """Takes the moments from the requests of an async producer."""
         asking = driver._ask
 
-        async def watched(ask: Ask) -> Reply:
+        async def watched(ask: RequestAttempt) -> Reply:
             self._at_request(ask)
             return await asking(ask)
 
         driver._ask = watched  # type: ignore[method-assign]  # to know when it asks
 
-    def watch_blocking(self, finisher: Finisher) -> None:
+    def watch_blocking(self, finisher: TransactionClient) -> None:
         """Takes them from the requests of a blocking program."""
         performing = finisher._perform
 
-        def watched(step: Ask) -> Reply:
+        def watched(step: RequestAttempt) -> Reply:
             self._at_request(step)
             return performing(step)
 
         finisher._perform = watched  # type: ignore[method-assign]  # to know when it asks
 
-    def _at_request(self, step: Ask) -> None:
+    def _at_request(self, step: RequestAttempt) -> None:
         moment = moment_of(step.request)
         if moment is not None:
             self.at(moment)

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 
 from onceflow.client.errors.requests import DeliveryFailed
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.producer.producer import Producer
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
 from tests.unit.client.scripted_broker import ADDRESS, listen, metadata
 
-GONE: Final = Address("gone", 9092)
+GONE: Final = BrokerAddress("gone", 9092)
 NO_LEADER: Final = -1
 SECONDS: Final = 20
 PAUSE_MS: Final = 100

@@ -17,7 +17,7 @@ import pytest
 from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import TwoPhaseNotServed
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import read_committed
 from tests.interop.client.two_phase.child import example
@@ -129,7 +129,7 @@ async def ask_for_two_phases(bootstrap: str) -> None:
         with pytest.raises(TwoPhaseNotServed) as told:
             await producer.init_transactions(keep_prepared=True)
         assert "two.phase.commit.enable on the broker" in told.value.advice
-        assert producer.state is State.UNINITIALIZED
+        assert producer.state is ProducerState.UNINITIALIZED
 
 
 @pytest.mark.parametrize("broker_name", ["apache_kafka", "onceflow_server"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
-from onceflow.client.worker.transaction_client import Finisher
-from onceflow.client.worker.writer import Writer
+from onceflow.client.worker.reader import BlockingReader
+from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.client.worker.writer import BlockingWriter
 from tests.interop.client.worker.worker_process import columns
 from tests.interop.client.worker.workers import driver, outcome, reader, settings, settled, topic
 from tests.interop.harness import Names, Transcript
@@ -17,17 +17,19 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ROWS = 40
 
 
-def fill(finisher: Finisher, place: TopicPartition, names: Names) -> None:
+def fill(finisher: TransactionClient, place: TopicPartition, names: Names) -> None:
     """Transactions of every codec, each second one aborted."""
     for number, codec in enumerate(CODECS):
         chosen: ProducerSettings = settings(names, compression_type=codec)
-        with Writer(finisher.begin([place]), chosen, max_batch_bytes=300) as writer:
+        with BlockingWriter(finisher.begin([place]), chosen, max_batch_bytes=300) as writer:
             writer.write(*place, columns([f"{codec} {n}" for n in range(ROWS)]))
             writer.flush()
         finisher.abort() if number % 2 else finisher.commit()
 
 
-def rows(reading: Reader, place: TopicPartition, start: int, end: int) -> list[list[object]]:
+def rows(
+    reading: BlockingReader, place: TopicPartition, start: int, end: int
+) -> list[list[object]]:
     found: list[list[object]] = []
     for batch in reading.read(*place, start, end):
         offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
@@ -46,7 +48,7 @@ def ranges(bootstrap: str, names: Names, transcript: Transcript) -> None:
     small = ReaderSettings.of(
         bootstrap_servers=bootstrap, max_partition_fetch_bytes=500, default_api_timeout_ms=20_000
     )
-    with Reader(small) as reading, reader(names, "read_uncommitted") as everything:
+    with BlockingReader(small) as reading, reader(names, "read_uncommitted") as everything:
         start, end = reading.ends(*place)
         transcript.note("ends", [start, end])
         transcript.note("committed", rows(reading, place, start, end))
@@ -62,7 +64,7 @@ def not_there(bootstrap: str, names: Names, transcript: Transcript) -> None:
     with driver(names, 2) as finisher, reader(names, seconds=0.5) as reading:
         finisher.init()
         opened = finisher.begin([place])
-        with Writer(opened) as writer:
+        with BlockingWriter(opened) as writer:
             writer.write(*place, columns(["a", "b"]))
             writer.flush()
         transcript.note("open", outcome(lambda: rows(reading, place, 0, 2)))

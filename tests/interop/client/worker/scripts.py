@@ -7,9 +7,9 @@ from functools import partial
 from onceflow.client.codec.transactions import OffsetToCommit
 from onceflow.client.errors.requests import UnknownOutcome
 from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.wire.api import ApiKey
 from tests.interop.client.worker.worker_process import result, start
 from tests.interop.client.worker.workers import (
@@ -82,14 +82,14 @@ def handed_over(bootstrap: str, names: Names, transcript: Transcript) -> None:
         written = write(opened, place, "a", "b")
         later = going_on(opened, place, written.last_sequence + 1)
         transcript.note("second", list(write(later, place, "c")))
-        with Finisher.of(later, settings(names)) as last:
+        with TransactionClient.of(later, settings(names)) as last:
             last.commit()
             transcript.note("state", last.state.name)
         settled(names, [place])
         transcript.note("visible", visible(names, [place]))
-        with Finisher.of(later, settings(names)) as again:
+        with TransactionClient.of(later, settings(names)) as again:
             transcript.note("again", outcome(again.commit))
-        with Finisher.of(later, settings(names)) as against:
+        with TransactionClient.of(later, settings(names)) as against:
             transcript.note("abort after that", outcome(against.abort))
         transcript.note("still visible", visible(names, [place]))
 
@@ -139,7 +139,7 @@ def fenced_commit(bootstrap: str, names: Names, transcript: Transcript) -> None:
             write(old.begin([place]), place, "of the zombie")
             new.init()
             transcript.note("commit", outcome(old.commit))
-            if old.state is State.ABORTABLE_ERROR:
+            if old.state is ProducerState.ABORTABLE_ERROR:
                 transcript.note("abort", outcome(old.abort))
             transcript.note("state", old.state.name)
             write(new.begin([place]), place, "of the new one")
@@ -182,7 +182,7 @@ def unclear_commit(bootstrap: str, names: Names, transcript: Transcript) -> None
                 del finisher._perform
                 transcript.note("resolve", outcome(finisher.resolve))
                 # Whether there was time for its next epoch is the machine's affair.
-                is_over = finisher.state in (State.READY, State.USED_UP)
+                is_over = finisher.state in (ProducerState.READY, ProducerState.USED_UP)
                 transcript.note("is over", is_over)
             settled(names, [place])
             transcript.note("visible", visible(names, [place]))

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from onceflow.client.codec.cluster import TRANSACTION
-from onceflow.client.codec.transactions import Identity, InitProducerId, read_answer
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.codec.transactions import InitProducerIdRequest, ProducerIdentity, read_answer
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.wire.api import ApiKey
 from tests.interop.client.worker.workers import (
     driver,
@@ -30,11 +30,11 @@ AT_ONCE: Final = 500
 VERSION: Final = 5
 
 
-def use_up_epochs(finisher: Finisher) -> None:
+def use_up_epochs(finisher: TransactionClient) -> None:
     """Asks for epochs, many at a time, until the next one is the last."""
     name = finisher.identity.transactional_id
     deadline = time.monotonic() + 300
-    request = InitProducerId(Identity(name), 60_000)
+    request = InitProducerIdRequest(ProducerIdentity(name), 60_000)
     connection = finisher._cluster.coordinator(TRANSACTION, name, deadline, refind=False)
     epoch = epoch_of(finisher)
     while epoch < LAST_EPOCH - 1:

@@ -26,7 +26,7 @@ import pyarrow as pa
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.writer import Writer
+from onceflow.client.worker.writer import BlockingWriter
 from onceflow.records import encode_all
 
 Rows = Mapping[TopicPartition, Sequence[str]]
@@ -83,7 +83,7 @@ class Worker(StreamRequestHandler):
 
 
 def work(task: dict[str, Any]) -> Any:
-    with Writer(OpenTransaction.from_json(task["transaction"])) as writer:
+    with BlockingWriter(OpenTransaction.from_json(task["transaction"])) as writer:
         try:
             for topic, partition, values in task["rows"]:
                 writer.write(topic, partition, columns(values))

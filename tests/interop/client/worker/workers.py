@@ -9,12 +9,12 @@ from typing import Any, Final
 from onceflow.client.errors.requests import ClientError, ConnectionLost
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.transactions.retrier import Ask, Reply
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.partition_queue import Written
-from onceflow.client.worker.reader import Reader
-from onceflow.client.worker.transaction_client import Finisher
-from onceflow.client.worker.writer import Writer
+from onceflow.client.worker.partition_queue import WriteResult
+from onceflow.client.worker.reader import BlockingReader
+from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.client.worker.writer import BlockingWriter
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import create_topic
@@ -39,9 +39,9 @@ def settings(names: Names, label: str = "driver", **more: object) -> ProducerSet
     return ProducerSettings.of(**given)
 
 
-def driver(names: Names, version: int, label: str = "driver", **more: object) -> Finisher:
+def driver(names: Names, version: int, label: str = "driver", **more: object) -> TransactionClient:
     """Speaks one of the protocols, whatever the broker has finalized."""
-    made = Finisher(settings(names, label, **more))
+    made = TransactionClient(settings(names, label, **more))
     made._cluster.transaction_version = lambda deadline: version  # type: ignore[method-assign]  # to have both
     return made
 
@@ -54,9 +54,9 @@ def topic(names: Names, label: str, partitions: int = 1) -> list[TopicPartition]
     return [TopicPartition(name, number) for number in range(partitions)]
 
 
-def write(transaction: OpenTransaction, place: TopicPartition, *values: str) -> Written:
+def write(transaction: OpenTransaction, place: TopicPartition, *values: str) -> WriteResult:
     """By a writer of its own, whose only partition it is."""
-    with Writer(transaction.only([place])) as writer:
+    with BlockingWriter(transaction.only([place])) as writer:
         writer.write(*place, columns(values))
         return writer.flush()[0]
 
@@ -74,8 +74,10 @@ def outcome(call: Callable[..., object], *args: object) -> Any:
         return [type(error).__name__, error.outcome]
 
 
-def reader(names: Names, isolation: str = "read_committed", seconds: float = 20.0) -> Reader:
-    return Reader(
+def reader(
+    names: Names, isolation: str = "read_committed", seconds: float = 20.0
+) -> BlockingReader:
+    return BlockingReader(
         ReaderSettings.of(
             bootstrap_servers=names.bootstrap,
             isolation_level=isolation,
@@ -109,15 +111,15 @@ def settled(names: Names, places: Sequence[TopicPartition]) -> None:
         eventually(lambda: all(map(is_settled, places)), bool)
 
 
-def epoch_of(finisher: Finisher) -> int:
+def epoch_of(finisher: TransactionClient) -> int:
     return finisher.identity.producer_epoch
 
 
-def lose(finisher: Finisher, api: ApiKey, times: int, *, answers: bool) -> None:
+def lose(finisher: TransactionClient, api: ApiKey, times: int, *, answers: bool) -> None:
     """From now on, so many requests of an API are lost, or only their answers."""
     perform, left = finisher._perform, times
 
-    def losing(step: Ask) -> Reply:
+    def losing(step: RequestAttempt) -> Reply:
         nonlocal left
         if step.request.api is not api or left <= 0:
             return perform(step)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from onceflow.client.assignors.assignors import ASSIGNORS, assign_range, assign_roundrobin
-from onceflow.client.assignors.member_subscription import Assignments, Want
+from onceflow.client.assignors.member_subscription import Assignments, MemberSubscription
 from onceflow.client.assignors.sticky import cooperative_sticky, sticky, valid_owners
 from onceflow.client.types import TopicPartition
 
@@ -24,8 +24,8 @@ with warnings.catch_warnings():
 
 def want(
     name: str, *topics: str, owned: str = "", generation: int = -1, instance: str | None = None
-) -> Want:
-    return Want(name, frozenset(topics), places(owned), generation, instance)
+) -> MemberSubscription:
+    return MemberSubscription(name, frozenset(topics), places(owned), generation, instance)
 
 
 def places(text: str) -> tuple[TopicPartition, ...]:
@@ -172,7 +172,9 @@ def test_others_answer_alike(
 # --- what always holds ---------------------------------------------------------------------------
 
 
-def check_all_once(counts: dict[str, int], members: list[Want], found: Assignments) -> None:
+def check_all_once(
+    counts: dict[str, int], members: list[MemberSubscription], found: Assignments
+) -> None:
     wanted = {topic for member in members for topic in member.topics}
     everything = [TopicPartition(t, n) for t in wanted for n in range(counts[t])]
     assert Counter(each for mine in found.values() for each in mine) == Counter(everything)
@@ -180,7 +182,7 @@ def check_all_once(counts: dict[str, int], members: list[Want], found: Assignmen
         assert {each.topic for each in found[member.member_id]} <= member.topics
 
 
-def check_even(members: list[Want], found: Assignments) -> None:
+def check_even(members: list[MemberSubscription], found: Assignments) -> None:
     """Who has two more than another has nothing that the other one wants."""
     for poor in members:
         for rich in members:
@@ -233,7 +235,7 @@ def test_cooperative_rounds_come_to_an_end_and_no_partition_is_with_two(
         for _ in range(4):
             generation += 1
             wants = [
-                Want(name, frozenset("xyz"), tuple(mine), generation - 1)
+                MemberSubscription(name, frozenset("xyz"), tuple(mine), generation - 1)
                 for name, mine in held.items()
             ]
             after = cooperative_sticky(counts, wants)
@@ -254,7 +256,9 @@ def test_many_members_and_partitions_are_shared_out_in_no_time() -> None:
     """Ten thousand to a thousand, after half of them had everything."""
     counts = {"x": 10_000}
     first = cooperative_sticky(counts, [want(f"m{number:04}", "x") for number in range(500)])
-    wants = [Want(name, frozenset("x"), tuple(mine), 1) for name, mine in first.items()]
+    wants = [
+        MemberSubscription(name, frozenset("x"), tuple(mine), 1) for name, mine in first.items()
+    ]
     wants += [want(f"n{number:04}", "x") for number in range(500)]
     second = cooperative_sticky(counts, wants)
     assert {len(second[f"m{number:04}"]) for number in range(500)} == {10}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from onceflow.client.codec.consumer_protocol import (
-    Subscription,
+    ConsumerProtocolSubscription,
     read_assignment,
     read_subscription,
     write_assignment,
@@ -22,11 +22,11 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from kafka.protocol.consumer.metadata import (
         ConsumerProtocolAssignment,
-        ConsumerProtocolSubscription,
+        ConsumerProtocolSubscription as TheirSubscription,
     )
 
 P = TopicPartition
-WISH = Subscription(
+WISH = ConsumerProtocolSubscription(
     topics=("b", "a"),
     user_data=b"\x00\x00\x00\x07",
     owned=(P("b", 1), P("a", 2), P("b", 0)),
@@ -49,7 +49,7 @@ ASSIGNMENT_BYTES = bytes.fromhex(
 
 def test_a_subscription_is_the_same_bytes_in_whatever_order_it_was_made() -> None:
     assert write_subscription(WISH) == WISH_BYTES
-    assert read_subscription(WISH_BYTES) == Subscription(
+    assert read_subscription(WISH_BYTES) == ConsumerProtocolSubscription(
         topics=("a", "b"),
         user_data=b"\x00\x00\x00\x07",
         owned=(P("a", 2), P("b", 0), P("b", 1)),
@@ -65,7 +65,7 @@ def test_an_assignment_is_version_0() -> None:
 
 
 def test_others_read_what_we_write() -> None:
-    theirs = ConsumerProtocolSubscription.decode(write_subscription(WISH))
+    theirs = TheirSubscription.decode(write_subscription(WISH))
     assert (theirs.version, list(theirs.topics), theirs.generation_id) == (3, ["a", "b"], 7)
     assert [(each.topic, each.partitions) for each in theirs.owned_partitions] == [
         ("a", [2]),
@@ -81,8 +81,8 @@ def test_others_read_what_we_write() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_we_read_what_others_write_in_every_version(version: int) -> None:
-    owned = [ConsumerProtocolSubscription.TopicPartition(topic="a", partitions=[3])]
-    theirs = ConsumerProtocolSubscription(
+    owned = [TheirSubscription.TopicPartition(topic="a", partitions=[3])]
+    theirs = TheirSubscription(
         version=version,
         topics=["a"],
         user_data=None,
@@ -90,7 +90,7 @@ def test_we_read_what_others_write_in_every_version(version: int) -> None:
         generation_id=5,
         rack_id="west",
     )
-    assert read_subscription(theirs.encode()) == Subscription(
+    assert read_subscription(theirs.encode()) == ConsumerProtocolSubscription(
         topics=("a",),
         owned=(P("a", 3),) if version >= 1 else (),
         generation=5 if version >= 2 else -1,

@@ -26,28 +26,28 @@ from onceflow.client.codec.cluster import (
 from onceflow.client.codec.transactions import (
     AddOffsets,
     AddPartitions,
-    Answer,
     EndTxn,
     GroupMember,
-    Identity,
-    InitProducerId,
+    InitProducerIdRequest,
     OffsetToCommit,
-    Request,
+    ProducerIdentity,
+    TransactionRequest,
+    TransactionResponse,
     TxnOffsetCommit,
     read_answer,
     versions_for,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.versions import Versions
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.versions import VersionRange
 from onceflow.client.types import LATEST, TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
 
-WHO = Identity("payments", 2**40, 32_766)
+WHO = ProducerIdentity("payments", 2**40, 32_766)
 ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 300)
 NO_TIME = timedelta(0)
-OLD, NEW = Versions(3, 4), Versions(5, 5)
+OLD, NEW = VersionRange(3, 4), VersionRange(5, 5)
 OFFSETS = ((ORDERS, OffsetToCommit(41, "note", 9)), (BILLS, OffsetToCommit(2**40)))
 
 
@@ -56,7 +56,7 @@ def classes(key: ApiKey, version: int, kind: str) -> Any:
     return __import__(message_class(key, version, kind).__module__, fromlist=["*"])
 
 
-def asked(request: Request, version: int) -> Any:
+def asked(request: TransactionRequest, version: int) -> Any:
     kind = message_class(request.api, version, "request")
     return decode(kind, memoryview(request.body(version)))
 
@@ -67,13 +67,13 @@ def whose(message: Any) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_init(version: int) -> None:
-    found = asked(InitProducerId(WHO, 60_000), version)
+    found = asked(InitProducerIdRequest(WHO, 60_000), version)
     assert whose(found) == WHO
     assert found.transaction_timeout == timedelta(seconds=60)
     kind: Any = message_class(ApiKey.INIT_PRODUCER_ID, version, "response")
     answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=3)
-    told = read_answer(InitProducerId(WHO, 1), version, memoryview(encode(answer)))
-    assert told == Answer(0, 7, 3)
+    told = read_answer(InitProducerIdRequest(WHO, 1), version, memoryview(encode(answer)))
+    assert told == TransactionResponse(0, 7, 3)
 
 
 def test_add_partitions() -> None:
@@ -103,7 +103,7 @@ def test_add_offsets(version: int) -> None:
     assert (*whose(found), found.group_id) == (*WHO, "readers")
     kind: Any = message_class(ApiKey.ADD_OFFSETS_TO_TXN, version, "response")
     answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.producer_fenced)
-    assert read_answer(request, version, memoryview(encode(answer))) == Answer(90)
+    assert read_answer(request, version, memoryview(encode(answer))) == TransactionResponse(90)
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -133,7 +133,7 @@ def test_offsets_in_a_transaction(version: int) -> None:
 
 
 @pytest.mark.parametrize(("version", "versions"), [(3, OLD), (4, OLD), (5, NEW)])
-def test_end(version: int, versions: Versions) -> None:
+def test_end(version: int, versions: VersionRange) -> None:
     for committed in (True, False):
         found = asked(EndTxn(WHO, committed, versions), version)
         assert (*whose(found), found.committed) == (*WHO, committed)
@@ -141,7 +141,7 @@ def test_end(version: int, versions: Versions) -> None:
     fields = {"producer_id": 9, "producer_epoch": 1} if version == 5 else {}
     answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, **fields)
     told = read_answer(EndTxn(WHO, True, versions), version, memoryview(encode(answer)))
-    assert told == (Answer(0, 9, 1) if version == 5 else Answer())
+    assert told == (TransactionResponse(0, 9, 1) if version == 5 else TransactionResponse())
 
 
 def test_the_version_alone_says_which_protocol_it_is() -> None:
@@ -170,7 +170,7 @@ def test_api_versions() -> None:
             finalized_features=(feature,),
         )
         offer = read_api_versions(memoryview(encode(answer)))
-        assert offer == (0, {26: Versions(0, 5)}, features)
+        assert offer == (0, {26: VersionRange(0, 5)}, features)
 
 
 def test_metadata() -> None:
@@ -210,7 +210,7 @@ def test_metadata() -> None:
         topics=tuple(topics),
     )
     found = read_metadata(memoryview(encode(answer)))
-    assert found.brokers == {2: Address("b", 9)}
+    assert found.brokers == {2: BrokerAddress("b", 9)}
     assert found.topics == {"orders": 0, "gone": 3}
     assert found.leaders == {ORDERS: 2, TopicPartition("orders", 1): -1}
     assert found.ids == {"orders": str(UUID(int=7))}
@@ -231,7 +231,7 @@ def test_find_coordinator() -> None:
         error_message="wait",
     )
     answer = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=(one,))
-    assert read_find_coordinator(memoryview(encode(answer))) == (15, Address("b", 9), "wait")
+    assert read_find_coordinator(memoryview(encode(answer))) == (15, BrokerAddress("b", 9), "wait")
     empty = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=())
     with pytest.raises(MessageMalformed):
         read_find_coordinator(memoryview(encode(empty)))
@@ -286,7 +286,7 @@ def test_offset_fetch() -> None:
         read_find_coordinator,
         read_list_offsets,
         read_offset_fetch,
-        lambda buffer: read_answer(InitProducerId(WHO, 1), 5, buffer),
+        lambda buffer: read_answer(InitProducerIdRequest(WHO, 1), 5, buffer),
         lambda buffer: read_answer(AddPartitions(WHO, ()), 3, buffer),
     ],
 )

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from onceflow.broker.config.settings import Address as BrokerAddress
+from onceflow.broker.config.settings import Address as AdvertisedAddress
 from onceflow.client.consumer.fetcher import Fetcher
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.consumer import FetcherSettings
@@ -16,7 +16,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, play
 
-ADVERTISED = BrokerAddress("broker", 9092)
+ADVERTISED = AdvertisedAddress("broker", 9092)
 """What the broker is called on the simulated network."""
 P0 = TopicPartition("orders", 0)
 P1 = TopicPartition("orders", 1)
@@ -26,7 +26,7 @@ Reads = Callable[[World, RawClient, Cluster], Awaitable[None]]
 def cluster_of(world: World, running: Running, **settings: Any) -> Cluster:
     """A client of the broker."""
     return Cluster(
-        [Address(*running.address)],
+        [BrokerAddress(*running.address)],
         ClusterSettings(**{"retry": RetryPolicy(total_s=5), **settings}),
         net=running.net,
         rand=world.rand.fork("cluster"),

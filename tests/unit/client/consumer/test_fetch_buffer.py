@@ -23,7 +23,7 @@ async def offsets(reader: Fetcher, most: int = 2) -> list[tuple[int, int]]:
 
 
 def prepare(reader: Fetcher, most: int) -> pa.Table | None:
-    return reader.delivery.prepare(most)
+    return reader.buffer.prepare(most)
 
 
 def test_what_was_prepared_is_what_is_delivered_and_positions_move_only_then() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.consumer.fetch_state import STAGES, Event, Stage
+from onceflow.client.consumer.fetch_state import STAGES, FetchEvent, FetchStage
 from onceflow.client.errors.consumer import LogTruncated, RecordsUnreadable
 from onceflow.client.errors.requests import AnswerMalformed, BrokerError, BrokerUnreachable
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.records.batch import StoredBatch
@@ -140,7 +140,7 @@ class Brokers:
         self.seen: list[tuple[ApiKey, int]] = []
 
     def metadata(self, *_: Any) -> Any:
-        brokers = {1: ADDRESS, 2: Address(HOST, PORT + 1)}
+        brokers = {1: ADDRESS, 2: BrokerAddress(HOST, PORT + 1)}
         return metadata({"orders": {0: self.leader}}, brokers)
 
     async def start(self, world: World) -> None:
@@ -168,7 +168,7 @@ def simulate(brokers: Brokers, program: Program) -> None:
 
 
 def test_every_stage_says_what_becomes_of_it() -> None:
-    assert STAGES.keys() == {(stage, event) for stage in Stage for event in Event}
+    assert STAGES.keys() == {(stage, event) for stage in FetchStage for event in FetchEvent}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_a_broker_that_hangs_keeps_nobody_from_the_others() -> None:
     is_hanging = False
 
     def lead(*_: Any) -> Any:
-        both = {1: ADDRESS, 2: Address(HOST, PORT + 1)}
+        both = {1: ADDRESS, 2: BrokerAddress(HOST, PORT + 1)}
         return None if is_hanging else metadata({"orders": {0: 2, 1: 1}}, both)
 
     def hang(*_: Any) -> Any:
@@ -285,7 +285,7 @@ def test_a_broker_that_is_gone_is_told_when_patience_is_over() -> None:
                 await reader.next_table(20)
 
     def gone(*_: Any) -> Any:
-        return metadata({"orders": {0: 2}}, {1: ADDRESS, 2: Address(HOST, 9999)})
+        return metadata({"orders": {0: 2}}, {1: ADDRESS, 2: BrokerAddress(HOST, 9999)})
 
     run(1, main)
 
@@ -404,7 +404,7 @@ def test_records_that_cannot_be_decoded_are_told_and_nothing_behind_them_is_deli
         async with fetcher(world, cluster, {P0: 1}) as reader:
             for _ in range(2):
                 await asyncio.sleep(1)  # until it has come
-                assert reader.delivery.prepare(None) is None, "who asks is told"
+                assert reader.buffer.prepare(None) is None, "who asks is told"
                 with pytest.raises(RecordsUnreadable, match="offset 1"):
                     await reader.next_table(1)
             reader.seek(P0, 2)

@@ -17,7 +17,7 @@ from onceflow.client.errors.consumer import RecordsUnreadable
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.records import columns
 from onceflow.records.batch import Codec, StoredBatch
 from onceflow.records.columns import decode_portion, encode
@@ -179,7 +179,7 @@ def test_readers_of_worker_processes_do_the_same(monkeypatch: pytest.MonkeyPatch
                 producer.send("orders", bytes(size), partition=0)
                 producer.flush()
         settings = ReaderSettings.of(bootstrap_servers=broker.bootstrap)
-        with Reader(settings) as reader:
+        with BlockingReader(settings) as reader:
             found = list(reader.read("orders", 0, 0, 5))
         assert [each.num_rows for each in found] == [2, 2, 1]
         assert [at for each in found for at in each["offset"].to_pylist()] == list(range(5))

@@ -17,7 +17,7 @@ from onceflow.client.net.versions import SPOKEN
 from onceflow.client.offsets import delete_records
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.errors import InvalidSetting
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run
@@ -201,7 +201,7 @@ def test_nor_to_a_reader_that_blocks() -> None:
     kind = message_class(ApiKey.FETCH, SPOKEN[ApiKey.FETCH].newest, "response")
     with ScriptedBroker() as broker:
         broker.extra[ApiKey.FETCH] = lambda _: b"\0" + encode(recast(answers.pop(0), kind))
-        with Reader(ReaderSettings.of(bootstrap_servers=str(broker.address))) as reader:
+        with BlockingReader(ReaderSettings.of(bootstrap_servers=str(broker.address))) as reader:
             found = [row for batch in reader.read(*P0, 0, 2) for row in batch.to_pylist()]
     assert [row["value"] for row in found] == [b"a", b"b"]
     assert not answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.types import TopicPartition
@@ -15,7 +15,7 @@ from tests.unit.client.scripted_broker import ADDRESS, metadata
 ORDERS = TopicPartition("orders", 0)
 
 
-OTHER = Address("other", 9093)
+OTHER = BrokerAddress("other", 9093)
 
 
 BOTH = {1: ADDRESS, 2: OTHER}
@@ -27,7 +27,7 @@ PATIENCE = 10.0
 Program = Callable[[World, Cluster], Awaitable[None]]
 
 
-def simulate(program: Program, bootstrap: tuple[Address, ...] = (ADDRESS,)) -> None:
+def simulate(program: Program, bootstrap: tuple[BrokerAddress, ...] = (ADDRESS,)) -> None:
     """Runs a program that starts its brokers itself, then connects the cluster it is given."""
 
     async def main(world: World) -> None:

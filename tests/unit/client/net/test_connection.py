@@ -19,9 +19,9 @@ from onceflow.client.errors.requests import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.connection import LARGEST_ANSWER, Connection
-from onceflow.client.net.versions import SPOKEN, Versions, choose
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.connection import LARGEST_ANSWER, BrokerConnection
+from onceflow.client.net.versions import SPOKEN, VersionRange, choose
 from onceflow.runtime.net import Net, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
@@ -49,7 +49,7 @@ from tests.unit.client.scripted_broker import (
 
 def test_both_sides_settle_on_the_newest_version_they_share() -> None:
     async def program(client: Net, broker: Net) -> None:
-        offer = {ApiKey.METADATA: Versions(0, 7), ApiKey.FETCH: Versions(4, 99)}
+        offer = {ApiKey.METADATA: VersionRange(0, 7), ApiKey.FETCH: VersionRange(4, 99)}
         seen = await listen(
             broker,
             {
@@ -68,9 +68,9 @@ def test_both_sides_settle_on_the_newest_version_they_share() -> None:
     simulate(program)
 
 
-@pytest.mark.parametrize(("listed", "tried"), [(Versions(0, 2), [4, 2]), (None, [4, 0])])
+@pytest.mark.parametrize(("listed", "tried"), [(VersionRange(0, 2), [4, 2]), (None, [4, 0])])
 def test_a_broker_that_does_not_know_our_api_versions_is_asked_again(
-    listed: Versions | None, tried: list[int]
+    listed: VersionRange | None, tried: list[int]
 ) -> None:
     def answer(version: int, request: Any) -> Any:
         if version > (listed.newest if listed else 0):
@@ -79,7 +79,7 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_again(
             body = bytearray(encode(old))
             body[:2] = ErrorCode.unsupported_version.value.to_bytes(2, "big")
             return bytes(body)
-        return api_versions({ApiKey.METADATA: Versions(5, 9)})
+        return api_versions({ApiKey.METADATA: VersionRange(5, 9)})
 
     async def program(client: Net, broker: Net) -> None:
         seen = await listen(broker, {ApiKey.API_VERSIONS: answer})
@@ -106,7 +106,7 @@ def test_it_runs_on_uvloop_too() -> None:
     async def main() -> None:
         net = RealNet()
         listener = await net.listen("127.0.0.1", 0, lambda: FakeBroker(answers, []))
-        connection = await Connection.open(net, Address(listener.host, listener.port))
+        connection = await BrokerConnection.open(net, BrokerAddress(listener.host, listener.port))
         answer = await connection.request(ApiKey.METADATA, ALL_TOPICS)
         assert answer.topics[0].name == "orders"
         connection.close()
@@ -119,7 +119,7 @@ def test_it_runs_on_uvloop_too() -> None:
 
 def test_an_api_that_is_not_offered_is_named_with_both_ranges() -> None:
     async def program(client: Net, broker: Net) -> None:
-        offer = {ApiKey.METADATA: Versions(20, 22)}
+        offer = {ApiKey.METADATA: VersionRange(20, 22)}
         await listen(broker, {ApiKey.API_VERSIONS: lambda *_: api_versions(offer)})
         connection = await connect(client)
         with pytest.raises(ApiNotServed, match=r"20 to 22 of METADATA.*speaks 4 to 12"):
@@ -132,11 +132,11 @@ def test_an_api_that_is_not_offered_is_named_with_both_ranges() -> None:
 
 
 def test_versions_are_chosen_from_what_overlaps() -> None:
-    assert choose(Versions(4, 12), Versions(0, 9)) == 9
-    assert choose(Versions(4, 12), Versions(12, 20)) == 12
-    assert choose(Versions(4, 12), Versions(13, 20)) is None
-    assert choose(Versions(4, 12), Versions(0, 3)) is None
-    assert choose(Versions(4, 12), None) is None
+    assert choose(VersionRange(4, 12), VersionRange(0, 9)) == 9
+    assert choose(VersionRange(4, 12), VersionRange(12, 20)) == 12
+    assert choose(VersionRange(4, 12), VersionRange(13, 20)) is None
+    assert choose(VersionRange(4, 12), VersionRange(0, 3)) is None
+    assert choose(VersionRange(4, 12), None) is None
 
 
 def test_messages_in_the_code_are_the_newest_in_the_table() -> None:
@@ -179,7 +179,7 @@ def test_a_closed_port_and_an_unknown_name_are_told_apart() -> None:
 
     async def unknown() -> None:
         with pytest.raises(BrokerUnreachable, match=r"'no-such-host\.invalid'.*is not known"):
-            await Connection.open(RealNet(), Address("no-such-host.invalid", 9092))
+            await BrokerConnection.open(RealNet(), BrokerAddress("no-such-host.invalid", 9092))
 
     asyncio.run(unknown())
 

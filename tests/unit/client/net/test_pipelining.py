@@ -17,8 +17,8 @@ from onceflow.client.errors.requests import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.runtime.net import Net, RealListener, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
@@ -178,10 +178,10 @@ def test_a_broker_that_hangs_up_on_the_first_request_may_want_a_login() -> None:
 def test_a_connection_does_not_cross_a_fork() -> None:
     answers = {ApiKey.METADATA: lambda *_: metadata({"orders": {0: 1}})}
 
-    async def open_one() -> tuple[RealListener, Connection]:
+    async def open_one() -> tuple[RealListener, BrokerConnection]:
         listener = await RealNet().listen("127.0.0.1", 0, lambda: FakeBroker(answers, []))
-        address = Address(listener.host, listener.port)
-        return listener, await Connection.open(RealNet(), address)
+        address = BrokerAddress(listener.host, listener.port)
+        return listener, await BrokerConnection.open(RealNet(), address)
 
     with asyncio.Runner() as runner:
         listener, connection = runner.run(open_one())
@@ -196,7 +196,7 @@ def test_a_connection_does_not_cross_a_fork() -> None:
         runner.run(listener.close())
 
 
-def _is_refused(connection: Connection) -> bool:
+def _is_refused(connection: BrokerConnection) -> bool:
     """In the child; what is raised there must not end in a second run of the tests."""
     try:
         connection.submit(ApiKey.METADATA, 12, [])

@@ -17,8 +17,8 @@ from onceflow.client.errors.requests import (
     ConnectionClosed,
     TopicNotFound,
 )
-from onceflow.client.net.address import Address
-from onceflow.client.net.cluster import Cluster, ClusterSettings, CoordinatorOf, Lane
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.cluster import Cluster, ClusterSettings, ConnectionLane, CoordinatorOf
 from onceflow.client.net.pool import SingleFlight
 from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
 from onceflow.client.types import TopicPartition
@@ -228,10 +228,13 @@ def test_fetches_that_wait_have_a_connection_of_their_own() -> None:
     async def program(world: World, cluster: Cluster) -> None:
         seen, _ = await start(world, {ApiKey.METADATA: topics_answer({})})
         await cluster.connect()
-        shared, fetching = await cluster.broker(1), await cluster.broker(1, lane=Lane.FETCH)
+        shared, fetching = (
+            await cluster.broker(1),
+            await cluster.broker(1, lane=ConnectionLane.FETCH),
+        )
         assert shared is not fetching
         assert shared is await cluster.broker(1)
-        assert fetching is await cluster.broker(1, lane=Lane.FETCH)
+        assert fetching is await cluster.broker(1, lane=ConnectionLane.FETCH)
         assert times(seen, ApiKey.API_VERSIONS) == 2
         shared.close()
         assert (await cluster.any_broker()) is not fetching
@@ -262,7 +265,7 @@ def test_the_level_of_transactions_is_what_the_newest_finalized_features_say() -
         await cluster.connect()
         await cluster.broker(2)  # which lags behind
         assert await cluster.transaction_version() == 2
-        await cluster.broker(2, lane=Lane.FETCH)
+        await cluster.broker(2, lane=ConnectionLane.FETCH)
         assert await cluster.transaction_version() == 1
 
     simulate(program)
@@ -315,10 +318,10 @@ def test_trying_again_can_have_a_policy_of_its_own() -> None:
 def test_a_cluster_opens_connections_anew_in_a_child() -> None:
     async def open_all() -> tuple[RealListener, KeysAndVersions, Cluster]:
         seen: KeysAndVersions = []
-        here: dict[int, Address] = {}
+        here: dict[int, BrokerAddress] = {}
         answers = {ApiKey.METADATA: lambda *_: metadata({}, here)}
         listener = await RealNet().listen("127.0.0.1", 0, lambda: FakeBroker(answers, seen))
-        here[1] = Address(listener.host, listener.port)
+        here[1] = BrokerAddress(listener.host, listener.port)
         cluster = Cluster([here[1]], ClusterSettings(connect_timeout_s=5, request_timeout_s=5))
         await cluster.connect()
         return listener, seen, cluster

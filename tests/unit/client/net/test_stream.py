@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast
 
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.stream import RequestHead, Stream
 from onceflow.wire.frame import SCRATCH_BYTES
 from onceflow.wire.primitives import INT32
@@ -32,7 +32,7 @@ class Peer:
     """Asks, and answers itself."""
 
     def __init__(self) -> None:
-        self.stream = Stream(Address("broker", 9092))
+        self.stream = Stream(BrokerAddress("broker", 9092))
         self.stream.connection_made(Nowhere())
         self._asked = 0
 

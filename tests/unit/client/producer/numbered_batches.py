@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from onceflow.client.producer.accumulator import Accumulator, Limits
-from onceflow.client.producer.batch import RECORD_OVERHEAD, Batch, ProducerIdAndEpoch
+from onceflow.client.producer.accumulator import Accumulator, BatchLimits
+from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import (
-    Answer,
+    BatchResponse,
+    BatchVerdict,
     PartitionSequences,
     Sequences,
-    Verdict,
 )
 from onceflow.client.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
@@ -22,7 +22,7 @@ PAIR = ProducerIdAndEpoch(7, 3)
 NEWER = ProducerIdAndEpoch(7, 4)
 
 
-GAP = Answer(E.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
+GAP = BatchResponse(E.OUT_OF_ORDER_SEQUENCE_NUMBER, log_start_offset=0)
 
 
 class Producer:
@@ -31,14 +31,14 @@ class Producer:
     def __init__(self, *, transactional: bool = False, pair: ProducerIdAndEpoch = PAIR) -> None:
         self.sequences = Sequences(transactional=transactional)
         self.sequences.adopt(pair)
-        limits = Limits(batch_size=61 + 2 * (RECORD_OVERHEAD + 1), linger=0.0)
+        limits = BatchLimits(batch_size=61 + 2 * (RECORD_OVERHEAD + 1), linger=0.0)
         self.core = Accumulator(limits, self.sequences)
         self.now = 0.0
 
     def state(self, partition: TopicPartition = P0) -> PartitionSequences:
         return self.sequences.of(partition)
 
-    def put(self, batches: int, partition: TopicPartition = P0) -> list[Batch]:
+    def put(self, batches: int, partition: TopicPartition = P0) -> list[ProducerBatch]:
         made = []
         for _ in range(batches):
             for _ in range(2):
@@ -46,29 +46,29 @@ class Producer:
             made.append(batch)
         return made
 
-    def send(self, partition: TopicPartition = P0) -> list[Batch]:
+    def send(self, partition: TopicPartition = P0) -> list[ProducerBatch]:
         """All that may be sent, one request after the other."""
-        gone: list[Batch] = []
+        gone: list[ProducerBatch] = []
         while batches := self.core.drain([partition], 1 << 20, self.now):
             gone += batches
         return gone
 
-    def answer(self, batch: Batch, answer: Answer) -> Verdict:
+    def answer(self, batch: ProducerBatch, answer: BatchResponse) -> BatchVerdict:
         verdict = self.core.answered(batch, answer, 0.0)
-        if verdict in (Verdict.REFUSED, Verdict.ABORTABLE):
+        if verdict in (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE):
             self.core.fail(batch, ValueError())
         return verdict
 
     def has_gap(self) -> bool:
         return self.sequences.has_gap
 
-    def ack(self, batch: Batch, offset: int = 100) -> None:
-        assert self.answer(batch, Answer(0, offset)) is Verdict.DELIVERED
+    def ack(self, batch: ProducerBatch, offset: int = 100) -> None:
+        assert self.answer(batch, BatchResponse(0, offset)) is BatchVerdict.DELIVERED
 
-    def lose(self, batch: Batch) -> None:
+    def lose(self, batch: ProducerBatch) -> None:
         self.core.requeue(batch, 0.0, in_doubt=True)
 
-    def started(self, batches: int, partition: TopicPartition = P0) -> list[Batch]:
+    def started(self, batches: int, partition: TopicPartition = P0) -> list[ProducerBatch]:
         """A first batch is acknowledged; of the others as many as may are sent."""
         self.put(1, partition)
         self.ack(self.send(partition)[0])
@@ -77,5 +77,5 @@ class Producer:
         return made
 
 
-def numbers(batches: list[Batch]) -> list[tuple[int, int]]:
+def numbers(batches: list[ProducerBatch]) -> list[tuple[int, int]]:
     return [(batch.producer.epoch, batch.base_sequence) for batch in batches]

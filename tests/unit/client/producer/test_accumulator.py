@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator, Limits
+from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
-    Batch,
     Delivered,
+    ProducerBatch,
     ProducerIdAndEpoch,
     RecordInvalid as Invalid,
 )
-from onceflow.client.producer.idempotence import Answer, Sequences, Verdict
+from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict, Sequences
 from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
 from onceflow.wire.error_codes import ErrorCode as E
@@ -24,29 +24,29 @@ ROOM = 61 + 3 * (RECORD_OVERHEAD + 4)
 """For three records of four bytes."""
 
 
-def core(limits: Limits | None = None, *, idempotent: bool = True) -> Accumulator:
+def core(limits: BatchLimits | None = None, *, idempotent: bool = True) -> Accumulator:
     sequences = Sequences(idempotent=idempotent)
     if idempotent:
         sequences.adopt(PAIR)
     return Accumulator(
-        limits or Limits(batch_size=ROOM, linger=2.0, delivery_timeout=60), sequences
+        limits or BatchLimits(batch_size=ROOM, linger=2.0, delivery_timeout=60), sequences
     )
 
 
 def put(
     accumulator: Accumulator, partition: TopicPartition = P0, now: float = 0.0, count: int = 1
-) -> Batch:
+) -> ProducerBatch:
     for _ in range(count):
         batch, _ = accumulator.append(partition, None, b"abcd", 1000, (), now)
     return batch
 
 
-def sent(accumulator: Accumulator, now: float = 10.0) -> list[Batch]:
+def sent(accumulator: Accumulator, now: float = 10.0) -> list[ProducerBatch]:
     return accumulator.drain(accumulator.ready(now), 1 << 20, now)
 
 
-def acked(accumulator: Accumulator, batch: Batch, offset: int = 0) -> None:
-    assert accumulator.answered(batch, Answer(0, offset), 0.0) is Verdict.DELIVERED
+def acked(accumulator: Accumulator, batch: ProducerBatch, offset: int = 0) -> None:
+    assert accumulator.answered(batch, BatchResponse(0, offset), 0.0) is BatchVerdict.DELIVERED
 
 
 def test_records_are_numbered_in_their_batch() -> None:
@@ -108,7 +108,7 @@ def test_an_open_batch_lingers() -> None:
 
 @pytest.mark.parametrize("why", ["full", "flushing", "closing", "memory"])
 def test_what_makes_a_batch_ready_before_it_has_lingered(why: str) -> None:
-    accumulator = core(Limits(batch_size=ROOM, linger=2.0, buffer_memory=180))
+    accumulator = core(BatchLimits(batch_size=ROOM, linger=2.0, buffer_memory=180))
     put(accumulator)
     assert accumulator.ready(0.0) == []
     if why == "full":
@@ -224,8 +224,8 @@ def test_a_retried_batch_waits_and_keeps_its_bytes() -> None:
     batch = put(accumulator, count=3)
     sent(accumulator)
     data = bytes(batch.buffer)
-    verdict = accumulator.answered(batch, Answer(E.NOT_ENOUGH_REPLICAS), 12.0)
-    assert verdict is Verdict.RETRY
+    verdict = accumulator.answered(batch, BatchResponse(E.NOT_ENOUGH_REPLICAS), 12.0)
+    assert verdict is BatchVerdict.RETRY
     assert not batch.in_doubt
     assert accumulator.ready(11.9) == []
     assert accumulator.drain([P0], 1 << 20, 11.9) == []
@@ -249,7 +249,7 @@ def test_some_errors_do_not_say_whether_the_records_are_there(code: E, in_doubt:
     accumulator = core()
     batch = put(accumulator, count=3)
     sent(accumulator)
-    accumulator.answered(batch, Answer(code), 0.0)
+    accumulator.answered(batch, BatchResponse(code), 0.0)
     assert batch.in_doubt is in_doubt
 
 
@@ -282,7 +282,7 @@ def test_an_answer_after_the_end_is_late() -> None:
     batch = put(accumulator)
     sent(accumulator)
     accumulator.fail(batch, TimeoutError())
-    assert accumulator.answered(batch, Answer(0, 5), 0.0) is Verdict.LATE
+    assert accumulator.answered(batch, BatchResponse(0, 5), 0.0) is BatchVerdict.LATE
     assert isinstance(batch.outcome, TimeoutError)
     accumulator.requeue(batch, 0.0, in_doubt=True)
     assert accumulator.ready(100.0) == []
@@ -303,8 +303,8 @@ def test_a_batch_that_is_too_large_goes_in_halves(idempotent: bool) -> None:
     accumulator = core(idempotent=idempotent)
     whole = put(accumulator, count=3)
     sent(accumulator)
-    verdict = accumulator.answered(whole, Answer(E.MESSAGE_TOO_LARGE), 99.0)
-    assert verdict is Verdict.SPLIT
+    verdict = accumulator.answered(whole, BatchResponse(E.MESSAGE_TOO_LARGE), 99.0)
+    assert verdict is BatchVerdict.SPLIT
     assert whole.outcome is None
     offset = 40
     for part in whole.parts:
@@ -326,7 +326,9 @@ def test_a_single_record_that_is_too_large_is_refused() -> None:
     accumulator = core()
     batch = put(accumulator)
     sent(accumulator)
-    assert accumulator.answered(batch, Answer(E.MESSAGE_TOO_LARGE), 0.0) is Verdict.REFUSED
+    assert (
+        accumulator.answered(batch, BatchResponse(E.MESSAGE_TOO_LARGE), 0.0) is BatchVerdict.REFUSED
+    )
 
 
 def test_without_idempotence_a_retried_batch_goes_first_and_carries_no_numbers() -> None:

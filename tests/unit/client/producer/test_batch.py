@@ -10,8 +10,8 @@ import pytest
 
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
-    Batch,
     Delivered,
+    ProducerBatch,
     ProducerIdAndEpoch,
     RecordInvalid,
     checked_bytes,
@@ -28,8 +28,8 @@ PLACE = TopicPartition("t", 3)
 WHO = ProducerIdAndEpoch(2**40, 5)
 
 
-def filled(count: int, *, headers: bool = False) -> Batch:
-    batch = Batch(PLACE, 1.0)
+def filled(count: int, *, headers: bool = False) -> ProducerBatch:
+    batch = ProducerBatch(PLACE, 1.0)
     for number in range(count):
         key = None if number % 3 == 0 else b"k%d" % number
         value = None if number % 5 == 4 else b"v" * number
@@ -38,7 +38,7 @@ def filled(count: int, *, headers: bool = False) -> Batch:
     return batch
 
 
-def rows(batch: Batch) -> dict[str, list[Any]]:
+def rows(batch: ProducerBatch) -> dict[str, list[Any]]:
     """As a consumer reads them; the checksum is verified."""
     stored = NewBatch.parse(bytearray(batch.buffer)).assign(40, 0)
     return decode([StoredBatch.parse(stored.buffer)]).to_pydict()
@@ -74,7 +74,7 @@ def test_the_kernels_would_write_the_same_bytes() -> None:
 
 
 def test_so_they_would_without_keys() -> None:
-    batch = Batch(PLACE, 0.0)
+    batch = ProducerBatch(PLACE, 0.0)
     for number in range(2000):
         value = None if number % 5 == 4 else b"v" * (number % 300)
         batch.add(None, value, 1000 + number // 100, None, 30)
@@ -84,7 +84,7 @@ def test_so_they_would_without_keys() -> None:
 
 
 def test_times_that_go_back_and_far_apart_are_kept() -> None:
-    batch = Batch(PLACE, 0.0)
+    batch = ProducerBatch(PLACE, 0.0)
     stamps = [10**12, 0, 10**12 + 15, 10**12 + 16, 10**12, 2**62, 1]
     for stamp in stamps:
         batch.add(None, b"v", stamp, None, 30)
@@ -93,7 +93,7 @@ def test_times_that_go_back_and_far_apart_are_kept() -> None:
     assert bytes(batch.buffer) == bytes(expected.buffer)
 
 
-def by_kernels(batch: Batch, *, transactional: bool = False) -> NewBatch:
+def by_kernels(batch: ProducerBatch, *, transactional: bool = False) -> NewBatch:
     columns = {
         "key": pa.array(map(batch.keys.get, range(batch.count)), pa.binary()),
         "value": pa.array(batch.values, pa.binary()),
@@ -108,7 +108,7 @@ def by_kernels(batch: Batch, *, transactional: bool = False) -> NewBatch:
     )
 
 
-def times_of(batch: Batch) -> list[int]:
+def times_of(batch: ProducerBatch) -> list[int]:
     firsts = dict(batch.times)
     return list(accumulate(range(batch.count), lambda last, n: firsts.get(n, last), initial=-1))[1:]
 
@@ -123,7 +123,7 @@ def test_headers_come_with_their_records(count: int) -> None:
 
 
 def test_the_estimate_is_not_below_the_bytes() -> None:
-    batch = Batch(PLACE, 0.0)
+    batch = ProducerBatch(PLACE, 0.0)
     for number in range(100):
         value = b"x" * (number * 40)
         batch.add(None, value, 1000 + number, None, RECORD_OVERHEAD + len(value))
@@ -161,7 +161,7 @@ def test_a_batch_that_was_written_before_gets_its_producer_when_it_is_sent() -> 
     import pyarrow as pa
 
     encoded = encode(pa.record_batch({"value": [b"a", b"b"]}), codec=Codec.ZSTD, now_ms=5)
-    batch = Batch.of_encoded(PLACE, encoded, 1.0)
+    batch = ProducerBatch.of_encoded(PLACE, encoded, 1.0)
     assert (batch.count, batch.is_open, batch.size) == (2, False, encoded.header.size)
     header = batch.seal(WHO, 9, transactional=True, codec=Codec.NONE).header
     assert (header.producer_id, header.base_sequence, header.codec) == (2**40, 9, Codec.ZSTD)

@@ -15,7 +15,7 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.batch import RecordInvalid
 from onceflow.client.producer.partitioner import partition_for_key
 from onceflow.client.transactions.states import WrongState
-from onceflow.client.types import Topic
+from onceflow.client.types import TopicMetadata
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in
 from tests.unit.client.producer.simulated_producers import ADDRESS, play, producer, values
@@ -237,7 +237,7 @@ def test_what_waited_in_one_life_is_not_sent_in_the_next(
         await ours.start()
         find, goes_on = Cluster.find_topic, asyncio.Event()
 
-        async def slow(cluster: Cluster, name: str) -> Topic:
+        async def slow(cluster: Cluster, name: str) -> TopicMetadata:
             await goes_on.wait()
             return await find(cluster, name)
 

@@ -7,9 +7,9 @@ import pytest
 from onceflow.client.producer.batch import ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import (
     LAST_EPOCH,
-    Answer,
+    BatchResponse,
+    BatchVerdict,
     Sequences,
-    Verdict,
 )
 from onceflow.errors import InvariantViolated
 from onceflow.wire.error_codes import ErrorCode as E
@@ -128,38 +128,40 @@ def test_a_transactional_producer_is_idempotent() -> None:
 @pytest.mark.parametrize(
     ("code", "plain", "transactional"),
     [
-        (E.NONE, Verdict.DELIVERED, Verdict.DELIVERED),
-        (E.DUPLICATE_SEQUENCE_NUMBER, Verdict.DELIVERED, Verdict.DELIVERED),
-        (E.NOT_LEADER_OR_FOLLOWER, Verdict.RETRY, Verdict.RETRY),
-        (E.REQUEST_TIMED_OUT, Verdict.RETRY, Verdict.RETRY),
-        (E.NOT_ENOUGH_REPLICAS, Verdict.RETRY, Verdict.RETRY),
-        (E.CONCURRENT_TRANSACTIONS, Verdict.RETRY, Verdict.RETRY),
-        (E.UNKNOWN_PRODUCER_ID, Verdict.RETRY, Verdict.RETRY),  # says no log start
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, Verdict.RESTART, Verdict.ABORTABLE),
-        (E.MESSAGE_TOO_LARGE, Verdict.SPLIT, Verdict.SPLIT),
-        (E.RECORD_LIST_TOO_LARGE, Verdict.SPLIT, Verdict.SPLIT),
-        (E.INVALID_PRODUCER_EPOCH, Verdict.REFUSED, Verdict.ABORTABLE),
-        (E.INVALID_TXN_STATE, Verdict.REFUSED, Verdict.ABORTABLE),
-        (E.INVALID_RECORD, Verdict.REFUSED, Verdict.ABORTABLE),
-        (E.TOPIC_AUTHORIZATION_FAILED, Verdict.REFUSED, Verdict.ABORTABLE),
-        (E.TRANSACTION_ABORTABLE, Verdict.REFUSED, Verdict.ABORTABLE),
-        (E.CLUSTER_AUTHORIZATION_FAILED, Verdict.FATAL, Verdict.FATAL),
-        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Verdict.FATAL, Verdict.FATAL),
+        (E.NONE, BatchVerdict.DELIVERED, BatchVerdict.DELIVERED),
+        (E.DUPLICATE_SEQUENCE_NUMBER, BatchVerdict.DELIVERED, BatchVerdict.DELIVERED),
+        (E.NOT_LEADER_OR_FOLLOWER, BatchVerdict.RETRY, BatchVerdict.RETRY),
+        (E.REQUEST_TIMED_OUT, BatchVerdict.RETRY, BatchVerdict.RETRY),
+        (E.NOT_ENOUGH_REPLICAS, BatchVerdict.RETRY, BatchVerdict.RETRY),
+        (E.CONCURRENT_TRANSACTIONS, BatchVerdict.RETRY, BatchVerdict.RETRY),
+        (E.UNKNOWN_PRODUCER_ID, BatchVerdict.RETRY, BatchVerdict.RETRY),  # says no log start
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, BatchVerdict.RESTART, BatchVerdict.ABORTABLE),
+        (E.MESSAGE_TOO_LARGE, BatchVerdict.SPLIT, BatchVerdict.SPLIT),
+        (E.RECORD_LIST_TOO_LARGE, BatchVerdict.SPLIT, BatchVerdict.SPLIT),
+        (E.INVALID_PRODUCER_EPOCH, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
+        (E.INVALID_TXN_STATE, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
+        (E.INVALID_RECORD, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
+        (E.TOPIC_AUTHORIZATION_FAILED, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
+        (E.TRANSACTION_ABORTABLE, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
+        (E.CLUSTER_AUTHORIZATION_FAILED, BatchVerdict.FATAL, BatchVerdict.FATAL),
+        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, BatchVerdict.FATAL, BatchVerdict.FATAL),
     ],
 )
 def test_what_an_answer_to_the_next_batch_means(
-    code: E, plain: Verdict, transactional: Verdict
+    code: E, plain: BatchVerdict, transactional: BatchVerdict
 ) -> None:
     for is_transactional, expected in ((False, plain), (True, transactional)):
         producer = Producer(transactional=is_transactional)
         batch = producer.started(1)[0]
-        assert producer.sequences.decide(producer.state(), batch, Answer(code)) is expected
+        assert producer.sequences.decide(producer.state(), batch, BatchResponse(code)) is expected
 
 
 def test_a_duplicate_without_an_offset_is_a_success() -> None:
     producer = Producer()
     batch = producer.started(1)[0]
-    assert producer.answer(batch, Answer(E.DUPLICATE_SEQUENCE_NUMBER)) is Verdict.DELIVERED
+    assert (
+        producer.answer(batch, BatchResponse(E.DUPLICATE_SEQUENCE_NUMBER)) is BatchVerdict.DELIVERED
+    )
     assert producer.state().last_acked_sequence == 3
     assert producer.state().last_acked_offset == 101
 
@@ -167,9 +169,9 @@ def test_a_duplicate_without_an_offset_is_a_success() -> None:
 def test_a_broker_that_has_lost_its_memory_is_met_with_a_new_epoch() -> None:
     producer = Producer()
     batches = producer.started(3)
-    assert producer.answer(batches[0], GAP) is Verdict.RESTART
+    assert producer.answer(batches[0], GAP) is BatchVerdict.RESTART
     assert producer.send() == []  # the others are not answered yet
-    assert producer.answer(batches[1], GAP) is Verdict.RETRY
+    assert producer.answer(batches[1], GAP) is BatchVerdict.RETRY
     assert producer.send() == []
     producer.lose(batches[2])
     assert producer.send() == [batches[0]]
@@ -189,11 +191,11 @@ def test_what_it_may_have_taken_before_is_not_sent_under_another_number(code: E)
     producer.lose(first)
     producer.lose(second)
     producer.send()
-    answer = Answer(code, log_start_offset=0)
-    assert producer.answer(first, answer) is Verdict.REFUSED
+    answer = BatchResponse(code, log_start_offset=0)
+    assert producer.answer(first, answer) is BatchVerdict.REFUSED
     assert first.in_doubt
     assert producer.send() == [second]
-    assert producer.answer(second, answer) is Verdict.REFUSED
+    assert producer.answer(second, answer) is BatchVerdict.REFUSED
     (third,) = producer.put(1)
     assert producer.send() == [third]
     assert numbers([third]) == [(4, 0)]
@@ -202,7 +204,7 @@ def test_what_it_may_have_taken_before_is_not_sent_under_another_number(code: E)
 def test_what_comes_too_early_waits_for_its_turn() -> None:
     producer = Producer()
     first, second = producer.started(2)
-    assert producer.answer(second, GAP) is Verdict.RETRY
+    assert producer.answer(second, GAP) is BatchVerdict.RETRY
     assert producer.send() == []
     producer.ack(first)
     assert producer.send() == [second]
@@ -212,11 +214,11 @@ def test_what_comes_too_early_waits_for_its_turn() -> None:
 def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
     producer = Producer()
     first, second, third = producer.started(3)
-    assert producer.answer(first, Answer(E.INVALID_RECORD)) is Verdict.REFUSED
+    assert producer.answer(first, BatchResponse(E.INVALID_RECORD)) is BatchVerdict.REFUSED
     assert producer.state().unresolved
     late = producer.put(1)
-    assert producer.answer(second, GAP) is Verdict.RESTART
-    assert producer.answer(third, GAP) is Verdict.RETRY
+    assert producer.answer(second, GAP) is BatchVerdict.RESTART
+    assert producer.answer(third, GAP) is BatchVerdict.RETRY
     assert producer.send() == [second]
     assert numbers([second, third]) == [(4, 0), (4, 2)]
     producer.ack(second)
@@ -264,7 +266,7 @@ def test_so_does_its_own_answer_when_it_comes_late() -> None:
     (batch,) = producer.started(1)
     producer.core.fail(batch, TimeoutError())
     assert producer.has_gap()
-    assert producer.answer(batch, Answer(0, 50)) is Verdict.LATE
+    assert producer.answer(batch, BatchResponse(0, 50)) is BatchVerdict.LATE
     assert not producer.has_gap()
     (after,) = producer.put(1)
     producer.send()
@@ -299,7 +301,7 @@ def test_partitions_with_gaps_share_one_new_epoch() -> None:
 def test_after_the_last_epoch_another_producer_id_is_needed() -> None:
     producer = Producer(pair=ProducerIdAndEpoch(7, LAST_EPOCH))
     first, second = producer.started(2)
-    producer.answer(first, Answer(E.INVALID_RECORD))
+    producer.answer(first, BatchResponse(E.INVALID_RECORD))
     producer.answer(second, GAP)
     assert producer.send() == []
     assert producer.sequences.needs_producer_id
@@ -312,7 +314,7 @@ def test_a_transaction_ends_with_its_gap() -> None:
     producer = Producer(transactional=True)
     first, second = producer.started(2)
     producer.core.fail(first, TimeoutError())
-    assert producer.answer(second, GAP) is Verdict.ABORTABLE
+    assert producer.answer(second, GAP) is BatchVerdict.ABORTABLE
     assert producer.has_gap()
     (after,) = producer.put(1)
     assert producer.send() == []
@@ -326,8 +328,8 @@ def test_a_transaction_ends_with_its_gap() -> None:
 def test_halves_keep_the_numbers_and_what_follows_keeps_its_own() -> None:
     producer = Producer()
     first, second = producer.started(2)
-    assert producer.answer(first, Answer(E.MESSAGE_TOO_LARGE)) is Verdict.SPLIT
-    assert producer.answer(second, GAP) is Verdict.RETRY
+    assert producer.answer(first, BatchResponse(E.MESSAGE_TOO_LARGE)) is BatchVerdict.SPLIT
+    assert producer.answer(second, GAP) is BatchVerdict.RETRY
     for part in (*first.parts, second):
         assert producer.send() == [part]
         producer.ack(part)

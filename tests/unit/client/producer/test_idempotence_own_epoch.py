@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceflow.client.producer.idempotence import Answer, Verdict
+from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.producer.numbered_batches import GAP, NEWER, Producer, numbers
 
@@ -14,11 +14,11 @@ def test_the_first_batch_is_not_waited_for() -> None:
     first, second, third = producer.put(3)
     assert producer.send() == [first, second, third]
     assert numbers([first, second, third]) == [(4, 0), (4, 2), (4, 4)]
-    too_soon = Answer(E.CONCURRENT_TRANSACTIONS)
-    assert producer.answer(first, too_soon) is Verdict.RETRY
-    assert producer.answer(second, GAP) is Verdict.RETRY
+    too_soon = BatchResponse(E.CONCURRENT_TRANSACTIONS)
+    assert producer.answer(first, too_soon) is BatchVerdict.RETRY
+    assert producer.answer(second, GAP) is BatchVerdict.RETRY
     assert producer.send() == [first]
-    assert producer.answer(third, GAP) is Verdict.RETRY
+    assert producer.answer(third, GAP) is BatchVerdict.RETRY
     for batch, following in ((first, [second]), (second, [third]), (third, [])):
         producer.ack(batch)
         assert producer.send() == following

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.net.pool import Lane
-from onceflow.client.producer.sender import Links
+from onceflow.client.net.pool import ConnectionLane
+from onceflow.client.producer.sender import LeaderConnections
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in
@@ -24,7 +24,7 @@ class Pretended:
         self.is_open = True
 
 
-def link() -> Any:
+def connection() -> Any:
     return Pretended()
 
 
@@ -40,51 +40,51 @@ def everything(partition: TopicPartition) -> bool:
     return True
 
 
-def with_two() -> tuple[Links, Any, Any]:
-    links, first, second = Links(may_have_two=True), link(), link()
-    links.opened(LEADER, Lane.SHARED, first)
-    links.opened(LEADER, Lane.BESIDE, second)
-    return links, first, second
+def with_two() -> tuple[LeaderConnections, Any, Any]:
+    connections, first, second = LeaderConnections(may_have_two=True), connection(), connection()
+    connections.opened(LEADER, ConnectionLane.SHARED, first)
+    connections.opened(LEADER, ConnectionLane.SECONDARY, second)
+    return connections, first, second
 
 
 def test_there_is_none_before_one_is_opened_and_after_it_has_failed() -> None:
-    links, first = Links(may_have_two=True), link()
-    assert links.of(EVEN, LEADER, nothing) is None
-    links.opened(LEADER, Lane.SHARED, first)
-    assert links.of(EVEN, LEADER, nothing) is first
-    assert links.of(ODD, LEADER, nothing) is first
+    connections, first = LeaderConnections(may_have_two=True), connection()
+    assert connections.of(EVEN, LEADER, nothing) is None
+    connections.opened(LEADER, ConnectionLane.SHARED, first)
+    assert connections.of(EVEN, LEADER, nothing) is first
+    assert connections.of(ODD, LEADER, nothing) is first
     lose(first)
-    assert links.of(EVEN, LEADER, nothing) is None
+    assert connections.of(EVEN, LEADER, nothing) is None
 
 
 def test_every_other_partition_moves_to_the_second() -> None:
-    links, first, second = with_two()
-    assert links.of(EVEN, LEADER, nothing) is first
-    assert links.of(ODD, LEADER, nothing) is second
-    assert not links.lacks_second(LEADER)
+    connections, first, second = with_two()
+    assert connections.of(EVEN, LEADER, nothing) is first
+    assert connections.of(ODD, LEADER, nothing) is second
+    assert not connections.lacks_second(LEADER)
 
 
 def test_a_partition_stays_where_something_of_it_is_under_way() -> None:
-    links, first, second = with_two()
-    assert links.of(ODD, LEADER, everything) is first
-    assert links.of(ODD, LEADER, nothing) is second
-    assert links.of(ODD, LEADER, everything) is second
+    connections, first, second = with_two()
+    assert connections.of(ODD, LEADER, everything) is first
+    assert connections.of(ODD, LEADER, nothing) is second
+    assert connections.of(ODD, LEADER, everything) is second
 
 
 def test_when_the_second_fails_its_partitions_come_back_once_nothing_is_under_way() -> None:
-    links, first, second = with_two()
-    assert links.of(ODD, LEADER, nothing) is second
+    connections, first, second = with_two()
+    assert connections.of(ODD, LEADER, nothing) is second
     lose(second)
-    assert links.of(ODD, LEADER, everything) is None
-    assert links.of(ODD, LEADER, nothing) is first
-    assert links.lacks_second(LEADER)
+    assert connections.of(ODD, LEADER, everything) is None
+    assert connections.of(ODD, LEADER, nothing) is first
+    assert connections.lacks_second(LEADER)
 
 
 def test_where_two_are_not_allowed_none_is_missed() -> None:
-    links, first = Links(may_have_two=False), link()
-    links.opened(LEADER, Lane.SHARED, first)
-    assert not links.lacks_second(LEADER)
-    assert links.of(ODD, LEADER, nothing) is first
+    connections, first = LeaderConnections(may_have_two=False), connection()
+    connections.opened(LEADER, ConnectionLane.SHARED, first)
+    assert not connections.lacks_second(LEADER)
+    assert connections.of(ODD, LEADER, nothing) is first
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -104,7 +104,7 @@ def test_a_producer_with_much_to_send_has_two_connections_and_keeps_the_order(
                 await ours.commit_transaction()
             await ours.flush()
             lanes = {lane for _, lane in ours._cluster._pool._connections}
-            assert (Lane.BESIDE in lanes) is not transactional
+            assert (ConnectionLane.SECONDARY in lanes) is not transactional
         for partition in range(4):
             found = await everything_in(client, partition)
             assert found == [b"%d" % number for number in range(partition, 4000, 4)]

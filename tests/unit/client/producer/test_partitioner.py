@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from onceflow.client.producer.accumulator import Accumulator, Limits
+from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import RECORD_OVERHEAD
-from onceflow.client.producer.idempotence import Answer, Sequences
+from onceflow.client.producer.idempotence import BatchResponse, Sequences
 from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
 from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand
@@ -20,7 +20,7 @@ class Sender:
     """What a producer does with a record without a key."""
 
     def __init__(self, partitions: int = 4) -> None:
-        self.core = Accumulator(Limits(batch_size=ROOM), Sequences(idempotent=False))
+        self.core = Accumulator(BatchLimits(batch_size=ROOM), Sequences(idempotent=False))
         self.partitioner = StickyPartitioner(SimRand(5), ROOM)
         self.available = list(range(partitions))
 
@@ -33,7 +33,7 @@ class Sender:
 
     def drain(self) -> None:
         for batch in self.core.drain(self.core.ready(10.0), 1 << 20, 10.0):
-            self.core.answered(batch, Answer(0, 0), 0.0)
+            self.core.answered(batch, BatchResponse(0, 0), 0.0)
 
 
 def test_a_full_batch_sends_the_next_record_elsewhere() -> None:

@@ -34,7 +34,7 @@ async def send_on(ours: Producer) -> None:
 
 def learn_a_pause(ours: Producer, seconds: float) -> None:
     """Longer than any that would be learnt, to stand out from all others."""
-    ours._running().settling._pause_s = seconds
+    ours._running().commit_pacing._pause_s = seconds
 
 
 async def send_in_transaction(ours: Producer, *records: bytes) -> None:

@@ -11,14 +11,14 @@ import pytest
 from onceflow.client.errors.requests import AbortableError, ClientError, Fenced
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.transaction import Transaction
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 
 
 class Stubborn:
     """A producer whose transactions cannot be ended well."""
 
     def __init__(self, problem: ClientError) -> None:
-        self.state = State.READY
+        self.state = ProducerState.READY
         self._block: object = None
         self.aborts = 0
         self._problem = problem
@@ -30,10 +30,10 @@ class Stubborn:
         """It always is."""
 
     async def begin_transaction(self) -> None:
-        self.state = State.IN_TRANSACTION
+        self.state = ProducerState.IN_TRANSACTION
 
     async def commit_transaction(self) -> None:
-        self.state = State.ABORTABLE_ERROR
+        self.state = ProducerState.ABORTABLE_ERROR
         raise AbortableError("the commit was refused")
 
     async def abort_transaction(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 import onceflow
 from onceflow import blocking
 from onceflow.client.errors.requests import DeliveryFailed, TransactionAborted
-from onceflow.client.producer.batch import Batch
+from onceflow.client.producer.batch import ProducerBatch
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import _MOST_KEPT, UnheardFailures
 from onceflow.client.types import TopicPartition
@@ -251,7 +251,9 @@ def test_programs_without_asyncio_are_told_as_well() -> None:
 def test_of_very_many_failures_a_number_is_kept() -> None:
     unheard = UnheardFailures()
     error = DeliveryFailed("no answer", outcome="unknown")
-    batches = [Batch(TopicPartition("t", number % 3), 0.0) for number in range(3 * _MOST_KEPT)]
+    batches = [
+        ProducerBatch(TopicPartition("t", number % 3), 0.0) for number in range(3 * _MOST_KEPT)
+    ]
     for batch in batches:
         batch.written = 2
         unheard.add(batch, error)

@@ -16,12 +16,12 @@ from onceflow.client.errors.requests import (
     ConnectionLost,
     UnknownOutcome,
 )
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.session.clients import SessionProducer
 from onceflow.client.session.session import Session
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.retrier import Ask, Reply
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, numbers, theatre
 
 AWHILE_S = 0.5
@@ -31,7 +31,9 @@ def ends_take(monkeypatch: pytest.MonkeyPatch, seconds: float, *, lost: bool = F
     """Each commit and each abort, of which nobody may hear."""
     send = TransactionDriver._send
 
-    async def late(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+    async def late(
+        driver: TransactionDriver, ask: RequestAttempt, connection: BrokerConnection
+    ) -> Reply:
         if isinstance(ask.request, EndTxn):
             await asyncio.sleep(seconds)
             if lost:
@@ -207,7 +209,9 @@ def test_a_commit_that_was_unclear_is_asked_about_again(arrives: bool, is_lost: 
         with pytest.MonkeyPatch.context() as patch:
             send = TransactionDriver._send
 
-            async def lost(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+            async def lost(
+                driver: TransactionDriver, ask: RequestAttempt, connection: BrokerConnection
+            ) -> Reply:
                 if not isinstance(ask.request, EndTxn):
                     return await send(driver, ask, connection)
                 if arrives:

@@ -366,7 +366,7 @@ def test_where_a_broker_lets_batches_wait_offsets_go_first(
         await on.produce(*numbers(6))
         async with on.session(max_poll_records=2) as session:
             await copy(session, 2)
-            session._producer._running().settling._pause_s = 0.001
+            session._producer._running().commit_pacing._pause_s = 0.001
             await copy(session, 2)
             asked.clear()
             await copy(session, 2)

@@ -10,14 +10,14 @@ import pytest
 
 from onceflow.client.errors.requests import AbortableError, ClientError, FatalProducerError, Fenced
 from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.producer.producer import Producer
 from onceflow.client.session.errors import OffsetsForgotten, SessionFenced, SessionForgotten
 from onceflow.client.session.session import Session
-from onceflow.client.session.states import Stage
+from onceflow.client.session.states import SessionStage
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.retrier import Ask, Reply
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
 from onceflow.client.types import TopicPartition
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, numbers, theatre
 
@@ -137,7 +137,7 @@ def test_a_session_that_slept_within_a_batch_says_that_it_was_forgotten() -> Non
     async def program(on: Theatre) -> None:
         worker = Worker(on, on.session(transaction_timeout_ms=5_000), pause_s=3.0)
         await on.produce(*numbers(3))
-        while worker.session._work.stage is not Stage.AT_WORK:
+        while worker.session._work.stage is not SessionStage.AT_WORK:
             await asyncio.sleep(0.1)
         await asyncio.sleep(1)
         await worker.sleep()
@@ -199,7 +199,9 @@ def asked_by(ours: Producer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     send = TransactionDriver._send
 
-    async def noted(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+    async def noted(
+        driver: TransactionDriver, ask: RequestAttempt, connection: BrokerConnection
+    ) -> Reply:
         if driver is ours._driver:
             asked.append(type(ask.request).__name__)
         return await send(driver, ask, connection)

@@ -11,9 +11,9 @@ from onceflow.client.errors.requests import AbortableError, BrokerError, Transac
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.states import (
     STAGES,
-    Stage,
-    Step,
-    Verdict,
+    AbortVerdict,
+    SessionStage,
+    SessionStep,
     WrongStep,
     after,
     judge,
@@ -26,25 +26,28 @@ from onceflow.wire.error_codes import ErrorCode
 
 def test_a_batch_at_work_is_committed_only_by_who_asks_for_the_next() -> None:
     leading_there = [
-        (stage, step) for stage, steps in STAGES.items() for step in steps if step is Step.COMMITTED
+        (stage, step)
+        for stage, steps in STAGES.items()
+        for step in steps
+        if step is SessionStep.COMMITTED
     ]
-    assert leading_there == [(Stage.FINISHED, Step.COMMITTED)]
+    assert leading_there == [(SessionStage.FINISHED, SessionStep.COMMITTED)]
     assert [
         (stage, step)
         for stage, steps in STAGES.items()
         for step, reached in steps.items()
-        if reached is Stage.FINISHED
-    ] == [(Stage.AT_WORK, Step.ASKED)]
+        if reached is SessionStage.FINISHED
+    ] == [(SessionStage.AT_WORK, SessionStep.ASKED)]
 
 
 def test_every_stage_can_be_left_and_reached() -> None:
-    assert set(STAGES) == set(Stage)
-    assert {reached for steps in STAGES.values() for reached in steps.values()} == set(Stage)
+    assert set(STAGES) == set(SessionStage)
+    assert {reached for steps in STAGES.values() for reached in steps.values()} == set(SessionStage)
 
 
 def test_what_the_table_lacks_is_refused_in_words() -> None:
     with pytest.raises(WrongStep, match="a batch was handed out: the session is not running"):
-        after(Stage.CLOSED, Step.GIVEN)
+        after(SessionStage.CLOSED, SessionStep.GIVEN)
 
 
 def caused(code: ErrorCode, api: str = "PRODUCE") -> AbortableError:
@@ -56,23 +59,23 @@ def caused(code: ErrorCode, api: str = "PRODUCE") -> AbortableError:
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (CommitFailed("out"), Verdict.POLL),
-        (RebalanceInProgress("out"), Verdict.POLL),
-        (caused(ErrorCode.ILLEGAL_GENERATION, "TXN_OFFSET_COMMIT"), Verdict.POLL),
-        (caused(ErrorCode.UNKNOWN_MEMBER_ID, "TXN_OFFSET_COMMIT"), Verdict.POLL),
-        (caused(ErrorCode.FENCED_INSTANCE_ID, "TXN_OFFSET_COMMIT"), Verdict.POLL),
-        (caused(ErrorCode.GROUP_ID_NOT_FOUND, "TXN_OFFSET_COMMIT"), Verdict.POLL),
-        (caused(ErrorCode.STALE_MEMBER_EPOCH, "TXN_OFFSET_COMMIT"), Verdict.POLL),
-        (caused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), Verdict.RAISE),
-        (caused(ErrorCode.MESSAGE_TOO_LARGE), Verdict.RAISE),
-        (caused(ErrorCode.INVALID_RECORD), Verdict.RAISE),
-        (caused(ErrorCode.TRANSACTION_ABORTABLE), Verdict.REPEAT),
-        (caused(ErrorCode.INVALID_PRODUCER_EPOCH), Verdict.REPEAT),
-        (caused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), Verdict.REPEAT),
-        (TransactionAborted("not acknowledged in time"), Verdict.REPEAT),
+        (CommitFailed("out"), AbortVerdict.POLL),
+        (RebalanceInProgress("out"), AbortVerdict.POLL),
+        (caused(ErrorCode.ILLEGAL_GENERATION, "TXN_OFFSET_COMMIT"), AbortVerdict.POLL),
+        (caused(ErrorCode.UNKNOWN_MEMBER_ID, "TXN_OFFSET_COMMIT"), AbortVerdict.POLL),
+        (caused(ErrorCode.FENCED_INSTANCE_ID, "TXN_OFFSET_COMMIT"), AbortVerdict.POLL),
+        (caused(ErrorCode.GROUP_ID_NOT_FOUND, "TXN_OFFSET_COMMIT"), AbortVerdict.POLL),
+        (caused(ErrorCode.STALE_MEMBER_EPOCH, "TXN_OFFSET_COMMIT"), AbortVerdict.POLL),
+        (caused(ErrorCode.TOPIC_AUTHORIZATION_FAILED), AbortVerdict.RAISE),
+        (caused(ErrorCode.MESSAGE_TOO_LARGE), AbortVerdict.RAISE),
+        (caused(ErrorCode.INVALID_RECORD), AbortVerdict.RAISE),
+        (caused(ErrorCode.TRANSACTION_ABORTABLE), AbortVerdict.REPEAT),
+        (caused(ErrorCode.INVALID_PRODUCER_EPOCH), AbortVerdict.REPEAT),
+        (caused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), AbortVerdict.REPEAT),
+        (TransactionAborted("not acknowledged in time"), AbortVerdict.REPEAT),
     ],
 )
-def test_what_an_abort_means(error: Exception, verdict: Verdict) -> None:
+def test_what_an_abort_means(error: Exception, verdict: AbortVerdict) -> None:
     assert judge(error) is verdict
 
 

@@ -16,7 +16,7 @@ from onceflow.client.session.clients import SessionConsumer, SessionProducer
 from onceflow.client.session.errors import BatchUndone
 from onceflow.client.session.session import Session
 from onceflow.client.session.session_work import SessionWork
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, copy, numbers, theatre
 
 
@@ -290,7 +290,7 @@ async def silence_is_no(self: SessionWork) -> None:
         await self._producer.commit_transaction()
     except UnknownOutcome as error:
         # Its own table would not let it go on; a new producer would.
-        self._producer._transactional().state = State.UNINITIALIZED
+        self._producer._transactional().state = ProducerState.UNINITIALIZED
         raise AbortableError("nobody has answered") from error
 
 

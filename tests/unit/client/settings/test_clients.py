@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ClientSettings, ProducerSettings, ReaderSettings
 from onceflow.errors import InvalidSetting
@@ -38,7 +38,7 @@ def test_defaults_are_safe_ones() -> None:
 
 
 def test_several_brokers_as_text_or_as_a_list() -> None:
-    expected = (Address("a", 1), Address("b", 9092))
+    expected = (BrokerAddress("a", 1), BrokerAddress("b", 9092))
     assert ClientSettings.of(bootstrap_servers="a:1,b").bootstrap_servers == expected
     assert ClientSettings.of(bootstrap_servers=["a:1", "b"]).bootstrap_servers == expected
     assert "HOST:PORT" in refusal(ClientSettings, {"bootstrap.servers": "a:x"})

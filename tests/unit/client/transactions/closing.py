@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.producer.producer import Producer
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from tests.sim.txn.history import Place
 from tests.sim.txn.observe import look
 from tests.unit.broker.broker_under_test import RawClient
@@ -23,7 +23,7 @@ async def committed(client: RawClient, topic: str = "t") -> list[bytes]:
     return [value for _, value in sorted(seen.logs[Place(topic, 0)].visible.items())]
 
 
-def is_in(ours: Producer, state: State) -> bool:
+def is_in(ours: Producer, state: ProducerState) -> bool:
     return ours.state is state
 
 
@@ -31,7 +31,7 @@ def is_in(ours: Producer, state: State) -> bool:
 def unsent() -> Iterator[None]:
     """Batches that are sent meanwhile reach nobody."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "submit_then", lambda *given, **named: None)
+        patch.setattr(BrokerConnection, "submit_then", lambda *given, **named: None)
         yield
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from onceflow.client.codec.transactions import (
-    Answer,
     EndTxn,
     GroupMember,
-    InitProducerId,
+    InitProducerIdRequest,
     OffsetToCommit,
-    Request,
+    TransactionRequest,
+    TransactionResponse,
 )
 from onceflow.client.errors.requests import BrokerUnreachable, ClientError, ConnectionLost
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.retrier import Ask, Operation, Reply
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.retrier import Operation, Reply, RequestAttempt
+from onceflow.client.transactions.states import ProducerState
 from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode as E
@@ -27,8 +27,8 @@ T = TypeVar("T")
 POLICY = RetryPolicy(total_s=10.0, first_pause_s=0.005, longest_pause_s=0.1)
 ORDERS = TopicPartition("orders", 0)
 BILLS = TopicPartition("bills", 3)
-GIVEN = Answer(producer_id=7, producer_epoch=0)
-DONE = Answer()
+GIVEN = TransactionResponse(producer_id=7, producer_epoch=0)
+DONE = TransactionResponse()
 
 
 class FakeClock:
@@ -56,7 +56,7 @@ class Bench:
             "payments", timeout_ms=60_000, clock=self.clock, rand=SimRand(1), policy=POLICY
         )
         self.version = transaction_version
-        self.asked: list[Ask] = []
+        self.asked: list[RequestAttempt] = []
 
     def run(self, operation: Operation[T], *replies: Reply) -> T:
         """Drives an operation to its end; the replies must be just enough. A reply takes 1 ms."""
@@ -104,40 +104,42 @@ class Bench:
         self.asked.clear()
         return machine
 
-    def is_in(self, state: State) -> bool:
+    def is_in(self, state: ProducerState) -> bool:
         return self.machine.state is state
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[TransactionRequest]:
         return [ask.request for ask in self.asked]
 
     def kinds(self) -> list[str]:
         return [type(request).__name__ for request in self.requests]
 
 
-def each(partitions: Iterable[TopicPartition], code: int) -> Answer:
-    return Answer(partitions=tuple((partition, code) for partition in partitions))
+def each(partitions: Iterable[TopicPartition], code: int) -> TransactionResponse:
+    return TransactionResponse(partitions=tuple((partition, code) for partition in partitions))
 
 
-def code(number: int) -> Answer:
-    return Answer(number)
+def code(number: int) -> TransactionResponse:
+    return TransactionResponse(number)
 
 
-def bumped(epoch: int, producer_id: int = 7) -> Answer:
-    return Answer(0, producer_id, epoch)
+def bumped(epoch: int, producer_id: int = 7) -> TransactionResponse:
+    return TransactionResponse(0, producer_id, epoch)
 
 
-def described(epoch: int, state: str = "CompleteCommit", producer_id: int = 7) -> Answer:
+def described(
+    epoch: int, state: str = "CompleteCommit", producer_id: int = 7
+) -> TransactionResponse:
     """What a coordinator says of a transactional id."""
-    return Answer(0, producer_id, epoch, transaction_state=state)
+    return TransactionResponse(0, producer_id, epoch, transaction_state=state)
 
 
-def ends_in(requests: Iterable[Request]) -> list[EndTxn]:
+def ends_in(requests: Iterable[TransactionRequest]) -> list[EndTxn]:
     return [request for request in requests if isinstance(request, EndTxn)]
 
 
-def inits_in(requests: Iterable[Request]) -> list[InitProducerId]:
-    return [request for request in requests if isinstance(request, InitProducerId)]
+def inits_in(requests: Iterable[TransactionRequest]) -> list[InitProducerIdRequest]:
+    return [request for request in requests if isinstance(request, InitProducerIdRequest)]
 
 
 def unreachable() -> ClientError:

@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.codec.transactions import AddOffsets, InitProducerId, Request, TxnOffsetCommit
+from onceflow.client.codec.transactions import (
+    AddOffsets,
+    InitProducerIdRequest,
+    TransactionRequest,
+    TxnOffsetCommit,
+)
 from onceflow.client.errors.requests import ClientError, TransactionAborted
 from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.retrier import Ask, Reply
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running
@@ -152,7 +157,7 @@ def test_offsets_that_wait_for_their_turn_do_not_go_into_the_next() -> None:
             first.cancel()
             # As a loop would that gives each their turn: the end and the next before the second.
             machine = ours._transactional()
-            machine.state = State.READY
+            machine.state = ProducerState.READY
             await ours.begin_transaction()
             with pytest.raises(WrongState, match="is over"):
                 await second
@@ -179,7 +184,7 @@ def test_a_commit_and_an_abort_at_once_have_one_outcome(moment_us: int) -> None:
             await asyncio.sleep(moment_us / 1_000_000)
             abort = asyncio.create_task(outcome(ours.abort_transaction()))
             ends = await commit, await abort
-            assert is_in(ours, State.READY)
+            assert is_in(ours, ProducerState.READY)
             async with ours.transaction() as transaction:
                 await transaction.send("t", b"next")
         found = await committed(client)
@@ -276,11 +281,11 @@ async def version_1() -> int:
     return 1
 
 
-def answered_late(patch: pytest.MonkeyPatch, *kinds: type[Request]) -> None:
+def answered_late(patch: pytest.MonkeyPatch, *kinds: type[TransactionRequest]) -> None:
     """A second after they were asked, others at once."""
     ask_at_once = TransactionDriver._ask
 
-    async def ask_late(driver: TransactionDriver, ask: Ask) -> Reply:
+    async def ask_late(driver: TransactionDriver, ask: RequestAttempt) -> Reply:
         if isinstance(ask.request, kinds):
             await asyncio.sleep(1)
         return await ask_at_once(driver, ask)
@@ -303,9 +308,9 @@ def test_an_abort_that_is_cut_short_in_its_renewal_is_done_and_the_next_one_work
             await (await ours.send("t", b"first"))
             epoch = ours._transactional().identity.producer_epoch
             with monkeypatch.context() as patch:
-                answered_late(patch, InitProducerId)
+                answered_late(patch, InitProducerIdRequest)
                 assert await cut(ours.abort_transaction(), 500_000)
-                assert is_in(ours, State.USED_UP)
+                assert is_in(ours, ProducerState.USED_UP)
                 await ours.abort_transaction()  # it says how it ended
                 if by_block:
                     async with ours.transaction() as transaction:
@@ -336,12 +341,12 @@ def test_offsets_that_are_cancelled_while_their_transaction_is_aborted_are_cance
             await asyncio.sleep(0.1)
             abort = asyncio.create_task(ours.abort_transaction())
             await asyncio.sleep(0.1)
-            assert is_in(ours, State.DROPPING)
+            assert is_in(ours, ProducerState.DROPPING)
             offsets.cancel()
             await asyncio.wait([offsets])
             assert offsets.cancelled()
             await abort
-            assert is_in(ours, State.READY)
+            assert is_in(ours, ProducerState.READY)
 
     play(script)
 
@@ -372,6 +377,6 @@ def test_a_transaction_that_is_about_to_end_is_not_handed_out(
                 await opening
             await offsets
             await ending
-            assert is_in(ours, State.READY)
+            assert is_in(ours, ProducerState.READY)
 
     play(script)

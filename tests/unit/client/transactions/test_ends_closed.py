@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.codec.transactions import EndTxn, InitProducerId, Request
+from onceflow.client.codec.transactions import EndTxn, InitProducerIdRequest, TransactionRequest
 from onceflow.client.errors.requests import (
     AbortableError,
     ClientError,
@@ -17,11 +17,11 @@ from onceflow.client.errors.requests import (
     ConnectionLost,
     UnknownOutcome,
 )
-from onceflow.client.net.connection import Connection
+from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.driver import TransactionDriver
-from onceflow.client.transactions.retrier import Ask, Reply
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.retrier import Reply, RequestAttempt
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.testing.world import World
 from tests.unit.broker.broker_under_test import RawClient, Running
 from tests.unit.client.producer.simulated_producers import play, producer
@@ -87,16 +87,20 @@ class Deaf:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.lost_after_s = 3.0
         self.is_second_life = False
-        self.asked_again: list[Request] = []
+        self.asked_again: list[TransactionRequest] = []
         self._send = TransactionDriver._send
         given = self
 
-        async def send(driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+        async def send(
+            driver: TransactionDriver, ask: RequestAttempt, connection: BrokerConnection
+        ) -> Reply:
             return await given.sent(driver, ask, connection)
 
         patch.setattr(TransactionDriver, "_send", send)
 
-    async def sent(self, driver: TransactionDriver, ask: Ask, connection: Connection) -> Reply:
+    async def sent(
+        self, driver: TransactionDriver, ask: RequestAttempt, connection: BrokerConnection
+    ) -> Reply:
         if self.is_second_life:
             self.asked_again.append(ask.request)
         elif isinstance(ask.request, EndTxn):
@@ -129,7 +133,7 @@ def test_an_end_is_not_asked_for_in_the_next_life(
             await transaction.send("u", b"of the next life")
         await ours.close()
         asked = dict.fromkeys(type(each) for each in deaf.asked_again)
-        assert list(asked) == [InitProducerId, EndTxn]
+        assert list(asked) == [InitProducerIdRequest, EndTxn]
         assert await committed(client, "u") == [b"of the next life"]
 
     play(script)
@@ -179,7 +183,7 @@ def test_who_waited_for_an_end_does_nothing_in_the_next_life(
         assert isinstance(await failure(waiting), ClientError)
         assert isinstance(await failure(ending), ClientError)
         assert deaf.asked_again == []
-        assert is_in(ours, State.UNINITIALIZED)
+        assert is_in(ours, ProducerState.UNINITIALIZED)
         await ours.close()
 
     play(script)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.codec.transactions import Identity
-from onceflow.client.net.address import Address
+from onceflow.client.codec.transactions import ProducerIdentity
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.transactions.handoff import (
     Claim,
     NotClaimed,
     OpenTransaction,
-    TransferMalformed,
+    OpenTransactionMalformed,
 )
 from onceflow.client.types import TopicPartition
 
@@ -25,7 +25,7 @@ OPEN = OpenTransaction(
     producer_epoch=3,
     transaction_version=2,
     timeout_ms=60_000,
-    bootstrap=(Address("a", 9092), Address("::1", 9093)),
+    bootstrap=(BrokerAddress("a", 9092), BrokerAddress("::1", 9093)),
     claims=(Claim(ORDERS), Claim(BILLS, 12)),
 )
 
@@ -40,7 +40,7 @@ def test_it_comes_back_as_it_was() -> None:
 
 
 def test_what_it_says() -> None:
-    assert OPEN.identity == Identity("payments", 7, 3)
+    assert OPEN.identity == ProducerIdentity("payments", 7, 3)
     assert OPEN.partitions == (ORDERS, BILLS)
     assert OPEN.next_sequence(BILLS) == 12
     assert OPEN.has_own_epoch
@@ -83,18 +83,18 @@ def test_a_part_of_it_is_for_some_partitions_only() -> None:
 def test_what_is_wrong_is_named(field: str, value: Any, told: str) -> None:
     fields = json.loads(OPEN.to_json())
     fields[field] = value
-    with pytest.raises(TransferMalformed, match=told):
+    with pytest.raises(OpenTransactionMalformed, match=told):
         OpenTransaction.from_json(json.dumps(fields))
 
 
 def test_what_is_missing_is_named() -> None:
     fields = json.loads(OPEN.to_json())
     del fields["producer_epoch"]
-    with pytest.raises(TransferMalformed, match="producer_epoch"):
+    with pytest.raises(OpenTransactionMalformed, match="producer_epoch"):
         OpenTransaction.from_json(json.dumps(fields))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", b"\xff", "[" * 100_000])
 def test_what_is_no_json_of_ours_is_refused(text: str | bytes) -> None:
-    with pytest.raises(TransferMalformed):
+    with pytest.raises(OpenTransactionMalformed):
         OpenTransaction.from_json(text)

@@ -8,14 +8,20 @@ from onceflow.client.codec.transactions import (
     AddOffsets,
     AddPartitions,
     EndTxn,
-    Identity,
-    InitProducerId,
+    InitProducerIdRequest,
+    ProducerIdentity,
     TxnOffsetCommit,
 )
 from onceflow.client.errors.requests import AbortableError, BrokerError, Fenced
-from onceflow.client.net.versions import Versions
+from onceflow.client.net.versions import VersionRange
 from onceflow.client.transactions.retrier import Reply
-from onceflow.client.transactions.states import EDGES, Event, State, WrongState, after
+from onceflow.client.transactions.states import (
+    EDGES,
+    ProducerState,
+    TransactionEvent,
+    WrongState,
+    after,
+)
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import (
     BILLS,
@@ -39,19 +45,23 @@ from tests.unit.client.transactions.scripted_coordinator import (
 
 
 def test_every_state_can_be_reached_and_every_step_that_is_not_in_the_table_is_refused() -> None:
-    assert EDGES.keys() == set(State)
-    reached = {State.UNINITIALIZED} | {to for edges in EDGES.values() for to in edges.values()}
-    assert reached == set(State)
-    for state in State:
-        for event in set(Event) - EDGES[state].keys():
+    assert EDGES.keys() == set(ProducerState)
+    reached = {ProducerState.UNINITIALIZED} | {
+        to for edges in EDGES.values() for to in edges.values()
+    }
+    assert reached == set(ProducerState)
+    for state in ProducerState:
+        for event in set(TransactionEvent) - EDGES[state].keys():
             with pytest.raises(WrongState, match=event.value):
                 after(state, event)
 
 
 def test_no_call_undoes_a_commit_and_an_unclear_one_can_only_be_resolved() -> None:
-    assert Event.ABORT not in EDGES[State.COMMITTING]
-    assert EDGES[State.UNCLEAR_COMMIT] == {Event.RESOLVE: State.COMMITTING}
-    assert not EDGES[State.FATAL_ERROR]
+    assert TransactionEvent.ABORT not in EDGES[ProducerState.COMMITTING]
+    assert EDGES[ProducerState.UNCLEAR_COMMIT] == {
+        TransactionEvent.RESOLVE: ProducerState.COMMITTING
+    }
+    assert not EDGES[ProducerState.FATAL_ERROR]
 
 
 def test_calls_in_the_wrong_order_say_what_to_call() -> None:
@@ -76,17 +86,19 @@ def test_a_transaction_of_today_takes_one_request_and_brings_a_new_epoch() -> No
     bench = Bench()
     machine = bench.machine
     bench.run(machine.init(2), GIVEN)
-    assert bench.requests == [InitProducerId(Identity("payments"), 60_000)]
+    assert bench.requests == [InitProducerIdRequest(ProducerIdentity("payments"), 60_000)]
     machine.begin()
     assert machine.may_send(ORDERS)
     bench.run(machine.commit(), bumped(1))
-    assert bench.requests[1:] == [EndTxn(Identity("payments", 7, 0), True, Versions(5, 5))]
-    assert machine.identity == Identity("payments", 7, 1)
+    assert bench.requests[1:] == [
+        EndTxn(ProducerIdentity("payments", 7, 0), True, VersionRange(5, 5))
+    ]
+    assert machine.identity == ProducerIdentity("payments", 7, 1)
     machine.begin()
     assert machine.may_send(BILLS)
     bench.run(machine.abort(), bumped(0, producer_id=8))
-    assert machine.identity == Identity("payments", 8, 0), "of the end of epochs"
-    assert bench.is_in(State.READY)
+    assert machine.identity == ProducerIdentity("payments", 8, 0), "of the end of epochs"
+    assert bench.is_in(ProducerState.READY)
 
 
 def test_offsets_of_today_take_one_request() -> None:
@@ -98,7 +110,7 @@ def test_offsets_of_today_take_one_request() -> None:
     offsets, end = bench.requests
     assert isinstance(offsets, TxnOffsetCommit)
     assert isinstance(end, EndTxn)
-    assert offsets.versions == Versions(5, 5)
+    assert offsets.versions == VersionRange(5, 5)
     assert bench.asked[0].group_id == "readers"
     assert bench.asked[1].group_id is None
 
@@ -112,7 +124,7 @@ def test_an_empty_transaction_asks_nothing(version: int) -> None:
         bench.run(machine.commit_offsets(GROUP, {}))
         bench.run(end())
     assert not bench.asked
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
 
 
 # --- the older protocol -------------------------------------------------------------------------
@@ -129,23 +141,23 @@ def test_in_the_older_protocol_everything_joins_first_and_the_epoch_stays() -> N
     bench.run(machine.commit_offsets(GROUP, OFFSETS), DONE, each([ORDERS], 0))
     bench.run(machine.commit_offsets(GROUP, OFFSETS), each([ORDERS], 0))
     bench.run(machine.commit(), DONE)
-    who = Identity("payments", 7, 0)
+    who = ProducerIdentity("payments", 7, 0)
     assert bench.requests == [
         AddPartitions(who, (ORDERS, BILLS)),
         AddOffsets(who, "readers"),
-        *[TxnOffsetCommit(who, GROUP, ((ORDERS, OFFSETS[ORDERS]),), Versions(3, 4))] * 2,
-        EndTxn(who, True, Versions(3, 4)),
+        *[TxnOffsetCommit(who, GROUP, ((ORDERS, OFFSETS[ORDERS]),), VersionRange(3, 4))] * 2,
+        EndTxn(who, True, VersionRange(3, 4)),
     ]
-    assert (machine.identity, machine.state) == (who, State.READY)
+    assert (machine.identity, machine.state) == (who, ProducerState.READY)
 
 
 def test_in_the_older_protocol_an_abort_is_followed_by_a_new_epoch() -> None:
     bench = Bench(1)
     machine = bench.in_transaction()
     bench.run(machine.abort(), DONE, code(E.CONCURRENT_TRANSACTIONS), bumped(1))
-    assert bench.kinds() == ["EndTxn", "InitProducerId", "InitProducerId"]
-    assert inits_in(bench.requests)[0].identity == Identity("payments", 7, 0)
-    assert (machine.identity.producer_epoch, machine.state) == (1, State.READY)
+    assert bench.kinds() == ["EndTxn", "InitProducerIdRequest", "InitProducerIdRequest"]
+    assert inits_in(bench.requests)[0].identity == ProducerIdentity("payments", 7, 0)
+    assert (machine.identity.producer_epoch, machine.state) == (1, ProducerState.READY)
 
 
 @pytest.mark.parametrize("doubt", [lost(), code(E.NOT_COORDINATOR)])
@@ -153,7 +165,7 @@ def test_in_the_older_protocol_a_commit_in_doubt_is_followed_by_a_new_epoch(doub
     bench = Bench(1)
     machine = bench.in_transaction()
     bench.run(machine.commit(), doubt, DONE, bumped(1))
-    assert bench.kinds() == ["EndTxn", "EndTxn", "InitProducerId"]
+    assert bench.kinds() == ["EndTxn", "EndTxn", "InitProducerIdRequest"]
     assert machine.identity.producer_epoch == 1
     machine.begin()
     bench.run(machine.join([BILLS]), each([BILLS], 0))
@@ -176,7 +188,7 @@ def test_in_the_older_protocol_an_abort_of_what_never_joined_is_no_error() -> No
     with pytest.raises(AbortableError):
         bench.run(machine.join([ORDERS]), lost(), each([ORDERS], E.TOPIC_AUTHORIZATION_FAILED))
     bench.run(machine.abort(), code(E.INVALID_TXN_STATE), bumped(1))
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
     machine.begin()
     with pytest.raises(AbortableError):
         bench.run(machine.join([ORDERS]), each([ORDERS], E.TOPIC_AUTHORIZATION_FAILED))
@@ -196,7 +208,7 @@ def test_an_end_is_asked_for_in_the_same_words_until_it_is_answered(version: int
     assert len(ends) == 7
     assert len(set(ends)) == 1
     assert [ask.refind for ask in bench.asked[:7]] == [False] * 3 + [True] * 4
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
 
 
 def test_pauses_are_short_after_a_transaction_that_is_ending_and_grow_otherwise() -> None:
@@ -220,7 +232,7 @@ def test_no_epoch_in_time_can_be_asked_for_again() -> None:
     bench = Bench()
     with pytest.raises(BrokerError, match="CONCURRENT_TRANSACTIONS"):
         bench.run_out(bench.machine.init(2), code(E.CONCURRENT_TRANSACTIONS))
-    assert bench.is_in(State.UNINITIALIZED)
+    assert bench.is_in(ProducerState.UNINITIALIZED)
     bench.ready()
 
 
@@ -228,7 +240,7 @@ def test_a_refused_epoch_says_why_and_a_fenced_producer_stops() -> None:
     bench = Bench()
     with pytest.raises(BrokerError, match="INVALID_TRANSACTION_TIMEOUT"):
         bench.run(bench.machine.init(2), code(E.INVALID_TRANSACTION_TIMEOUT))
-    assert bench.is_in(State.UNINITIALIZED)
+    assert bench.is_in(ProducerState.UNINITIALIZED)
     with pytest.raises(Fenced):
         bench.run(bench.machine.init(2), code(E.PRODUCER_FENCED))
     with pytest.raises(Fenced):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.codec.transactions import Identity, InitProducerId
+from onceflow.client.codec.transactions import InitProducerIdRequest, ProducerIdentity
 from onceflow.client.errors.requests import (
     AbortableError,
     BrokerError,
@@ -12,7 +12,7 @@ from onceflow.client.errors.requests import (
     Fenced,
     UnknownOutcome,
 )
-from onceflow.client.transactions.states import Event, State, WrongState
+from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import (
     BILLS,
@@ -41,7 +41,7 @@ def test_a_commit_without_an_answer_is_unclear_and_can_only_be_resolved(version:
     with pytest.raises(UnknownOutcome) as problem:
         bench.run_out(machine.commit(), lost())
     assert problem.value.outcome == "unknown"
-    assert bench.is_in(State.UNCLEAR_COMMIT)
+    assert bench.is_in(ProducerState.UNCLEAR_COMMIT)
     for call in (machine.abort, machine.commit, lambda: machine.init(version)):
         with pytest.raises(UnknownOutcome):
             bench.run(call())
@@ -51,7 +51,7 @@ def test_a_commit_without_an_answer_is_unclear_and_can_only_be_resolved(version:
     with pytest.raises(UnknownOutcome):
         bench.run_out(machine.resolve(), code(E.CONCURRENT_TRANSACTIONS))
     bench.run(machine.resolve(), bumped(1), *([bumped(1)] if version == 1 else []))
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
     assert len(set(ends_in(bench.requests))) == 1
     assert machine.identity.producer_epoch == 1, "never two transactions on a doubtful epoch"
 
@@ -63,7 +63,7 @@ def test_a_commit_that_never_left_was_not_done_and_may_be_aborted() -> None:
         bench.run_out(machine.commit(), unreachable())
     assert problem.value.outcome == "not applied"
     bench.run(machine.abort(), bumped(1))
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
 
 
 def test_an_abort_without_an_answer_is_asked_for_again() -> None:
@@ -71,7 +71,7 @@ def test_an_abort_without_an_answer_is_asked_for_again() -> None:
     machine = bench.in_transaction()
     with pytest.raises(AbortableError):
         bench.run_out(machine.abort(), lost())
-    assert bench.is_in(State.ABORTABLE_ERROR)
+    assert bench.is_in(ProducerState.ABORTABLE_ERROR)
     with pytest.raises(AbortableError):
         bench.run(machine.commit())
     bench.run(machine.abort(), bumped(1))
@@ -83,7 +83,7 @@ def test_a_call_that_is_cut_short_counts_as_an_answer_that_was_lost() -> None:
     init = bench.machine.init(2)
     next(init)
     init.close()
-    assert bench.is_in(State.UNINITIALIZED)
+    assert bench.is_in(ProducerState.UNINITIALIZED)
     machine = bench.in_transaction()
     offsets = machine.commit_offsets(GROUP, OFFSETS)
     next(offsets)
@@ -99,21 +99,21 @@ def test_a_call_that_is_cut_short_counts_as_an_answer_that_was_lost() -> None:
     commit = machine.commit()
     next(commit)
     commit.close()
-    assert bench.is_in(State.UNCLEAR_COMMIT)
+    assert bench.is_in(ProducerState.UNCLEAR_COMMIT)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("event", [Event.DROP, Event.FENCED])
+@pytest.mark.parametrize("event", [TransactionEvent.DROP, TransactionEvent.FENCED])
 def test_offsets_that_are_cut_short_while_their_transaction_is_over_already_do_not_complain(
-    version: int, event: Event
+    version: int, event: TransactionEvent
 ) -> None:
     """What is raised there would be raised in the place of a cancellation."""
     bench = Bench(version)
     machine = bench.in_transaction()
     offsets = machine.commit_offsets(GROUP, OFFSETS)
     next(offsets)
-    if event is Event.DROP:
-        machine.refuse_sends(Event.ABORT)
+    if event is TransactionEvent.DROP:
+        machine.refuse_sends(TransactionEvent.ABORT)
     else:
         machine.failed(Fenced("by another producer"))
     before = machine.state, machine.error
@@ -149,7 +149,7 @@ def cut_short_in_its_renewal(bench: Bench, *, committed: bool) -> None:
     if committed:
         end.send(lost())
     ask = end.send(DONE)
-    assert isinstance(ask.request, InitProducerId)
+    assert isinstance(ask.request, InitProducerIdRequest)
     end.close()
 
 
@@ -158,7 +158,7 @@ def test_an_end_that_is_cut_short_in_its_renewal_keeps_its_identity(committed: b
     bench = Bench(1)
     machine = bench.machine
     cut_short_in_its_renewal(bench, committed=committed)
-    assert bench.is_in(State.USED_UP)
+    assert bench.is_in(ProducerState.USED_UP)
     with pytest.raises(WrongState, match="must not be used again"):
         machine.begin()  # a late copy of the end would end this one
     assert is_renewed_first(bench)
@@ -166,7 +166,7 @@ def test_an_end_that_is_cut_short_in_its_renewal_keeps_its_identity(committed: b
     for _ in range(2):
         with pytest.raises(BrokerError):
             bench.run_out(machine.renew(), code(E.COORDINATOR_LOAD_IN_PROGRESS))
-        assert bench.is_in(State.USED_UP)
+        assert bench.is_in(ProducerState.USED_UP)
     bench.asked.clear()
     bench.run(machine.renew(), described(before.producer_epoch), bumped(1))
     assert [each.identity for each in inits_in(bench.requests)] == [before]
@@ -180,7 +180,7 @@ def test_who_is_fenced_in_a_renewal_does_not_fight(committed: bool) -> None:
     cut_short_in_its_renewal(bench, committed=committed)
     with pytest.raises(Fenced):
         bench.run(bench.machine.renew(), described(1), code(E.PRODUCER_FENCED))
-    assert bench.is_in(State.FATAL_ERROR)
+    assert bench.is_in(ProducerState.FATAL_ERROR)
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_a_commit_after_the_coordinator_has_aborted_leads_to_an_abort_that_bring
     with pytest.raises(AbortableError):
         bench.run(machine.commit(), code(E.INVALID_TXN_STATE))
     bench.run(machine.abort(), bumped(1))
-    assert (machine.identity.producer_epoch, machine.state) == (1, State.READY)
+    assert (machine.identity.producer_epoch, machine.state) == (1, ProducerState.READY)
 
 
 @pytest.mark.parametrize("refusal", [E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH])
@@ -212,7 +212,7 @@ def test_the_abort_tells_a_timeout_from_another_producer(refusal: int) -> None:
             assert not inits_in(bench.requests), "an Init would disturb the other one"
         else:
             bench.run(machine.abort(), answer)
-            assert bench.is_in(State.READY)
+            assert bench.is_in(ProducerState.READY)
 
 
 def test_a_fence_after_a_lost_answer_leaves_the_outcome_open() -> None:
@@ -221,7 +221,7 @@ def test_a_fence_after_a_lost_answer_leaves_the_outcome_open() -> None:
     with pytest.raises(Fenced) as problem:
         bench.run(machine.commit(), lost(), code(E.PRODUCER_FENCED))
     assert problem.value.outcome == "unknown"
-    assert bench.is_in(State.FATAL_ERROR)
+    assert bench.is_in(ProducerState.FATAL_ERROR)
 
 
 def test_the_older_protocol_cannot_tell_and_stops() -> None:
@@ -256,14 +256,14 @@ def test_partitions_that_did_join_are_kept_when_another_has_to_wait() -> None:
 @pytest.mark.parametrize(
     ("number", "state", "kind"),
     [
-        (E.INVALID_PRODUCER_EPOCH, State.ABORTABLE_ERROR, AbortableError),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, State.ABORTABLE_ERROR, AbortableError),
-        (E.MESSAGE_TOO_LARGE, State.ABORTABLE_ERROR, AbortableError),
-        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, State.FATAL_ERROR, FatalProducerError),
+        (E.INVALID_PRODUCER_EPOCH, ProducerState.ABORTABLE_ERROR, AbortableError),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, ProducerState.ABORTABLE_ERROR, AbortableError),
+        (E.MESSAGE_TOO_LARGE, ProducerState.ABORTABLE_ERROR, AbortableError),
+        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ProducerState.FATAL_ERROR, FatalProducerError),
     ],
 )
 def test_a_refused_batch_is_judged_by_the_table(
-    number: int, state: State, kind: type[Exception]
+    number: int, state: ProducerState, kind: type[Exception]
 ) -> None:
     bench = Bench()
     machine = bench.in_transaction()
@@ -292,7 +292,7 @@ def test_an_abort_of_what_somebody_has_committed_is_an_error(version: int) -> No
     with pytest.raises(FatalProducerError):
         bench.run(machine.abort(), code(E.INVALID_TXN_STATE))
     bench = Bench(version)
-    bench.machine.adopt(Identity("payments", 7, 4), version)
+    bench.machine.adopt(ProducerIdentity("payments", 7, 4), version)
     with pytest.raises(FatalProducerError):
         bench.run(bench.machine.abort(), code(E.INVALID_TXN_STATE))
 
@@ -300,8 +300,8 @@ def test_an_abort_of_what_somebody_has_committed_is_an_error(version: int) -> No
 def test_a_transaction_that_was_begun_elsewhere_can_be_finished() -> None:
     bench = Bench()
     machine = bench.machine
-    machine.adopt(Identity("payments", 7, 4), 2, [ORDERS])
+    machine.adopt(ProducerIdentity("payments", 7, 4), 2, [ORDERS])
     bench.run(machine.commit(), bumped(5))
-    assert ends_in(bench.requests)[0].identity == Identity("payments", 7, 4)
+    assert ends_in(bench.requests)[0].identity == ProducerIdentity("payments", 7, 4)
     machine.begin()
     assert machine.identity.producer_epoch == 5

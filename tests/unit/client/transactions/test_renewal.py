@@ -7,7 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from onceflow.client.codec.transactions import DescribeTransaction, InitProducerId, read_answer
+from onceflow.client.codec.transactions import (
+    DescribeTransaction,
+    InitProducerIdRequest,
+    read_answer,
+)
 from onceflow.client.errors.requests import (
     AbortableError,
     ApiNotServed,
@@ -18,7 +22,7 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.transactions.machine import RENEWED_AFTER_S
 from onceflow.client.transactions.retrier import Reply
-from onceflow.client.transactions.states import State
+from onceflow.client.transactions.states import ProducerState
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import (
     DONE,
@@ -56,7 +60,7 @@ def used_up(*, rests: bool) -> Bench:
         for reply in replies:
             bench.clock.now += step.pause_s + 0.1
             step = end.send(reply)
-    assert bench.is_in(State.USED_UP)
+    assert bench.is_in(ProducerState.USED_UP)
     if rests:
         bench.clock.now += RENEWED_AFTER_S + 1
     return bench
@@ -75,8 +79,8 @@ def used_up(*, rests: bool) -> Bench:
 def test_it_goes_on_when_nobody_else_has_the_id(version: int, said: Reply) -> None:
     bench = rested(version)
     bench.run(bench.machine.renew(), said, bumped(1))
-    assert bench.kinds() == ["DescribeTransaction", "InitProducerId"]
-    assert (bench.machine.identity.producer_epoch, bench.machine.state) == (1, State.READY)
+    assert bench.kinds() == ["DescribeTransaction", "InitProducerIdRequest"]
+    assert (bench.machine.identity.producer_epoch, bench.machine.state) == (1, ProducerState.READY)
     assert not bench.machine.needs_renewal
 
 
@@ -96,7 +100,7 @@ def test_it_leaves_a_successor_alone(version: int, said: Reply) -> None:
     with pytest.raises(Fenced, match="another producer"):
         bench.run(bench.machine.renew(), said)
     assert bench.kinds() == ["DescribeTransaction"]
-    assert bench.is_in(State.FATAL_ERROR)
+    assert bench.is_in(ProducerState.FATAL_ERROR)
 
 
 @pytest.mark.parametrize("said", UNTOLD)
@@ -113,12 +117,12 @@ def test_it_is_asked_again_when_nobody_answered() -> None:
     for _ in range(2):
         with pytest.raises(ClientError):
             bench.run_out(bench.machine.renew(), lost())
-        assert bench.is_in(State.READY)
+        assert bench.is_in(ProducerState.READY)
         assert bench.machine.needs_renewal
     operation = bench.machine.renew()
     next(operation)
     operation.close()
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
     assert bench.machine.needs_renewal
     assert set(bench.kinds()) == {"DescribeTransaction"}
 
@@ -127,7 +131,7 @@ def test_a_renewal_whose_answer_was_lost_is_no_successor() -> None:
     bench = rested(2)
     operation = bench.machine.renew()
     next(operation)
-    assert isinstance(operation.send(described(0)).request, InitProducerId)
+    assert isinstance(operation.send(described(0)).request, InitProducerIdRequest)
     operation.close()
     bench.run(bench.machine.renew(), described(1, "Empty"), bumped(1))
     assert bench.machine.identity.producer_epoch == 1
@@ -157,7 +161,7 @@ def test_an_epoch_that_is_used_up_is_asked_about_too(rests: bool) -> None:
     for said in (described(0, "CompleteAbort"), described(0, "Ongoing")):
         bench = used_up(rests=rests)
         bench.run(bench.machine.renew(), said, bumped(1))
-        assert bench.is_in(State.READY)
+        assert bench.is_in(ProducerState.READY)
 
 
 @pytest.mark.parametrize("said", UNTOLD)
@@ -165,7 +169,7 @@ def test_a_used_up_epoch_where_nobody_can_tell(said: Reply) -> None:
     """Right after the end it is this producer's; after an hour nobody knows whose."""
     bench = used_up(rests=False)
     bench.run(bench.machine.renew(), said, bumped(1))
-    assert bench.is_in(State.READY)
+    assert bench.is_in(ProducerState.READY)
     bench = used_up(rests=True)
     bench.asked.clear()
     with pytest.raises(FatalProducerError, match="nobody can say"):
@@ -199,9 +203,13 @@ def test_one_that_brokers_do_not_know_is_renewed_if_nothing_can_be_anywhere() ->
     assert isinstance(machine.failed(UNKNOWN), AbortableError)
     bench.asked.clear()
     bench.run(machine.abort())
-    assert (machine.state, machine.needs_renewal, machine.error) == (State.READY, True, None)
+    assert (machine.state, machine.needs_renewal, machine.error) == (
+        ProducerState.READY,
+        True,
+        None,
+    )
     bench.run(machine.renew(), code(E.TRANSACTIONAL_ID_NOT_FOUND), bumped(0, producer_id=8))
-    assert bench.kinds() == ["DescribeTransaction", "InitProducerId"]
+    assert bench.kinds() == ["DescribeTransaction", "InitProducerIdRequest"]
     assert not bench.machine.needs_renewal
 
 

@@ -20,9 +20,9 @@ from onceflow.client.prepared import PreparedMalformed, PreparedTransaction
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.transactions.states import State, WrongState
+from onceflow.client.transactions.states import ProducerState, WrongState
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
@@ -50,7 +50,7 @@ def empty_topic(bootstrap: str) -> None:
 
 def visible(bootstrap: str) -> list[bytes]:
     settings = ReaderSettings.of(bootstrap_servers=bootstrap, fetch_max_wait_ms=50)
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         batches: list[Any] = list(reader.read(*OUT, *reader.ends(*OUT)))
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
@@ -72,7 +72,7 @@ def run(
     return asyncio.run(main())
 
 
-def is_in(producer: Producer, state: State) -> bool:
+def is_in(producer: Producer, state: ProducerState) -> bool:
     return producer.state is state
 
 
@@ -88,10 +88,10 @@ def test_both_phases(bootstrap: str) -> None:
         for value, committed in ((b"a", True), (b"b", False), (b"c", True)):
             names.append(await prepare(producer, value))
             assert producer.prepared == names[-1]
-            assert is_in(producer, State.PREPARED)
+            assert is_in(producer, ProducerState.PREPARED)
             await producer.complete_transaction(names[-1] if committed else "")
             assert not producer.prepared
-            assert is_in(producer, State.READY)
+            assert is_in(producer, ProducerState.READY)
         return names
 
     names = run(bootstrap, script)
@@ -105,13 +105,13 @@ def test_another_producer_completes_it(bootstrap: str, committed: bool) -> None:
 
     async def script(producer: Producer) -> None:
         assert producer.prepared == name
-        assert is_in(producer, State.PREPARED)
+        assert is_in(producer, ProducerState.PREPARED)
         with pytest.raises(WrongState, match="prepared transaction"):
             await producer.begin_transaction()
         with pytest.raises(WrongState, match="prepared transaction"):
             await producer.send(OUT.topic, b"late")
         await producer.complete_transaction(str(name) if committed else "0:0")
-        assert is_in(producer, State.READY)
+        assert is_in(producer, ProducerState.READY)
         await producer.complete_transaction(await prepare(producer, b"next"))
 
     run(bootstrap, script, keep_prepared=True)
@@ -139,7 +139,7 @@ def test_without_keeping_it_is_aborted(bootstrap: str) -> None:
 
     async def script(producer: Producer) -> None:
         assert not producer.prepared
-        assert is_in(producer, State.READY)
+        assert is_in(producer, ProducerState.READY)
 
     run(bootstrap, script)
     assert visible(bootstrap) == []
@@ -152,7 +152,7 @@ def test_nothing_was_left_or_sent(bootstrap: str) -> None:
         await producer.begin_transaction()
         name = await producer.prepare_transaction()
         await producer.complete_transaction(name)
-        assert is_in(producer, State.READY)
+        assert is_in(producer, ProducerState.READY)
 
     run(bootstrap, script, keep_prepared=True)
 
@@ -167,10 +167,10 @@ def test_half_a_transaction_is_not_prepared(bootstrap: str) -> None:
             receipt = await producer.send(OUT.topic, b"two")
             preparing = asyncio.create_task(producer.prepare_transaction())
             await asyncio.sleep(0)
-            assert is_in(producer, State.FLUSHING)
+            assert is_in(producer, ProducerState.FLUSHING)
             await close_cut_short(producer, 0.1)
         assert isinstance(await failure(preparing), ConnectionClosed)
-        assert is_in(producer, State.ABORTABLE_ERROR)
+        assert is_in(producer, ProducerState.ABORTABLE_ERROR)
         with pytest.raises(DeliveryFailed, match="was closed"):
             await receipt
 
@@ -202,7 +202,7 @@ def test_the_older_protocol_has_none_of_it() -> None:
     )
     with pytest.raises(TwoPhaseNotServed, match=r"transaction\.version 2"):
         next(machine.init(1))
-    assert machine.state is State.UNINITIALIZED
+    assert machine.state is ProducerState.UNINITIALIZED
 
 
 @pytest.mark.parametrize("name", [PreparedTransaction(7, 3), PreparedTransaction()])
@@ -260,7 +260,7 @@ def test_completing_waits_for_a_prepare_whose_caller_has_gone(
         goes_on.set()
         await completing
         assert has_waited
-        assert producer.state is State.READY
+        assert producer.state is ProducerState.READY
         assert not producer.prepared
 
     run(bootstrap, script)

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
-from onceflow.client.net.address import Address
-from onceflow.client.net.versions import SPOKEN, Versions
+from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.versions import SPOKEN, VersionRange
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
 from onceflow.client.types import TopicPartition
@@ -51,7 +51,7 @@ class ScriptedBroker:
         self,
         *scripts: Script,
         hold: Sequence[int] = (),
-        offer: Mapping[ApiKey, Versions] = SPOKEN,
+        offer: Mapping[ApiKey, VersionRange] = SPOKEN,
     ) -> None:
         self.scripts = deque(scripts or (accept,))
         self._hold = deque(hold)
@@ -60,8 +60,8 @@ class ScriptedBroker:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._threads: list[threading.Thread] = []
         self._sockets: list[socket.socket] = []
-        self.address = Address(*self._listener.getsockname()[:2])
-        self.leaders: dict[TopicPartition, Address] = {}
+        self.address = BrokerAddress(*self._listener.getsockname()[:2])
+        self.leaders: dict[TopicPartition, BrokerAddress] = {}
         self.produced: list[Seen] = []
         self._came = threading.Condition()
         self.offsets: dict[TopicPartition, int] = {}

@@ -24,9 +24,9 @@ from onceflow.client.errors.requests import (
     RequestTimedOut,
     TlsFailed,
 )
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
-from onceflow.client.net.versions import Versions
+from onceflow.client.net.versions import VersionRange
 from onceflow.client.settings.clients import ClientSettings
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
@@ -44,7 +44,7 @@ LOGIN = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="ann", p
 
 
 def connect(
-    address: Address, seconds: float = 5.0, security: Security | None = None
+    address: BrokerAddress, seconds: float = 5.0, security: Security | None = None
 ) -> BlockingConnection:
     deadline = time.monotonic() + seconds
     return BlockingConnection.open(
@@ -53,7 +53,7 @@ def connect(
 
 
 @contextmanager
-def something(answer: bytes | None) -> Iterator[Address]:
+def something(answer: bytes | None) -> Iterator[BrokerAddress]:
     """A server that answers the first bytes of anybody with these; None: with nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -68,13 +68,13 @@ def something(answer: bytes | None) -> Iterator[Address]:
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield Address(*listener.getsockname()[:2])
+        yield BrokerAddress(*listener.getsockname()[:2])
         thread.join(10)
 
 
 def test_a_closed_port_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = Address(*listener.getsockname()[:2])
+        address = BrokerAddress(*listener.getsockname()[:2])
     with pytest.raises(BrokerUnreachable, match="check host and port"):
         connect(address)
 
@@ -95,9 +95,9 @@ def test_a_port_without_tls_is_told() -> None:
 def test_versions_and_features_are_agreed_on() -> None:
     with ScriptedBroker() as broker:
         connection = connect(broker.address)
-        assert connection.version_of(ApiKey.END_TXN, Versions(3, 9)) == 5
+        assert connection.version_of(ApiKey.END_TXN, VersionRange(3, 9)) == 5
         with pytest.raises(ApiNotServed):
-            connection.version_of(ApiKey.END_TXN, Versions(9, 9))
+            connection.version_of(ApiKey.END_TXN, VersionRange(9, 9))
         connection.close()
         assert not connection.is_open
 

@@ -12,7 +12,7 @@ from onceflow.blocking import Admin, Producer
 from onceflow.client import OffsetOutOfRange, ReaderSettings
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection
-from onceflow.client.worker.reader import Range, Reader
+from onceflow.client.worker.reader import BlockingReader, Range
 from onceflow.runtime import RealClock
 from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import DataLost, TopicRecreated
@@ -68,7 +68,7 @@ def told(number: int) -> list[bytes]:
 def test_the_next_range_is_asked_for_before_this_one_is_handed_out(
     settings: ReaderSettings, sent: list[ApiKey]
 ) -> None:
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         first = reader.read(*of(PLACES[0]), then=of(PLACES[1]))
         next(first)
         assert sent.count(ApiKey.FETCH) == 2
@@ -80,14 +80,14 @@ def test_the_next_range_is_asked_for_before_this_one_is_handed_out(
 def test_another_range_than_the_one_that_was_named_is_read_all_the_same(
     settings: ReaderSettings,
 ) -> None:
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         assert values(reader.read(*of(PLACES[0]), then=of(PLACES[1]))) == told(0)
         assert values(reader.read(*of(PLACES[2]))) == told(2)
         assert values(reader.read(*of(PLACES[1], 1, 3))) == told(1)[1:3]
 
 
 def test_who_stops_or_forgets_can_ask_whatever_they_like(settings: ReaderSettings) -> None:
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         left: Any = reader.read(*of(PLACES[0]), then=of(PLACES[1]))
         next(left)
         left.close()
@@ -101,7 +101,7 @@ def test_a_range_that_was_asked_for_ahead_and_is_not_there_is_an_error_when_it_i
     settings: ReaderSettings,
 ) -> None:
     gone = of(PLACES[1], 100, 104)
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         assert values(reader.read(*of(PLACES[0]), then=gone)) == told(0)
         with pytest.raises(OffsetOutOfRange):
             list(reader.read(*gone))
@@ -118,7 +118,7 @@ def test_time_that_is_spent_with_records_is_not_taken_for_that_of_the_broker(
             return super().monotonic() + self.late_s
 
     clock = Late()
-    with Reader(settings, clock=clock) as reader:
+    with BlockingReader(settings, clock=clock) as reader:
         first = reader.read(*of(PLACES[0]), then=of(PLACES[1]))
         next(first)
         clock.late_s = 3600.0
@@ -131,14 +131,14 @@ def test_time_that_is_spent_with_records_is_not_taken_for_that_of_the_broker(
 
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    kept = ConnectionCache(Reader)
+    kept = ConnectionCache(BlockingReader)
     monkeypatch.setattr(reading, "READERS", kept)
     yield
     kept.close()
 
 
 def spans_of(settings: ReaderSettings) -> list[OffsetSpan]:
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         ids = reader.topic_ids(PLACES)
     return [OffsetSpan(*place, 0, ROWS, ids[place]) for place in PLACES]
 
@@ -164,10 +164,10 @@ def test_a_topic_that_was_recreated_while_a_task_read_it_is_found(
 ) -> None:
     """Behind the last span, also when it is the topic of the first."""
 
-    def recreated(self: Reader, places: Any) -> dict[TopicPartition, str | None]:
+    def recreated(self: BlockingReader, places: Any) -> dict[TopicPartition, str | None]:
         return {place: "another" if place == PLACES[0] else None for place in places}
 
     spans = spans_of(settings)
-    monkeypatch.setattr(Reader, "topic_ids", recreated)
+    monkeypatch.setattr(BlockingReader, "topic_ids", recreated)
     with pytest.raises(error, match="'orders' was deleted and recreated"):
         list(ReadTask(settings, ("value",), is_loss_an_error).read(spans))

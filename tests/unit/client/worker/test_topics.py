@@ -7,7 +7,7 @@ import pyarrow as pa
 import onceflow
 from onceflow.blocking import Admin, Producer
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.writer import Writer
+from onceflow.client.worker.writer import BlockingWriter
 
 
 def test_another_topic_can_be_asked_about_while_batches_are_under_way() -> None:
@@ -20,7 +20,7 @@ def test_another_topic_can_be_asked_about_while_batches_are_under_way() -> None:
         with (
             Producer(broker.bootstrap, transactional_id="shop") as producer,
             producer.transaction(),
-            Writer(producer.open_transaction(places)) as writer,
+            BlockingWriter(producer.open_transaction(places)) as writer,
         ):
             for _ in range(4):
                 writer.write("many", 0, rows)

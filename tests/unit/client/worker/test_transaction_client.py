@@ -6,16 +6,16 @@ import os
 
 import pytest
 
-from onceflow.client.codec.transactions import Identity
+from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork
-from onceflow.client.net.address import Address
+from onceflow.client.net.address import BrokerAddress
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.transactions.states import State
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.transactions.states import ProducerState
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.errors import InvalidSetting
 
-NOBODY = Address("127.0.0.1", 1)
+NOBODY = BrokerAddress("127.0.0.1", 1)
 OPEN = OpenTransaction(
     transactional_id="payments",
     producer_id=7,
@@ -28,13 +28,13 @@ OPEN = OpenTransaction(
 
 def test_it_needs_a_transactional_id() -> None:
     with pytest.raises(InvalidSetting, match=r"transactional\.id"):
-        Finisher(ProducerSettings.of())
+        TransactionClient(ProducerSettings.of())
 
 
 def test_it_takes_over_where_another_one_was() -> None:
-    with Finisher.of(OPEN) as finisher:
-        assert finisher.identity == Identity("payments", 7, 3)
-        assert finisher.state is State.IN_TRANSACTION
+    with TransactionClient.of(OPEN) as finisher:
+        assert finisher.identity == ProducerIdentity("payments", 7, 3)
+        assert finisher.state is ProducerState.IN_TRANSACTION
 
 
 def test_nobody_there_is_told_in_time() -> None:
@@ -45,12 +45,15 @@ def test_nobody_there_is_told_in_time() -> None:
         request_timeout_ms=300,
         linger_ms=0,
     )
-    with Finisher(settings) as finisher, pytest.raises(BrokerUnreachable, match="check host"):
+    with (
+        TransactionClient(settings) as finisher,
+        pytest.raises(BrokerUnreachable, match="check host"),
+    ):
         finisher.init()
 
 
 def test_it_does_not_cross_a_fork() -> None:
-    with Finisher.of(OPEN) as finisher:
+    with TransactionClient.of(OPEN) as finisher:
         child = os.fork()
         if not child:
             code = 1

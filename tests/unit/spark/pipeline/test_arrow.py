@@ -18,7 +18,7 @@ import onceflow
 from onceflow.client.admin.admin import Admin
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.worker.reader import Reader
+from onceflow.client.worker.reader import BlockingReader
 from onceflow.records.partitioning import partitions_for_keys
 from onceflow.spark.errors.sink import RowRefused
 from onceflow.spark.formats.arrow_encode import TableUnusable, encode_values
@@ -234,7 +234,7 @@ def spans() -> Iterator[tuple[str, list[OffsetSpan]]]:
     """A broker with some orders in a topic of two partitions, and the spans of all of them."""
     with onceflow.Broker() as broker:
         asyncio.run(_fill(broker.bootstrap))
-        with Reader(ReaderSettings.of({"bootstrap.servers": broker.bootstrap})) as reader:
+        with BlockingReader(ReaderSettings.of({"bootstrap.servers": broker.bootstrap})) as reader:
             ends = [reader.ends("orders", number) for number in (0, 1)]
         yield (
             broker.bootstrap,

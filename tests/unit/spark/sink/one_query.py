@@ -12,8 +12,8 @@ import pyarrow as pa
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
 from onceflow.client.types import TopicPartition
-from onceflow.client.worker.reader import Reader
-from onceflow.client.worker.writer import Writer
+from onceflow.client.worker.reader import BlockingReader
+from onceflow.client.worker.writer import BlockingWriter
 from onceflow.runtime.clock import RealClock
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook, TargetOwner
@@ -70,7 +70,7 @@ class Driver:
         self.epochs.append(epoch)
         assert self.book.claim(epoch, TargetOwner(len(self.epochs), 0), [0]) is None
         rows = pa.record_batch({"value": pa.array([each.encode() for each in values])})
-        with Writer(replace(transaction, claims=(Claim(OUT),))) as writer:
+        with BlockingWriter(replace(transaction, claims=(Claim(OUT),))) as writer:
             writer.write(*OUT, rows)
             (written,) = writer.flush()
         if self.during:
@@ -112,6 +112,6 @@ def settled(bootstrap: str, **more: Any) -> Iterator[Driver]:
 
 def visible(bootstrap: str) -> list[str]:
     settings = ReaderSettings.of(bootstrap_servers=bootstrap, fetch_max_wait_ms=50)
-    with Reader(settings) as reader:
+    with BlockingReader(settings) as reader:
         batches: list[Any] = list(reader.read(*OUT, *reader.ends(*OUT)))
     return [each.decode() for batch in batches for each in batch.column("value").to_pylist()]

@@ -16,8 +16,8 @@ from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
-from onceflow.client.worker.reader import Reader
-from onceflow.client.worker.transaction_client import Finisher
+from onceflow.client.worker.reader import BlockingReader
+from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.spark.errors.sink import (
     BatchFailed,
     BatchTimedOut,
@@ -78,9 +78,9 @@ def fail() -> None:
 @contextmanager
 def lost(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
     """No EndTxn is heard of, or only the answers are not."""
-    perform = Finisher._perform
+    perform = TransactionClient._perform
 
-    def losing(self: Finisher, step: Any) -> Any:
+    def losing(self: TransactionClient, step: Any) -> Any:
         if step.request.api is not ApiKey.END_TXN:
             return perform(self, step)
         if answers:
@@ -88,7 +88,7 @@ def lost(monkeypatch: pytest.MonkeyPatch, *, answers: bool) -> Iterator[None]:
         return ConnectionLost("lost for a test")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Finisher, "_perform", losing)
+        patch.setattr(TransactionClient, "_perform", losing)
         yield
 
 
@@ -121,19 +121,19 @@ def test_the_ledger_is_read_when_nothing_is_open_any_more(
 ) -> None:
     """A commit that is still being done would not be seen otherwise."""
     seen: list[object] = []
-    init, committed = Finisher.init, Finisher.committed_offsets
+    init, committed = TransactionClient.init, TransactionClient.committed_offsets
 
-    def noted_init(self: Finisher) -> Any:
+    def noted_init(self: TransactionClient) -> Any:
         found = init(self)
         seen.append("init")
         return found
 
-    def noted_read(self: Finisher, *args: Any, require_stable: bool = True) -> Any:
+    def noted_read(self: TransactionClient, *args: Any, require_stable: bool = True) -> Any:
         seen.append(require_stable)
         return committed(self, *args, require_stable=require_stable)
 
-    monkeypatch.setattr(Finisher, "init", noted_init)
-    monkeypatch.setattr(Finisher, "committed_offsets", noted_read)
+    monkeypatch.setattr(TransactionClient, "init", noted_init)
+    monkeypatch.setattr(TransactionClient, "committed_offsets", noted_read)
     with driver(bootstrap) as query:
         query.writer.peek_ledger()
         query.writer.take_over()
@@ -273,7 +273,7 @@ def test_a_transaction_that_times_out_is_written_again(bootstrap: str) -> None:
 
         def wait() -> None:
             settings = ReaderSettings.of(bootstrap_servers=bootstrap)
-            with Reader(settings) as reader:
+            with BlockingReader(settings) as reader:
                 # The marker of the abort moves what readers of committed records see.
                 start = reader.ends(*OUT)[1]
                 eventually(lambda: reader.ends(*OUT)[1], lambda end: end != start)

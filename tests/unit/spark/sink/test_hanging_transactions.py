@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from onceflow.client.types import TopicPartition, TransactionDescription
 from onceflow.client.worker.hanging_transactions import (
-    LeftOpen,
+    HangingTransaction,
     read_describe_producers,
     write_describe_producers,
 )
@@ -25,7 +25,7 @@ from onceflow.spark.sink.hanging_transactions import Known, known_by, was_commit
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch
 from onceflow.wire.codec import decode, encode
 
-LEFT = LeftOpen(TopicPartition("out", 0), 7, 5, 100)
+LEFT = HangingTransaction(TopicPartition("out", 0), 7, 5, 100)
 
 
 def before(state: str, epoch: int, producer_id: int = 7) -> TransactionDescription:
@@ -164,7 +164,7 @@ def test_the_answer_is_read_and_not_when_it_is_cut() -> None:
     )
     written = memoryview(encode(answer))
     found = read_describe_producers(written)
-    assert found.open == [LeftOpen(TopicPartition("a", 3), 9, 10, 44)]
+    assert found.open == [HangingTransaction(TopicPartition("a", 3), 9, 10, 44)]
     assert found.errors == {TopicPartition("a", 1): ErrorCode.topic_authorization_failed.value}
     for size in range(len(written) - 1):
         with pytest.raises(MessageMalformed):

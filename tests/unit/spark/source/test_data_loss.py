@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.client.errors.consumer import RangeUnavailable
 from onceflow.client.errors.requests import ConnectionLost, NoSuchPartition, TopicNotFound
-from onceflow.client.types import Topic, TopicPartition
+from onceflow.client.types import TopicMetadata, TopicPartition
 from onceflow.spark.errors.source import DataLost, InvalidOptions, TopicsUnsettled
 from onceflow.spark.source.batch import batch_tasks
 from onceflow.spark.source.cluster import SourceCluster
@@ -287,10 +287,10 @@ class Brokers:
         self._ids = ids
         self.node_ids = [*range(len(ids) + (len(ids) > 1))]
 
-    async def metadata_of(self, node_id: int, names: Collection[str]) -> list[Topic]:
+    async def metadata_of(self, node_id: int, names: Collection[str]) -> list[TopicMetadata]:
         if node_id == len(self._ids):
             raise ConnectionLost("it is gone", outcome="not applied")
-        return [Topic(name, UUID(int=self._ids[node_id]), False, ()) for name in names]
+        return [TopicMetadata(name, UUID(int=self._ids[node_id]), False, ()) for name in names]
 
     def close(self) -> None:
         """Nothing is open."""

@@ -32,6 +32,9 @@ from tools.other_clients import (
 if TYPE_CHECKING:
     from tests.interop.client.secured_kafka import Secured
 
+# It has tests without being a module of tests: their asserts, too, say what they saw.
+pytest.register_assert_rewrite("tests.interop.client.producer_suite")
+
 
 @pytest.fixture(scope="session")
 def onceflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:

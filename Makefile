@@ -43,9 +43,10 @@ check: setup-spark
 # has what they leave of the processors.
 LOTS := test-spark test-client test-units-1 test-units-2 test-computing test-groups test-broker \
   test-spark-processes
+JOBS := 5
 .PHONY: $(LOTS)
 test: setup-spark
-	@$(MAKE) --no-print-directory --keep-going --jobs 5 --output-sync=target $(LOTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) --output-sync=target $(LOTS)
 
 test-computing:
 	@nice -n 10 $(MAKE) --no-print-directory check test-virtual

@@ -42,5 +42,5 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     number, _, parts = os.environ.get("ONCEFLOW_PART", "").partition("/")
     if not parts or not collection_path.match("test_*.py"):
         return None
-    mine = zlib.crc32(collection_path.name.encode()) % int(parts) == int(number) - 1
+    mine = zlib.crc32(collection_path.stem.encode()) % int(parts) == int(number) - 1
     return None if mine else True

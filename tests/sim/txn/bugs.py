@@ -251,7 +251,7 @@ BUGS = {
         Bug(marker_skipped, "hangs at"),
         Bug(prepare_not_written, _IN_PART, "os", first=120),
         Bug(complete_before_markers, _IN_PART, "os", first=180),
-        Bug(fencing_not_written, "was handed out before", recovering=False, first=165),
+        Bug(fencing_not_written, "was handed out before", seed=1, recovering=False, first=150),
         Bug(end_answered_early, "was handed out before", recovering=False),
         Bug(commit_answered_early, "was committed, and is gone", recovering=False, first=60),
         Bug(produce_answered_early, "is at|has the record at", recovering=False),

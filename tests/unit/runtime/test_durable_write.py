@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,14 @@ from tests.unit.log.simulated_store import append, new_batch
 
 PATH = "written"
 LARGE = (512 << 10) + BLOCK_SIZE
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk() -> Iterator[None]:
+    """A disk that a busy machine slows down would be left to threads."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onceflow.runtime.disk.perf_counter", lambda: 0.0)
+        yield
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
-"""The daemon of the workers: whom it kills."""
+"""The daemon of the workers: whom it kills, and what memory they keep."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from onceflow.spark.daemon import OwnWorkersOnly
+from onceflow.spark.daemon import OwnWorkersOnly, keep_memory
 
 WAITS = "import sys; sys.stdin.read()"
 
@@ -47,3 +48,29 @@ def test_the_whole_group_is_told_of_the_end() -> None:
     )
     assert ended.returncode == -signal.SIGTERM
     assert OwnWorkersOnly().getpid() == os.getpid()
+
+
+PIECES = """
+import resource
+from onceflow.spark.daemon import keep_memory
+
+def use(pieces):
+    for _ in range(pieces):
+        [b"x" * (1 << 20) for _ in range(20)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+assert keep_memory()
+before = use(2)
+print(use(10) - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_memory_of_one_piece_of_rows_is_there_for_the_next() -> None:
+    told = subprocess.run([sys.executable, "-c", PIECES], stdout=subprocess.PIPE, check=True)
+    assert int(told.stdout) < 1000, "each piece has 5,000 pages, and they came anew"
+
+
+def test_without_glibc_memory_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())
+    assert not keep_memory()

@@ -231,7 +231,16 @@ def test_a_member_that_stood_still_is_refused_and_comes_back(bootstrap: str, str
         assert world.committed() == len(values)
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize(
+    ("bootstrap", "order"),
+    [
+        ("apache_kafka", "before"),
+        ("onceflow_server", "after"),
+        pytest.param("apache_kafka", "after", marks=pytest.mark.long),
+        pytest.param("onceflow_server", "before", marks=pytest.mark.long),
+    ],
+    indirect=["bootstrap"],
+)
 def test_committing_before_the_work_loses_and_after_it_repeats(bootstrap: str, order: str) -> None:
     """Killed between the two: at most once, or at least once."""
     with a_world(bootstrap, order=order) as world:

@@ -2,7 +2,7 @@
 
 A worker then starts in milliseconds and shares compiled kernels with the others; and the garbage
 collection that follows every task does not go through them again (`gc.freeze`). It kills its own
-workers only, whatever pid it is told. Chosen by `spark.python.daemon.module`.
+workers only, whatever pid the JVM names. Chosen by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, or went wrong in one, as a person wants to read it."""
+"""Errors of a pipeline, before it starts and while it runs, in words for the person who runs it."""
 
 from __future__ import annotations
 

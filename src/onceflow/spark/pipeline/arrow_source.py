@@ -1,6 +1,5 @@
-"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, but its tasks do all there
-is to do with the records, and what Spark is given are their reports.
-"""
+"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, with tasks that do all the
+work on the records themselves. The rows that Spark sees are their reports."""
 
 from __future__ import annotations
 

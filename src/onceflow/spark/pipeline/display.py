@@ -1,8 +1,8 @@
-"""What is shown of a pipeline that runs: a live table in a terminal, one plain line every few
+"""What a person sees of a running pipeline: a live table in a terminal, one plain line every few
 seconds elsewhere, or JSON lines for programs.
 
-Numbers are of this run. Rows that were read are counted by offsets, so records that are only there
-for brokers (the marks of transactions) count too.
+Numbers are of this run. Rows that were read are counted by offsets, so control records (the markers
+of transactions) count too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A plan as one streaming frame: sources, parsed and judged; the transform; what is written, dead
-letters beside it.
+"""A plan as one streaming frame: sources, parsed and checked against the rules; the transform; the
+rows that are written, with dead letters beside them.
 
-Rows that cannot be used leave before the transform, which sees good ones only, and take a way of
-their own past it: the source is read a second time for them.
+Rows that cannot be used leave before the transform, which sees good rows only, and reach the sink
+on a path of their own: for them the source is read a second time.
 """
 
 from __future__ import annotations

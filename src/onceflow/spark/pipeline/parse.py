@@ -1,6 +1,6 @@
-"""Reads the tables of a `pipeline.toml` into a plan. All that is wrong is told at once, and before
-Spark is started: keys that do not exist, values that are not allowed, what contradicts each other,
-functions that are not there, settings that client, source or broker would refuse."""
+"""Reads the tables of a `pipeline.toml` into a plan. Everything that is wrong is reported at once,
+before Spark is started: keys that do not exist, values that are not allowed, keys that contradict
+each other, functions that are missing, settings that client, source or broker would refuse."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is done about records that a query has to read and that are gone: an error, or a warning in
-the log and on with what is there. The text says which records, what there is instead, and what to
-do; the same warning is given once."""
+"""What happens when records that a query has to read are gone: an error, or a warning in the log,
+and the query goes on without them. The text says which records, what is there instead, and what to
+do; the same warning is logged once."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from onceflow.demo.points import Asking
+from onceflow.demo.strikes import Asking
 from onceflow.errors import OnceflowError
 
 MASTER: Final = "local[2]"

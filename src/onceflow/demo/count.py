@@ -55,7 +55,7 @@ def read_all(bootstrap: str, isolation: str) -> Output:
     deadline = time.monotonic() + _PATIENCE_S
     while len(ended) < partitions:
         if time.monotonic() > deadline:
-            raise DemoStuck(f"a reader did not come to the end within {_PATIENCE_S:.0f} s")
+            raise DemoStuck(f"a reader did not reach the end within {_PATIENCE_S:.0f} s")
         for message in consumer.consume(_AT_ONCE, _LOOK_S):
             error = message.error()
             if error is None:

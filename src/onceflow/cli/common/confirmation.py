@@ -71,6 +71,6 @@ def require_answer(question: str, *, yes: bool) -> None:
     cluster before it knows what to ask, and must not do that in vain."""
     if not yes and not sys.stdin.isatty():
         raise NotConfirmed(
-            f'nothing was done: nobody is at a terminal to answer "{question}"; --yes does it '
-            "without asking"
+            f'nothing was done: "{question}" needs an answer, and standard input is not a '
+            "terminal; --yes does it without asking"
         )

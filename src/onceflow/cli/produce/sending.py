@@ -27,8 +27,8 @@ from onceflow.client import (
 
 _LEFT: Final[Mapping[ProducerState, str]] = {
     ProducerState.READY: "the transaction was aborted: readers will see nothing of the input",
-    ProducerState.UNCLEAR_COMMIT: "the commit was sent and no answer came: it may have succeeded; check "
-    "the topic before you send the input again",
+    ProducerState.UNCLEAR_COMMIT: "the commit was sent and no answer came: it may have "
+    "succeeded; check the topic before you send the input again",
     ProducerState.ABORTABLE_ERROR: "the transaction could not be aborted; the broker does so when "
     "transaction.timeout.ms is over",
 }

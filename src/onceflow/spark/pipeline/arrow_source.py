@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from onceflow.runtime import RealClock
-from onceflow.spark.errors import AttemptRefused, InvalidOptions, told_briefly
+from onceflow.spark.errors import AttemptRefused, InvalidOptions, raises_briefly
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
 from onceflow.spark.sink import REPORT, MadeRows, TaskFunction, TopicLayout, pickled, unpickled
 from onceflow.spark.source import OffsetSpan, OnceflowSource, SourceOptions, StreamReader
@@ -74,7 +74,7 @@ class SpansReader(StreamReader):
         self._targets = 0
         self._looked_at = -math.inf
 
-    @told_briefly
+    @raises_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = [span for task in self._offsets.tasks(start, end) for span in task]
         targets = self._count_targets(found) if found else 1

@@ -233,8 +233,8 @@ def _must_be_there(batch: Planned, now_ms: int, offsets_retention_ms: int) -> bo
 
 
 def is_surely_kept(entry_ms: int, planned_ms: int) -> bool:
-    """Whether an entry of that time was there when a batch was planned, whatever brokers are told;
-    not where the driver's clock went back in between."""
+    """Whether an entry of that time was there when a batch was planned, however brokers are
+    configured; not where the driver's clock went back in between."""
     return 0 <= planned_ms - entry_ms < SURELY_KEPT_MS
 
 

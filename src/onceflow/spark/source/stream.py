@@ -36,7 +36,7 @@ from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.positions import resolve_start
 
 LONGEST_WAIT_S: Final = 0.1
-"""How long to wait for something new before Spark is told that there is nothing."""
+"""How long to wait for new records before Spark gets an empty answer."""
 _LOOK_AROUND_S: Final = 1.0
 """How old the list of partitions may be."""
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from onceflow.client.codec import (
-    TRANSACTION_V2,
     VERSIONS,
     Leaders,
     read_find_coordinator,
@@ -39,7 +38,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection, Buffer
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand
-from onceflow.wire import ApiKey, ErrorCode, error_code
+from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode, error_code
 
 T = TypeVar("T")
 

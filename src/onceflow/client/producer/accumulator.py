@@ -349,6 +349,8 @@ class Accumulator:
 
     def requeue(self, batch: ProducerBatch, retry_at: float, *, in_doubt: bool) -> None:
         """No answer came: it is sent again. `in_doubt` unless the request never left."""
+        # The batch keeps its bytes and its sequence number: the broker may have the first copy, and
+        # knows the second only by these. Sealing it anew would write its records twice.
         batch.is_outstanding = False
         batch.in_doubt = batch.in_doubt or in_doubt
         if not batch.is_done:

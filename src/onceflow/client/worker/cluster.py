@@ -217,7 +217,7 @@ class BlockingCluster:
         read: Callable[[memoryview], T],
         deadline: float,
     ) -> T:
-        """One of the messages of `worker_wire`, and its answer."""
+        """One of the messages of `codec.cluster`, and its response."""
         version = VERSIONS[key]
         connection.version_of(key, VersionRange(version, version))
         answer = connection.ask(key, version, (body,), self.soon(deadline))

@@ -58,7 +58,7 @@ COMMANDS: Final = {
         "run",
         "Run a pipeline on Spark, from topics to a topic.",
     ),
-    "log": LazyCommand("onceflow.cli.log.command", "app", "Look into the files of a broker."),
+    "log": LazyCommand("onceflow.cli.log.command", "app", "Inspect the files of a broker."),
     "demo": LazyCommand(
         "onceflow.demo.command",
         "demo",
@@ -152,7 +152,7 @@ def _hide_options(error: Any) -> None:
 def _named(error: OSError | UnicodeEncodeError) -> OnceflowError:
     """What no command has a word for: a file that cannot be read, an argument that is no text."""
     if isinstance(error, UnicodeEncodeError):
-        return ArgumentMalformed(f"{error.object!r} is not text in UTF-8, as names have to be")
+        return ArgumentMalformed(f"{error.object!r} is not valid UTF-8")
     if error.filename is not None:
         return SystemRefused(f"{error.filename}: {error.strerror}")
     return SystemRefused(error.strerror or str(error))

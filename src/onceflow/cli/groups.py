@@ -85,7 +85,10 @@ def list_(
 def describe(
     groups: GroupNames,
     exact: Annotated[
-        bool, typer.Option("--exact", help="Count records however many are behind: reads them all.")
+        bool,
+        typer.Option(
+            "--exact", help="Count exactly, by reading every record that the group is behind."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
@@ -94,8 +97,8 @@ def describe(
     """Show the state, the members and the lag of groups.
 
     Lag is in records that were committed and can be read now: markers and aborted records are not
-    in it. What is far behind is not counted but estimated by its offsets (~). HELD is what open
-    transactions hold back, in offsets.
+    in it. A large lag is estimated from offsets (~). HELD is the number of offsets that open
+    transactions hold back.
     """
     from onceflow.cli.common import connected
     from onceflow.client.admin import admin
@@ -133,8 +136,8 @@ def reset_offsets(
         list[str] | None,
         typer.Option(
             metavar="TOPIC[:0,1,...]",
-            help="Only this topic, or these partitions of it. Repeatable. "
-            "If absent, all that the group has offsets for.",
+            help="Only this topic, or these of its partitions. Repeatable. The default is all "
+            "for which the group has offsets.",
         ),
     ] = None,
     to: Annotated[
@@ -144,16 +147,18 @@ def reset_offsets(
         ),
     ] = None,
     shift: Annotated[
-        int | None, typer.Option(metavar="N", help="Forward by so many offsets; back if negative.")
+        int | None,
+        typer.Option(metavar="N", help="Move by this many offsets; a negative number moves back."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; else only show what would be done.")
+        bool,
+        typer.Option("--execute", help="Make the change. Without this the command only shows it."),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move a group to another place. The group must have no members while it is moved."""
+    """Change the committed offsets of a group, which must have no members."""
     from onceflow.cli.common import connected
     from onceflow.client.admin import admin
 
@@ -198,16 +203,14 @@ def _plan(
 
     committed = session.run(admin.committed_offsets(session.cluster, group))
     if not wanted and not committed:
-        raise GroupNotFound(
-            f"group {group!r} has committed no offsets; name what to set with --topic"
-        )
+        raise GroupNotFound(f"group {group!r} has committed no offsets; choose topics with --topic")
     ranges = _ranges(session, wanted, committed)
     if position is not None:
         targets = session.run(resolve(session.cluster, ranges, position))
     else:
         missing = [str(each) for each in ranges if each not in committed]
         if missing:
-            raise typer.BadParameter(f"nothing to shift: nothing is committed for {missing[0]}")
+            raise typer.BadParameter(f"cannot shift: no offset is committed for {missing[0]}")
         targets = {each: within(held, committed[each] + shift) for each, held in ranges.items()}
     return [Move(each, committed.get(each), targets[each]) for each in sorted(ranges)]
 
@@ -245,7 +248,7 @@ def _show_moves(group: str, moves: list[Move], *, is_done: bool, as_json: bool) 
     if is_done:
         print_text(f"done: moved group {group} in {counted(len(moves), 'partition')}")
     else:
-        warn("nothing was changed; with --execute it will be", as_json=False)
+        warn("nothing was changed; use --execute to make the change", as_json=False)
 
 
 def _change(current: int | None, new: int) -> str | None:

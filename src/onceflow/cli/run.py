@@ -33,7 +33,10 @@ PipelineFile = Annotated[
 ]
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Spark's master, as spark://host:7077; else this machine."),
+    typer.Option(
+        metavar="URL",
+        help="Spark's master, such as spark://host:7077. The default is this machine.",
+    ),
 ]
 Bootstrap = Annotated[
     str | None,
@@ -41,10 +44,10 @@ Bootstrap = Annotated[
         "--bootstrap",
         envvar="ONCEFLOW_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help="Brokers to use, whatever the file says of them.",
+        help="Brokers to use instead of those in the file.",
     ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Do what is there now, then end.")]
+Once = Annotated[bool, typer.Option("--once", help="Process what is there now, then exit.")]
 
 
 def run(
@@ -122,7 +125,7 @@ def _stop_when_signalled(running: RunningPipeline) -> None:
     def stop(number: int, frame: Any) -> None:
         for each in numbers:
             signal.signal(each, at_once)
-        note("stopping when the batch under way is done; once more to end at once")
+        note("stopping after the current batch; interrupt again to stop at once")
         running.request_stop()
 
     for each in numbers:

@@ -31,45 +31,49 @@ _LOOK_SECONDS: Final = 0.5
 _log = logging.getLogger(__name__)
 
 DataDir = Annotated[
-    str | None, typer.Option(help="Where the broker keeps everything.", metavar="DIR")
+    str | None,
+    typer.Option(help="The directory in which the broker keeps its data.", metavar="DIR"),
 ]
 Listen = Annotated[
     str | None,
-    typer.Option(help="The address to listen on; port 0 is any free one.", metavar="HOST:PORT"),
+    typer.Option(help="The address to listen on. Port 0 takes any free port.", metavar="HOST:PORT"),
 ]
 Advertise = Annotated[
     str | None,
-    typer.Option(help="The address that clients are told to connect to.", metavar="HOST:PORT"),
+    typer.Option(
+        help="The address that the broker tells clients to connect to.", metavar="HOST:PORT"
+    ),
 ]
 DurabilityName = Annotated[
     str | None,
     typer.Option(
-        help="fsync: acknowledged means on the disk. os: as Kafka's default, unsynced.",
+        help="fsync: acknowledged means synced to disk. os: not synced, like Kafka's default.",
         metavar="fsync|os",
     ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="Settings from a TOML file.", metavar="FILE")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any other setting; may be repeated.", metavar="KEY=VALUE"),
+    typer.Option("--set", help="Any other setting. Repeatable.", metavar="KEY=VALUE"),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow other machines to connect.")]
 LogLevel = Annotated[
     str | None, typer.Option(metavar="debug|info|warning|error", help="How much to log.")
 ]
 LogFormat = Annotated[
-    str | None, typer.Option(metavar="text|json", help="Lines for people or for machines.")
+    str | None, typer.Option(metavar="text|json", help="Lines for people or for programs.")
 ]
 ExampleConfig = Annotated[
     bool,
     typer.Option(
         "--example-config",
-        help="Print a file for --config with every setting, its type, default and meaning; then "
-        "end.",
+        help="Print a file for --config with every setting, its type, default and meaning, and "
+        "exit.",
     ),
 ]
 Parent = Annotated[
-    int | None, typer.Option(hidden=True, help="Stop when this is not the parent any more.")
+    int | None,
+    typer.Option(hidden=True, help="Stop when the process with this id is no longer the parent."),
 ]
 
 

@@ -44,7 +44,7 @@ Partitions = Annotated[
         min=1,
         max=1_000_000,
         show_default=False,
-        help="How many there shall be.",
+        help="Number of partitions.",
     ),
 ]
 Settings = Annotated[
@@ -65,18 +65,18 @@ def create(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, max=32_767, help="How many copies; else what the broker is set to."
+            metavar="N", min=1, max=32_767, help="Number of copies. The default is the broker's."
         ),
     ] = None,
     config: Settings = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="No error when it is there already.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic exists already.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     from onceflow.cli.common import connected
     from onceflow.client import BrokerError
     from onceflow.client.admin import admin
@@ -110,7 +110,7 @@ def create(
 @app.command("list")
 def list_(
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also the broker's own topics.")
+        bool, typer.Option("--internal", help="Include the broker's internal topics.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
@@ -137,7 +137,7 @@ def list_(
 def describe(
     topics: Names,
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", help="Also the settings that it has by default.")
+        bool, typer.Option("--all-configs", help="Include settings that have their default value.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
@@ -165,7 +165,9 @@ def alter(
     config: Settings = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Back to the broker's default. Repeatable."),
+        typer.Option(
+            metavar="NAME", help="A setting to reset to the broker's default. Repeatable."
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,

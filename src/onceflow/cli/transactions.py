@@ -48,9 +48,7 @@ PORTION: Final = 100
 """Partitions that are asked about at once."""
 _LONGEST_TIMEOUT: Final = 900
 
-TransactionalIds = Annotated[
-    list[str], typer.Argument(metavar="ID...", help="Transactional ids, as producers name them.")
-]
+TransactionalIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Transactional ids.")]
 
 
 class NotHanging(OnceflowError):
@@ -67,7 +65,11 @@ def list_(
     ] = None,
     longer_than: Annotated[
         int | None,
-        typer.Option(metavar="SECONDS", min=0, help="Only those that are open for so long."),
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Only transactions that have been open for longer than this.",
+        ),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
@@ -135,7 +137,8 @@ def find_hanging(
         list[str] | None,
         typer.Option(
             metavar="TOPIC[:0,1,...]",
-            help="Only in this topic, or these partitions of it. Repeatable. If absent, in all.",
+            help="Only this topic, or these of its partitions. Repeatable. The default is all "
+            "topics.",
         ),
     ] = None,
     longest_timeout: Annotated[
@@ -143,17 +146,17 @@ def find_hanging(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="What the broker allows at most (its transaction.max.timeout.ms): no transaction "
-            "that was written to since hangs.",
+            help="The broker's transaction.max.timeout.ms: a transaction with a more recent "
+            "write is not hanging.",
         ),
     ] = _LONGEST_TIMEOUT,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find open transactions that nobody will end.
+    """Find hanging transactions: open ones that no coordinator will end.
 
-    Readers of committed records wait for them, for good.
+    Readers of committed records cannot read past them.
     """
     from onceflow.cli.common import connected
 
@@ -170,7 +173,7 @@ def find_hanging(
             "of them."
         )
     else:
-        print_text(f"No transaction hangs in {counted(len(partitions), 'partition')}.")
+        print_text(f"No hanging transactions in {counted(len(partitions), 'partition')}.")
 
 
 @app.command("abort")
@@ -178,18 +181,20 @@ def abort(
     transactional_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]", show_default=False, help="Whose transaction; its producer is shut out."
+            metavar="[ID]",
+            show_default=False,
+            help="The transaction to abort. Its producer is fenced.",
         ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Topic of a transaction that hangs.")
+        str | None, typer.Option(metavar="TOPIC", help="Topic of a hanging transaction.")
     ] = None,
     partition: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Its partition.")
     ] = None,
     start_offset: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="The offset where it begins."),
+        typer.Option(metavar="N", min=0, help="The offset at which it begins."),
     ] = None,
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -198,8 +203,8 @@ def abort(
 ) -> None:
     """Abort an open transaction.
 
-    Name it by its transactional id; one that hangs by topic, partition and start offset, as
-    `find-hanging` shows them. Readers of committed records will see nothing of it. Asks first.
+    Give its transactional id, or for a hanging transaction the topic, partition and start offset
+    that `find-hanging` shows. Readers of committed records will see nothing of it. Asks first.
     """
     from onceflow.client import TopicPartition
 
@@ -212,7 +217,8 @@ def abort(
         _abort_whole(transactional_id, bootstrap, settings, yes=yes, as_json=as_json)
         return
     raise typer.BadParameter(
-        "give a transactional id, or for one that hangs --topic, --partition and --start-offset"
+        "give a transactional id, or for a hanging transaction --topic, --partition and "
+        "--start-offset"
     )
 
 
@@ -224,9 +230,7 @@ def _abort_whole(
     from onceflow.client import Producer, TransactionNotFound
     from onceflow.client.admin import admin
 
-    require_answer(
-        f"Abort the transaction of {transactional_id} and shut its producer out?", yes=yes
-    )
+    require_answer(f"Abort the transaction of {transactional_id} and fence its producer?", yes=yes)
     with connected(bootstrap, given) as session:
         found = session.run(admin.describe_transaction(session.cluster, transactional_id))
         if found.state != ONGOING:
@@ -236,7 +240,7 @@ def _abort_whole(
             )
         places = counted(len(found.partitions), "partition")
         confirm(
-            f"Abort the transaction of {transactional_id} in {places} and shut its producer out?",
+            f"Abort the transaction of {transactional_id} in {places} and fence its producer?",
             yes=yes,
         )
         chosen = {

@@ -1,9 +1,9 @@
-"""What a client logs: events with a name and fields, one logger for each floor of the client.
+"""What a client logs: events with a name and fields, one logger for each part of the client.
 
-A message is for people; `record.event` and `record.fields` are for machines, and are plain values
-that can be written as JSON. What is ordinary is told at DEBUG; what whoever runs a service wants to
-know at INFO; what may cost them something at WARNING. No record has a line of its own, and what
-goes wrong again and again is told at INFO once a minute.
+The message is for people; `record.event` and `record.fields` are for machines, and are plain values
+that can be written as JSON. Ordinary events are DEBUG; those that an operator wants to know are
+INFO; those that may cost something are WARNING. There is no event for a single record, and a
+failure that repeats is INFO once a minute, else DEBUG.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CALLER: Final = 3
 
 
 class EventLogger:
-    """The logger of one floor. Fields may be named in the message, as in `%(group)r`."""
+    """The logger of one part of the client. The message may name fields, as in `%(group)r`."""
 
     __slots__ = ("_logger",)
 

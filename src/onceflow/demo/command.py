@@ -46,11 +46,12 @@ class NotExact(OnceflowError):
 Strikes = Annotated[
     int,
     typer.Option(
-        min=1, max=100, help=f"How many times to strike; from {ALL + 1} on it goes round again."
+        min=1, max=100, help=f"How many times to strike; from {ALL + 1} on they are repeated."
     ),
 ]
 Picture = Annotated[
-    Path, typer.Option(metavar="FILE", dir_okay=False, help="Where to put the picture, an SVG.")
+    Path,
+    typer.Option(metavar="FILE", dir_okay=False, help="Where to write the picture, an SVG file."),
 ]
 
 
@@ -82,9 +83,7 @@ def _require_place(picture: Path) -> None:
     """It would be a pity to find that out at the end."""
     place = picture.absolute().parent
     if not os.access(place, os.W_OK):
-        raise typer.BadParameter(
-            f"{place} is no directory that can be written to", param_hint="--picture"
-        )
+        raise typer.BadParameter(f"{place} is not a writable directory", param_hint="--picture")
 
 
 def _require_others() -> None:
@@ -93,8 +92,8 @@ def _require_others() -> None:
 
     if find_spec("confluent_kafka") is None:
         raise ClientMissing(
-            "what comes out is counted by a Kafka client that others wrote, and confluent-kafka is "
-            "not here; install it: pip install confluent-kafka"
+            "the demo counts its output with a Kafka client that is not ours, and confluent-kafka "
+            "is not installed: pip install confluent-kafka"
         )
     require_spark()
     find_java_home(os.environ)
@@ -123,7 +122,7 @@ def _scratch(console: Console) -> Iterator[Path]:
     try:
         yield directory
     except Exception:
-        console.print(f"everything of this run is kept in {directory}", soft_wrap=True)
+        console.print(f"all files of this run are in {directory}", soft_wrap=True)
         raise
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -158,7 +157,7 @@ def _play(console: Console, directory: Path, strikes: int) -> Outcome:
             screen.say("the first rows are committed")
             for strike in planned(strikes):
                 screen.survived(stage.strike(strike, screen.struck))
-            screen.say("no more orders; the pipeline does what is left, and ends")
+            screen.say("no more orders; the pipeline finishes what is left")
             stage.finish()
             screen.say("confluent-kafka counts")
             counted = count(props.broker.bootstrap, stage.orders)

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from onceflow.demo.points import Asking
+from onceflow.demo.strikes import Asking
 from onceflow.errors import OnceflowError
 
 MASTER: Final = "local[2]"
@@ -86,7 +86,7 @@ class Driver:
             status = self._process.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise DemoStuck(
-                f"{self.name} should have ended, and runs on after {_PATIENCE_S:.0f} s"
+                f"{self.name} should have ended, but is still running after {_PATIENCE_S:.0f} s"
             ) from None
         self._let_go()
         return status

@@ -44,7 +44,7 @@ class Feeder:
             raise DemoStuck(f"orders could not be sent: {self.failure}") from self.failure
         if self._thread.is_alive() or self.acknowledged != self.sent:
             left = self.sent - self.acknowledged
-            raise DemoStuck(f"{left:,} orders had no answer within {_PATIENCE_S:.0f} s")
+            raise DemoStuck(f"{left:,} orders were not acknowledged within {_PATIENCE_S:.0f} s")
 
     def _run(self) -> None:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
-from onceflow.demo.reading import Sample
+from onceflow.demo.count import Sample
 from onceflow.demo.strikes import Survived
 from onceflow.demo.verdict import Figure, Outcome, figures, headline
 

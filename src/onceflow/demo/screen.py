@@ -16,7 +16,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from onceflow.demo.reading import Sample, Watcher
+from onceflow.demo.count import Sample, Watcher
 from onceflow.demo.strikes import Strike, Survived
 
 FRAMES_PER_SECOND: Final = 8

@@ -18,12 +18,11 @@ from typing import Final, NamedTuple
 
 from onceflow.broker import Broker
 from onceflow.client import Admin
+from onceflow.demo.count import Watcher
 from onceflow.demo.driver import DemoStuck, Driver
 from onceflow.demo.feeder import Feeder
 from onceflow.demo.orders import ORDERS, PARTITIONS, PATIENT, PIPELINE, pipeline_file
-from onceflow.demo.points import Arrival, Points
-from onceflow.demo.reading import Watcher
-from onceflow.demo.strikes import COMMITTED, Strike, Survived, Victim
+from onceflow.demo.strikes import COMMITTED, Arrival, Points, Strike, Survived, Victim
 
 _CALM: Final = 2
 """So many batches are committed between one strike and the next."""

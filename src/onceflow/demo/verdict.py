@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from onceflow.cli.common import counted
-from onceflow.demo.count import Count
-from onceflow.demo.reading import Sample
+from onceflow.demo.count import Count, Sample
 from onceflow.demo.strikes import Survived
 
 _BAR_COLUMNS: Final = 32

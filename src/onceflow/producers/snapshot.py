@@ -21,8 +21,9 @@ from functools import reduce
 from onceflow.checksum import crc32c
 from onceflow.errors import OnceflowError
 from onceflow.producers.aborted import ENTRY_SIZE, AbortedTransactions
-from onceflow.producers.state import AWAKE, WINDOW, Producer, Written
+from onceflow.producers.state import AWAKE, Producer, Written
 from onceflow.records import last_sequence
+from onceflow.wire import MAX_IN_FLIGHT as WINDOW
 
 _VERSION = 2
 _WITHOUT_SILENCE = 1

@@ -17,16 +17,12 @@ from onceflow.records import (
     last_sequence,
     next_sequence,
 )
-from onceflow.wire import ErrorCode
+from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode
 
-WINDOW = 5
-"""Batches remembered of each producer: as many as a client may have in flight."""
 NO_COORDINATOR_EPOCH = -1
-LAST_EPOCH = 32767
-"""Never given to a client: only the marker that ends a producer id's last transaction has it."""
+
 AWAKE = 2**63 - 1
 """Later than any time: the producer has written since its table last looked for silent ones."""
-_STRICT_MARKERS = 2  # the transaction version from which on every transaction has its own epoch
 
 
 class Written(NamedTuple):
@@ -120,9 +116,9 @@ def judge_marker(
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if (
         epoch == producer.epoch
-        and transaction_version >= _STRICT_MARKERS
+        and transaction_version >= TRANSACTION_V2
         and producer.transaction_start is not None
-        and epoch != LAST_EPOCH
+        and epoch != LAST_EPOCH  # only the marker of a producer id's last transaction has it
     ):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if coordinator_epoch < producer.coordinator_epoch:

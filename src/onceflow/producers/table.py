@@ -24,7 +24,7 @@ from onceflow.errors import InvariantViolated
 from onceflow.producers import snapshot
 from onceflow.producers.aborted import Aborted, AbortedTransactions
 from onceflow.producers.draft import SnapshotDraft
-from onceflow.producers.state import AWAKE, WINDOW, Producer, Written
+from onceflow.producers.state import AWAKE, Producer, Written
 from onceflow.records import (
     CONTROL_BIT,
     TRANSACTIONAL_BIT,
@@ -33,6 +33,7 @@ from onceflow.records import (
     MarkerType,
     last_sequence,
 )
+from onceflow.wire import MAX_IN_FLIGHT as WINDOW
 
 _MANY_ENDED = 32
 """Transactions that may have ended durably before the table lets go of them."""

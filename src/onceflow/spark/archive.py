@@ -44,11 +44,11 @@ def make() -> Path:
         return archive
     with tempfile.TemporaryDirectory(prefix="archive-", dir=home) as directory:
         written = Path(directory) / ARCHIVE
-        told = _practise_apart(directory, home, java_home, written)
+        problem = _practise_apart(directory, home, java_home, written)
         if not written.exists():
             raise ArchiveNotMade(
                 f"no archive of Spark's classes could be made with the Java of {java_home}, so "
-                f"Spark starts without it, as it always has: {told or 'nothing was said'}"
+                f"Spark starts without it, as it always has: {problem or 'nothing was said'}"
             )
         written.rename(archive)
     return archive

@@ -2,8 +2,8 @@
 
 A worker then starts in milliseconds and shares compiled kernels with the others; and the garbage
 collection that follows every task does not go through them again (`gc.freeze`). Memory that one
-piece of rows has used is there for the next one. It kills its own workers only, whatever pid it is
-told. Chosen by `spark.python.daemon.module`.
+piece of rows has used is there for the next one. It kills its own workers only, whatever pid the
+JVM names. Chosen by `spark.python.daemon.module`.
 """
 
 from __future__ import annotations

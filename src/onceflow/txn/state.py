@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from onceflow.errors import InvariantViolated
+from onceflow.wire import LAST_EPOCH
 
 NONE: Final = -1
 """No producer id, no epoch, no time."""
-LARGEST_EPOCH: Final = 2**15 - 1
+LARGEST_EPOCH: Final = LAST_EPOCH
 """No client is ever given it: it is kept for fencing the last one that a client can have."""
 NEVER_MS: Final = 2**31 - 1
 """The timeout by which Kafka marks a transaction that takes part in a two-phase commit."""

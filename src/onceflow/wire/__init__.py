@@ -62,6 +62,14 @@ if TYPE_CHECKING:
         write_produce_response as write_produce_response,
     )
     from onceflow.wire.schema import message_class_in as message_class_in, recast as recast
+    from onceflow.wire.transactions import (
+        END_WITH_NEW_EPOCH_FROM as END_WITH_NEW_EPOCH_FROM,
+        IMPLICIT_OFFSETS_FROM as IMPLICIT_OFFSETS_FROM,
+        IMPLICIT_PRODUCE_FROM as IMPLICIT_PRODUCE_FROM,
+        LAST_EPOCH as LAST_EPOCH,
+        MAX_IN_FLIGHT as MAX_IN_FLIGHT,
+        TRANSACTION_V2 as TRANSACTION_V2,
+    )
 else:
     __getattr__ = door(
         __name__,
@@ -81,5 +89,7 @@ else:
             "ProduceResponse ProduceResult TopicRef read_produce_request "
             "write_produce_response",
             "schema": "message_class_in recast",
+            "transactions": "END_WITH_NEW_EPOCH_FROM IMPLICIT_OFFSETS_FROM "
+            "IMPLICIT_PRODUCE_FROM LAST_EPOCH MAX_IN_FLIGHT TRANSACTION_V2",
         },
     )

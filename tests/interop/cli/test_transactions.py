@@ -48,8 +48,13 @@ def test_an_input_with_a_mistake_in_it_is_not_seen(cli: Cli, tmp_path: Path) -> 
     produce = ("produce", topic, "--file", str(wrong), "-k", "=")
     done = cli.run(*produce, "-t", name)
     assert done.status == 1
-    assert "error: line 2 of the input cannot be sent: there is no key separator" in done.errors
-    assert "note:  the transaction was aborted: nothing of the input will be seen" in done.errors
+    assert (
+        "error: line 2 of the input cannot be sent: it does not contain the key separator"
+        in done.errors
+    )
+    assert (
+        "note:  the transaction was aborted: readers will see nothing of the input" in done.errors
+    )
     assert values(cli, topic) == []
     done = cli.run(*produce)
     assert "note:  sent before that, and not taken back: 1 record" in done.errors
@@ -105,7 +110,7 @@ def test_an_open_transaction_is_shown_and_aborted(cli: Cli) -> None:
     assert found["partitions"] == [{"topic": topic, "partition": 0}]
     assert f"{name}  Ongoing  open for " in cli.text("transactions", "describe", name)
     said = cli.text("transactions", "find-hanging", "--topic", topic, "--longest-timeout", "0")
-    assert said == "No transaction hangs in 1 partition.\n"
+    assert said == "No hanging transactions in 1 partition.\n"
     place = ("--topic", topic, "--partition", "0", "--start-offset")
     assert cli.refused("transactions", "abort", *place, "0", "--yes")["type"] == "NotHanging"
     gone = cli.refused("transactions", "abort", *place, "7", "--yes")

@@ -12,12 +12,13 @@ import pytest
 
 from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import Delivered, ProducerBatch, ProducerIdAndEpoch
-from onceflow.client.producer.idempotence import LAST_EPOCH, BatchResponse, BatchVerdict, Sequences
+from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.client.types import TopicPartition
 from onceflow.producers.state import Written, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import Codec, NewBatch
 from onceflow.records.plain import read_records
+from onceflow.wire import LAST_EPOCH
 from onceflow.wire.error_codes import ErrorCode
 
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -94,7 +95,7 @@ class World:
         self.known_failed: set[ProducerBatch] = set()
         self.doubled: set[ProducerBatch] = set()
         """Of these a copy that nobody sent stays under way: a refusal is not the last word."""
-        self.verdicts: set[BatchVerdict] = set()
+        self.verdicts: set[ProduceVerdict] = set()
         self.sequences = Sequences(idempotent=idempotent, transactional=transactional)
         limits = BatchLimits(
             batch_size=61 + 20 * rand.choice([1, 3, 7]),
@@ -172,9 +173,9 @@ class World:
     def answer(self, batch: ProducerBatch, answer: BatchResponse) -> None:
         verdict = self.core.answered(batch, answer, self.now + self.rand.choice([0.0, 1.0]))
         self.verdicts.add(verdict)
-        if verdict in (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE, BatchVerdict.FATAL):
+        if verdict in (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL):
             self.fail(batch)
-        if verdict is BatchVerdict.ABORTABLE:
+        if verdict is ProduceVerdict.ABORTABLE:
             self.abort()
 
     def give_up(self) -> None:
@@ -256,24 +257,24 @@ def run(seed: int, *, idempotent: bool = True, transactional: bool = False) -> W
 
 @pytest.mark.parametrize("block", range(4))
 def test_an_idempotent_producer_neither_loses_nor_doubles_nor_reorders(block: int) -> None:
-    seen: set[BatchVerdict] = set()
+    seen: set[ProduceVerdict] = set()
     for seed in range(block * 150, block * 150 + 150):
         seen |= run(seed).verdicts
-    assert seen == set(BatchVerdict) - {BatchVerdict.ABORTABLE, BatchVerdict.FATAL}
+    assert seen == set(ProduceVerdict) - {ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL}
 
 
 @pytest.mark.parametrize("block", range(2))
 def test_a_transactional_producer_fails_loudly_and_never_renumbers(block: int) -> None:
-    seen: set[BatchVerdict] = set()
+    seen: set[ProduceVerdict] = set()
     for seed in range(block * 50, block * 50 + 50):
         seen |= run(seed, transactional=True).verdicts
     assert {
-        BatchVerdict.DELIVERED,
-        BatchVerdict.RETRY,
-        BatchVerdict.ABORTABLE,
-        BatchVerdict.SPLIT,
+        ProduceVerdict.DELIVERED,
+        ProduceVerdict.RETRY,
+        ProduceVerdict.ABORTABLE,
+        ProduceVerdict.SPLIT,
     } <= seen
-    assert not seen & {BatchVerdict.RESTART, BatchVerdict.REFUSED}
+    assert not seen & {ProduceVerdict.RESTART, ProduceVerdict.REFUSED}
 
 
 def test_without_idempotence_records_are_doubled_but_not_lost() -> None:

@@ -31,7 +31,7 @@ from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.runtime.clock import SteadyClock
 from onceflow.spark.sink import batch as batch_run
-from onceflow.spark.sink.ledger import BatchVerdict, LedgerEntry, Planned, decide
+from onceflow.spark.sink.ledger import LedgerEntry, LedgerVerdict, Planned, decide
 from onceflow.spark.sink.offset_log import LoggedBatch
 from onceflow.spark.sink.run import StreamRun
 from onceflow.txn.state import Transaction
@@ -263,7 +263,7 @@ def forgotten_batches_run(patch: pytest.MonkeyPatch) -> None:
 
     def ageless(
         entry: LedgerEntry | None, batch: Planned, _: int, offsets_retention_ms: int
-    ) -> BatchVerdict:
+    ) -> LedgerVerdict:
         unknown = batch._replace(known_ms=None)
         return decide(entry, unknown, batch.planned_ms, offsets_retention_ms)
 
@@ -282,7 +282,7 @@ def batches_do_not_age(patch: pytest.MonkeyPatch) -> None:
 
     def stale(
         entry: LedgerEntry | None, batch: Planned, _: int, offsets_retention_ms: int
-    ) -> BatchVerdict:
+    ) -> LedgerVerdict:
         looked_ms = looked_at[batch.query_id, batch.batch_id]
         return decide(entry, batch._replace(known_ms=None), looked_ms, offsets_retention_ms)
 

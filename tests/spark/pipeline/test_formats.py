@@ -98,7 +98,7 @@ def test_names_that_are_taken_are_told_before(tmp_path: Path) -> None:
     with pytest.raises(InvalidPipeline) as raised:
         Pipeline(name="names", checkpoint=tmp_path, **found)
     taken = "names that begin with _onceflow_ are taken; give it another one"
-    assert [each.told for each in raised.value.problems] == [
+    assert [each.sentence for each in raised.value.problems] == [
         "source.schema: '_Key' is a column that every source has: give it another name",
         f"source.schema: {'_onceflow_error'!r}: {taken}",
         "source.schema: 'm' has a MAP whose keys are not STRING, as JSON needs",

@@ -201,7 +201,7 @@ def test_large_rows_come_to_tasks_in_small_pieces(
     """However many rows fit into a piece, and however small those of the first batch were."""
     topic, notes = make_topic(broker.bootstrap, "out", 2), tmp_path / "notes"
     notes.mkdir()
-    monkeypatch.setattr(sink_job, "Work", partial(PiecesNoted, notes=notes))
+    monkeypatch.setattr(sink_job, "TaskFunction", partial(PiecesNoted, notes=notes))
     put(tmp_path / "in", 0, range(100))
     frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
     rows = frame.selectExpr(

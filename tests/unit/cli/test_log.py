@@ -194,7 +194,7 @@ def test_batches_larger_than_a_read_are_whole(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_to_be_read(tmp_path: Path) -> None:
-    with pytest.raises(NoSegments, match="there is nothing at"):
+    with pytest.raises(NoSegments, match="does not exist"):
         find_segments(tmp_path / "nowhere")
     index = segment(tmp_path, b"", "00000000000000000000.index")
     for path in (tmp_path, index):

@@ -88,7 +88,7 @@ def test_nothing_is_done_where_nobody_can_be_asked(
         answer(monkeypatch, piped, at_a_terminal=False)
         assert run([*command, *more]) == 1
         told = capsys.readouterr().err
-        assert "nobody is at a terminal to answer" in told
+        assert "needs an answer, and standard input is not a terminal" in told
         assert "--yes" in told
     assert "orders" in topics(admin)
     assert "shop" in groups(admin)

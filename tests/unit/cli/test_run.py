@@ -141,7 +141,7 @@ def test_a_hangup_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch)
 
 
 def fail() -> None:
-    raise OutputFailed("standard output cannot be written to: Input/output error")
+    raise OutputFailed("cannot write to standard output: Input/output error")
 
 
 @pytest.mark.parametrize(

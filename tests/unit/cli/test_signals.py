@@ -83,7 +83,7 @@ def test_a_producer_aborts_its_transaction(broker: onceflow.Broker) -> None:
         writer.terminate()
         output, errors = writer.communicate(timeout=SOON_SECONDS)
         assert (writer.returncode, output) == (143, b"")
-        assert b"the transaction was aborted: nothing of the input will be seen" in errors
+        assert b"the transaction was aborted: readers will see nothing of the input" in errors
         assert b"Traceback" not in errors
         assert transaction_state(admin, name) in ("CompleteAbort", "PrepareAbort")
 

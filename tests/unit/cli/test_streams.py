@@ -118,7 +118,7 @@ def command(line: str, broker: onceflow.Broker) -> str:
 def test_an_output_that_is_full_is_told(line: str, broker: onceflow.Broker) -> None:
     done = without_crash(shell(f"{command(line, broker)} > /dev/full", broker.bootstrap))
     assert done.returncode == 1
-    assert "standard output cannot be written to: No space left on device" in done.stderr
+    assert "cannot write to standard output: No space left on device" in done.stderr
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -192,13 +192,13 @@ def test_an_output_that_does_not_block_is_waited_for(broker: onceflow.Broker) ->
 @pytest.mark.parametrize(
     ("line", "status", "words"),
     [
-        ("topics create \udcff", 1, "'\\udcff' is not text in UTF-8"),
-        ("produce \udcff -f /dev/null", 1, "'\\udcff' is not text in UTF-8"),
-        ("consume jobs -e -g \udcff", 1, "'\\udcff' is not text in UTF-8"),
-        ("produce jobs -f /proc/self/mem", 1, "error: the input cannot be read: "),
+        ("topics create \udcff", 1, "'\\udcff' is not valid UTF-8"),
+        ("produce \udcff -f /dev/null", 1, "'\\udcff' is not valid UTF-8"),
+        ("consume jobs -e -g \udcff", 1, "'\\udcff' is not valid UTF-8"),
+        ("produce jobs -f /proc/self/mem", 1, "error: cannot read the input: "),
         ("produce jobs -f /", 2, "cannot read /: Is a directory"),
         ("produce jobs -f /nowhere", 2, "cannot read /nowhere: No such file or directory"),
-        ("log dump /nowhere", 1, "there is nothing at /nowhere"),
+        ("log dump /nowhere", 1, "/nowhere does not exist"),
         ("log dump /dev/null", 1, "error: /dev/null: Not a directory"),
     ],
 )

@@ -118,7 +118,7 @@ def test_the_line_that_was_refused_is_named_and_what_was_sent_is_told(
     assert run(["produce", "tiny", "-f", str(lines), "-t", "tiny-input", *at]) == 1
     said = capsys.readouterr().err
     assert "error: line 3 of the input was refused: " in said
-    assert "note:  the transaction was aborted: nothing of the input will be seen" in said
+    assert "note:  the transaction was aborted: readers will see nothing of the input" in said
 
 
 def test_a_record_of_a_refused_batch_is_named_by_its_line(
@@ -168,4 +168,4 @@ def test_records_whose_fate_is_unknown_are_named(broker: onceflow.Broker) -> Non
     assert writer.returncode == 1
     assert b"error: lines 2 to 3 of the input were not acknowledged: " in errors
     assert b"note:  sent before that, and not taken back: 1 record" in errors
-    assert b"note:  lines 2 to 3 may have been written, or not: nobody has answered" in errors
+    assert b"note:  lines 2 to 3 may have been written: no answer came" in errors

@@ -251,7 +251,9 @@ def test_lines_before_a_bad_one_are_records_and_the_bad_one_is_numbered() -> Non
     records, problem = parse_lines([b"a:1", b"b:2", b"c", b"d:4"], text_parser(":", ()), 10)
     assert [each.value for each in records] == [b"1", b"2"]
     assert isinstance(problem, InputMalformed)
-    assert "line 12 of the input cannot be sent: there is no key separator ':'" in str(problem)
+    assert "line 12 of the input cannot be sent: it does not contain the key separator ':'" in str(
+        problem
+    )
 
 
 @pytest.mark.parametrize(

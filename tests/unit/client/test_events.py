@@ -345,7 +345,7 @@ def test_an_event_names_the_place_that_told_it(caplog: pytest.LogCaptureFixture)
     bench.in_transaction()
     with pytest.raises(UnknownOutcome):
         bench.run_out(bench.machine.commit(), lost())
-    assert one(caplog, "unknown").filename == "events.py"
+    assert one(caplog, "unknown").filename == "machine.py"
 
 
 def test_names_are_words_in_a_message_and_a_list_in_json() -> None:

@@ -19,16 +19,14 @@ from onceflow.cli import run
 from onceflow.client.admin.admin import Admin
 from onceflow.client.types import TopicPartition
 from onceflow.demo import command as demo_command
-from onceflow.demo.count import Count, judge
+from onceflow.demo.count import Count, Output, Sample, judge
 from onceflow.demo.driver import DemoStuck
 from onceflow.demo.feeder import Feeder
 from onceflow.demo.orders import ORDERS, PARTITIONS, Order, order, pipeline_file
 from onceflow.demo.picture import draw, ticks
-from onceflow.demo.points import Asking, Points
-from onceflow.demo.reading import Output, Sample
 from onceflow.demo.screen import Screen, pulse
 from onceflow.demo.stage import make_topics
-from onceflow.demo.strikes import COMMITTED, STRIKES, Survived, Victim, planned
+from onceflow.demo.strikes import COMMITTED, STRIKES, Asking, Points, Survived, Victim, planned
 from onceflow.demo.verdict import Outcome, bar, figures, headline, show
 from onceflow.spark.pipeline.file import load_plan
 from onceflow.spark.session import home as session_java, session

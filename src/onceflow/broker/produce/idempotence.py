@@ -14,10 +14,7 @@ from onceflow.broker.txn import TransactionService
 from onceflow.producers import Written, judge
 from onceflow.records import BatchHeader
 from onceflow.txn import Identity, TopicPartition
-from onceflow.wire import ErrorCode
-
-IMPLICIT_ADD_FROM = 12
-"""From this version of Produce on, a partition becomes part of the transaction by being written."""
+from onceflow.wire import IMPLICIT_PRODUCE_FROM, ErrorCode
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ def admit_batch(
     if opens:
         _enter_transaction(transactions, topic, partition, header, transactional_id, version)
     producer = table.find(header.producer_id)
-    verdict = judge(producer, header, from_zero=opens and version >= IMPLICIT_ADD_FROM)
+    verdict = judge(producer, header, from_zero=opens and version >= IMPLICIT_PRODUCE_FROM)
     if isinstance(verdict, Written):
         return verdict
     if verdict:

@@ -35,11 +35,7 @@ from onceflow.txn import (
     code_for,
     machine,
 )
-from onceflow.wire import ApiKey, ErrorCode
-
-IMPLICIT_PRODUCE_FROM = 12
-IMPLICIT_OFFSETS_FROM = 5
-"""From these versions of Produce and TxnOffsetCommit on, writing adds to the transaction."""
+from onceflow.wire import IMPLICIT_OFFSETS_FROM, IMPLICIT_PRODUCE_FROM, ApiKey, ErrorCode
 
 T = TypeVar("T")
 

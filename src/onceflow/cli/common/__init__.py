@@ -8,10 +8,11 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.cli.common.confirmation import (
+        Kind as Kind,
         confirm as confirm,
+        delete_each as delete_each,
         require_answer as require_answer,
     )
-    from onceflow.cli.common.deletion import Kind as Kind, delete_each as delete_each
     from onceflow.cli.common.errors import report as report
     from onceflow.cli.common.lazy import (
         APP_SETTINGS as APP_SETTINGS,
@@ -83,8 +84,7 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "confirmation": "confirm require_answer",
-            "deletion": "Kind delete_each",
+            "confirmation": "Kind confirm delete_each require_answer",
             "errors": "report",
             "lazy": "APP_SETTINGS LazyCommand lazy_group",
             "notes": "client_notes no_connection_notes",

@@ -15,7 +15,7 @@ HINTS = {
         "or the environment variable ONCEFLOW_BOOTSTRAP"
     ),
     "NotKafka": "check the port that --bootstrap names; `onceflow serve` prints the one it uses",
-    "RequestTimedOut": "the broker is there but slow or stuck; look at its log",
+    "RequestTimedOut": "the broker is running but slow or stuck; check its log",
     "TopicNotFound": (
         "`onceflow topics list` shows all topics, `onceflow topics create NAME` makes one"
     ),
@@ -31,8 +31,8 @@ HINTS = {
         "another program uses the same --transactional-id, or has aborted the transaction; each "
         "program that runs needs an id of its own"
     ),
-    "UnknownOutcome": "look at what was committed before you send the input again",
-    "DeliveryFailed": "send again what is missing; what was acknowledged is there",
+    "UnknownOutcome": "check what was committed before you send the input again",
+    "DeliveryFailed": "send the missing records again; those that were acknowledged are there",
     "AuthenticationFailed": (
         "give the right sasl.mechanism, sasl.username and sasl.password with --set NAME=VALUE or "
         "--set @FILE"
@@ -43,7 +43,7 @@ HINTS = {
     ),
     "INVALID_RECORD": "give each record a key: --key-separator, or the field key of JSON lines",
     "INVALID_TRANSACTION_TIMEOUT": "set a shorter one with --set transaction.timeout.ms=N",
-    "TOPIC_ALREADY_EXISTS": "with --if-not-exists that is no error",
+    "TOPIC_ALREADY_EXISTS": "use --if-not-exists if that is no error",
     "INVALID_CONFIG": "`onceflow topics describe NAME --all-configs` shows settings with values",
     "OFFSET_OUT_OF_RANGE": (
         "start elsewhere with --from, or move the group with `onceflow groups reset-offsets`"

@@ -14,7 +14,7 @@ Bootstrap = Annotated[
         "--bootstrap",
         envvar="ONCEFLOW_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first, in this order.",
+        help="Brokers to connect to first, in this order.",
     ),
 ]
 ClientSettings = Annotated[
@@ -22,13 +22,13 @@ ClientSettings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A setting of the client by Kafka's name, such as request.timeout.ms=5000; or @FILE, "
-        "with one on each line. Repeatable.",
+        help="A client setting by its Kafka name, such as request.timeout.ms=5000, or @FILE with "
+        "one on each line. Repeatable.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on standard output, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do it without asking; needed where nobody can be asked."),
+    typer.Option("--yes", "-y", help="Do not ask. Required when standard input is not a terminal."),
 ]
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]

@@ -69,7 +69,7 @@ class _Output(io.FileIO):
             raise
         except OSError as error:
             self._is_over = True
-            raise OutputFailed(f"standard output cannot be written to: {error.strerror}") from error
+            raise OutputFailed(f"cannot write to standard output: {error.strerror}") from error
         return written
 
 

@@ -46,16 +46,18 @@ Start = Annotated[
         "--from",
         metavar="PLACE",
         help="earliest, latest, an offset, or a time (2025-03-01T12:00:00Z, or @ and "
-        "milliseconds). With --group, only where the group has committed nothing.",
+        "milliseconds). With --group it counts where the group has no committed offset.",
     ),
 ]
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one. Repeatable."),
+    typer.Option(
+        "--partition", "-p", metavar="N", min=0, help="Read only this partition. Repeatable."
+    ),
 ]
 Most = Annotated[
     int | None,
-    typer.Option("--max", "-n", metavar="N", min=1, help="Stop after so many records."),
+    typer.Option("--max", "-n", metavar="N", min=1, help="Stop after this many records."),
 ]
 Group = Annotated[
     str | None,
@@ -63,17 +65,21 @@ Group = Annotated[
         "--group",
         "-g",
         metavar="GROUP",
-        help="Share the topic with this group, from where it is; commit what was written out.",
+        help="Join this consumer group: start at its offsets, and commit what was printed.",
     ),
 ]
 IsolationLevel = Annotated[
     Isolation,
     typer.Option(
-        "--isolation", help="Only what was committed, or also what is open or was aborted."
+        "--isolation",
+        help="Only committed records, or also those of open and aborted transactions.",
     ),
 ]
 Follow = Annotated[
-    bool, typer.Option("--follow/--exit-at-end", "-f/-e", help="Wait for more, or end.")
+    bool,
+    typer.Option(
+        "--follow/--exit-at-end", "-f/-e", help="At the end wait for more records, or exit."
+    ),
 ]
 Template = Annotated[
     str,

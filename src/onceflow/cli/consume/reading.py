@@ -117,8 +117,8 @@ class Reading(RebalanceListener):
 
     def _tell_repeats(self) -> None:
         warn(
-            "what was written out since the last commit was not committed, and will be written "
-            "again by whoever reads it next in this group",
+            "the records printed since the last commit are not committed; the next member of the "
+            "group that reads them prints them again",
             as_json=self._as_json,
         )
 

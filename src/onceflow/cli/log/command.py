@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from onceflow.cli.log.segment_files import SegmentFile
     from onceflow.records import StoredBatch
 
-app = typer.Typer(help="Look into the files of a broker.", no_args_is_help=True, **APP_SETTINGS)
+app = typer.Typer(help="Inspect the files of a broker.", no_args_is_help=True, **APP_SETTINGS)
 
 _COLUMNS = "{:>12}  {:>12}  {:>12}  {:>8}  {:>9}  {:<6}  {:<24}  {}"
 
 
 @app.callback()
 def group() -> None:
-    """Look into the files of a broker."""
+    """Inspect the files of a broker."""
 
 
 @app.command("dump")
@@ -33,15 +33,15 @@ def dump(
             metavar="PATH", help="A segment (.log), a partition's directory or a data directory."
         ),
     ],
-    records: Annotated[bool, typer.Option("--records", help="Also the records.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Print the records too.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="A line of JSON for each batch and each file.")
     ] = False,
 ) -> None:
-    """Print the batches of log files, every checksum verified.
+    """Print the batches in log files and verify every checksum.
 
-    Nothing is changed, and the broker may be running. A damaged file is told with the place of the
-    damage, the others are still read, and the command ends with 1.
+    Nothing is changed, and the broker may be running. The command says where a file is
+    damaged, goes on with the others, and ends with 1.
     """
     from onceflow.cli.log.segment_files import find_segments
 

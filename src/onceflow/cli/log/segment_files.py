@@ -39,7 +39,7 @@ class SegmentFile:
 def find_segments(path: Path) -> list[SegmentFile]:
     """Those of a segment file, of a partition's directory, or of a broker's data directory."""
     if not path.exists():
-        raise NoSegments(f"there is nothing at {path}")
+        raise NoSegments(f"{path} does not exist")
     if path.is_file():
         found = _segments([path])
     else:
@@ -117,7 +117,7 @@ class SegmentWalk:
             if any(window[at:]):
                 self._stop(str(error))
             else:
-                self._end("only zeros follow: room that has not been written to")
+                self._end("only zeros follow: space that was never written")
 
     def _larger(self, window: bytes, left: int) -> int:
         """How many bytes to read for a batch that is larger than the window."""
@@ -126,7 +126,7 @@ class SegmentWalk:
             if len(window) < size <= left:
                 return size
         if any(window) and not self._is_beginning(window):
-            self._stop(f"the last {left} bytes are no batch, nor the beginning of one")
+            self._stop(f"the last {left} bytes are neither a batch nor the beginning of one")
         else:
             self._end(f"the last {left} bytes are the beginning of a batch")
         return 0

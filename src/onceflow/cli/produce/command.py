@@ -49,22 +49,34 @@ class Compression(Enum):
 
 InputFile = Annotated[
     Path | None,
-    typer.Option("--file", "-f", metavar="PATH", help="Read lines here, not from standard input."),
+    typer.Option(
+        "--file", "-f", metavar="PATH", help="Read lines from this file instead of standard input."
+    ),
 ]
 KeySeparator = Annotated[
     str | None,
     typer.Option(
-        "--key-separator", "-k", metavar="TEXT", help="What stands between a line's key and value."
+        "--key-separator",
+        "-k",
+        metavar="TEXT",
+        help="Separates the key from the value in each line.",
     ),
 ]
 Header = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="For every record. Repeatable."),
+    typer.Option(
+        "--header", "-H", metavar="NAME=VALUE", help="A header to add to every record. Repeatable."
+    ),
 ]
 ToPartition = Annotated[
     int | None,
     typer.Option(
-        "--partition", "-p", metavar="N", min=0, max=2**31 - 1, help="All to this one; else by key."
+        "--partition",
+        "-p",
+        metavar="N",
+        min=0,
+        max=2**31 - 1,
+        help="Send all records to this partition. The default is by key.",
     ),
 ]
 TransactionalId = Annotated[
@@ -73,12 +85,12 @@ TransactionalId = Annotated[
         "--transactional-id",
         "-t",
         metavar="ID",
-        help="Make one transaction of the input: readers see all of it or nothing.",
+        help="Send the input as one transaction: readers see all of it or nothing.",
     ),
 ]
 SpeakJson = Annotated[
     bool,
-    typer.Option("--json", help="Lines are JSON, as `consume --json` writes it; so is output."),
+    typer.Option("--json", help="Read JSON lines as `consume --json` writes them, and print JSON."),
 ]
 
 
@@ -90,7 +102,7 @@ def produce(
     partition: ToPartition = None,
     transactional_id: TransactionalId = None,
     compression: Annotated[
-        Compression, typer.Option(help="How batches are compressed.")
+        Compression, typer.Option(help="Compression of batches.")
     ] = Compression.NONE,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     settings: ClientSettings = None,
@@ -99,8 +111,8 @@ def produce(
     """Send each line of the input as a record.
 
     A JSON line has a "value" and, if wanted, "key", "headers" and "timestamp". Records with equal
-    keys go to the same partition. It ends at the end of the input, when all is acknowledged; what
-    has to be sent again on the way counts once.
+    keys go to the same partition. The command ends when the input has ended
+    and every record is acknowledged; a record that has to be sent again counts once.
     """
     import asyncio
 

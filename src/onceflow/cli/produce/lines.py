@@ -68,7 +68,7 @@ async def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, READ_BYTES)
     except OSError as error:
-        raise InputUnreadable(f"the input cannot be read: {error.strerror}") from error
+        raise InputUnreadable(f"cannot read the input: {error.strerror}") from error
 
 
 def text_parser(key_separator: str | None, headers: Headers) -> ParseLine:
@@ -80,7 +80,7 @@ def text_parser(key_separator: str | None, headers: Headers) -> ParseLine:
             return NewRecord(line, headers=headers)
         key, found, value = line.partition(separator)
         if not found:
-            raise ValueError(f"there is no key separator {key_separator!r} in it")
+            raise ValueError(f"it does not contain the key separator {key_separator!r}")
         return NewRecord(value, key, headers)
 
     return parse

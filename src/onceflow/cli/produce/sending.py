@@ -26,9 +26,9 @@ from onceflow.client import (
 )
 
 _LEFT: Final[Mapping[ProducerState, str]] = {
-    ProducerState.READY: "the transaction was aborted: nothing of the input will be seen",
-    ProducerState.UNCLEAR_COMMIT: "the commit was on its way, and nobody has answered: it may have "
-    "been done; look at the topic before you send the input again",
+    ProducerState.READY: "the transaction was aborted: readers will see nothing of the input",
+    ProducerState.UNCLEAR_COMMIT: "the commit was sent and no answer came: it may have "
+    "succeeded; check the topic before you send the input again",
     ProducerState.ABORTABLE_ERROR: "the transaction could not be aborted; the broker does so when "
     "transaction.timeout.ms is over",
 }
@@ -180,8 +180,8 @@ def _tell_what_is_left(producer: Producer, tally: Tally, as_json: bool) -> None:
     unknown = [each.line for each in tally.failures if each.error.outcome == "unknown"]
     if unknown:
         warn(
-            f"{lines_text(unknown)} may have been written, or not: nobody has answered; look at "
-            "the topic before you send them again",
+            f"{lines_text(unknown)} may have been written: no answer came; check the topic "
+            f"before you send them again",
             as_json=as_json,
         )
 

@@ -1,9 +1,9 @@
 """Who reads what: the leader of a group gives each partition to one member.
 
-Pure functions of what the members want and of how many partitions the topics have. `range` and
-`roundrobin` answer as Kafka's own do; `cooperative-sticky` is in `group_sticky`. All of them go by
-member id, or by `group.instance.id` where there is one, so that whoever leads, the answer is the
-same.
+Pure functions of the members' subscriptions and of how many partitions the topics have. `range` and
+`roundrobin` answer as Kafka's own do; `cooperative-sticky` is in `sticky`. All of them go by
+member id, or by `group.instance.id` where there is one, so that the assignment is the same
+whichever member leads the group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the strategies of `group_assignors` and `group_sticky` speak of."""
+"""What the assignors take and give: the subscription of each member, and its partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from onceflow.client.types import TopicPartition
 
 
 class MemberSubscription(NamedTuple):
-    """A member: what it wants, and what it held in which generation."""
+    """A member of the group: the topics it subscribes to, and the partitions it owned in which
+    generation."""
 
     member_id: str
     topics: frozenset[str]

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         write_produce as write_produce,
     )
     from onceflow.client.codec.transactions import (
-        TRANSACTION_V2 as TRANSACTION_V2,
         TWO_PHASE as TWO_PHASE,
         AddOffsets as AddOffsets,
         AddPartitions as AddPartitions,
@@ -78,8 +77,7 @@ else:
             "produce": "ProduceAnswer read_produce write_produce",
             "transactions": "AddOffsets AddPartitions DescribeTransaction EndTxn "
             "GroupMember InitProducerIdRequest OffsetToCommit OffsetsInvalid "
-            "ProducerIdentity TRANSACTION_V2 TWO_PHASE TransactionRequest "
-            "TransactionResponse TxnOffsetCommit offset_rows read_answer "
-            "versions_for",
+            "ProducerIdentity TWO_PHASE TransactionRequest TransactionResponse "
+            "TxnOffsetCommit offset_rows read_answer versions_for",
         },
     )

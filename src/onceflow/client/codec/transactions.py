@@ -19,6 +19,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,
+    TRANSACTION_V2,
     ApiKey,
     ErrorCode,
     count,
@@ -47,8 +48,6 @@ _SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
 }
 TWO_PHASE: Final = VersionRange(6, 6)
 """Of InitProducerId: who sends it takes part in two-phase commits."""
-TRANSACTION_V2: Final = 2
-"""The level of the feature `transaction.version` from which every transaction has its own epoch."""
 
 
 class ProducerIdentity(NamedTuple):

@@ -44,7 +44,12 @@ _LAST_S: Final = 0.1
 
 
 class ConsumerWork:
-    """Of one consumer, from its start to its close; then it is used no more."""
+    """One life of a consumer, from its start to its close.
+
+    There are two classes because a `Consumer` can be started again after a close: it keeps its
+    settings and its metrics, and gets a new `ConsumerWork`, so that nothing else of the old life
+    (tasks, positions, a listener that returns late) can reach the new one.
+    """
 
     def __init__(
         self, cluster: Cluster, settings: ConsumerSettings, rand: Rand, measured: ConsumerMetrics

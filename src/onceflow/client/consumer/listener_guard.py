@@ -1,7 +1,8 @@
-"""Code that is called by somebody who waits for it, and must not ask that one to wait for itself.
+"""Tells whether code runs inside a listener, which must not wait for the client that waits for it:
+a listener that closes its own consumer would deadlock.
 
-It is known by a context variable, so also in tasks and threads that it starts: but only until the
-caller has gone on. What they do afterwards is their own affair.
+A context variable carries this, so it also holds in tasks and threads that the listener starts, but
+only until the listener has returned.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """One of them. Every task that begins meanwhile has a copy of the variable, and none of them
-    can be told to forget it: so it is told to the call itself."""
+    """One call of a listener. Every task that begins meanwhile has a copy of the variable, which
+    cannot be reset from outside: so the end is noted in the call, which all copies share."""
 
     __slots__ = ("caller",)
 
@@ -25,7 +26,7 @@ class _Call(Generic[T]):
 
 
 class ListenerGuard(Generic[T]):
-    """By which of several callers."""
+    """One of these for each kind of caller, such as a rebalancer."""
 
     def __init__(self, name: str) -> None:
         self._call: ContextVar[_Call[T] | None] = ContextVar(name, default=None)

@@ -1,4 +1,4 @@
-"""Which topics are meant, and how many partitions they have by now.
+"""Which topics a consumer subscribes to, and how many partitions they have by now.
 
 A subscription names topics, which need not exist yet, or a pattern that whole names have to match.
 """
@@ -16,7 +16,7 @@ from onceflow.client.net import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What was subscribed to: topics, or a pattern."""
+    """What the application subscribed to: topics, or a pattern."""
 
     topics: frozenset[str] = frozenset()
     pattern: re.Pattern[str] | None = None
@@ -30,7 +30,7 @@ class Subscription:
 
 
 async def meant_topics(cluster: Cluster, subscription: Subscription) -> frozenset[str]:
-    """The topics that a wish means now; asks the cluster only for a pattern."""
+    """The topics of a subscription now; the cluster is asked only for a pattern."""
     pattern = subscription.pattern
     if pattern is None:
         return subscription.topics

@@ -11,7 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from onceflow.wire import ApiKey
+from onceflow.wire import (
+    END_WITH_NEW_EPOCH_FROM,
+    IMPLICIT_OFFSETS_FROM,
+    IMPLICIT_PRODUCE_FROM,
+    ApiKey,
+)
 
 
 class VersionRange(NamedTuple):
@@ -63,9 +68,9 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
 }
 
 NEWEST_WITHOUT_TRANSACTION_V2: Final[Mapping[ApiKey, int]] = {
-    ApiKey.PRODUCE: 11,
-    ApiKey.TXN_OFFSET_COMMIT: 4,
-    ApiKey.END_TXN: 4,
+    ApiKey.PRODUCE: IMPLICIT_PRODUCE_FROM - 1,
+    ApiKey.TXN_OFFSET_COMMIT: IMPLICIT_OFFSETS_FROM - 1,
+    ApiKey.END_TXN: END_WITH_NEW_EPOCH_FROM - 1,
 }
 """Newer ones mean by themselves that partitions join a transaction unasked and that every
 transaction gets an epoch of its own. Brokers offer them at any level of `transaction.version`, so

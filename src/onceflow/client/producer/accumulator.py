@@ -24,8 +24,8 @@ from onceflow.client.producer.batch import (
 )
 from onceflow.client.producer.idempotence import (
     BatchResponse,
-    BatchVerdict,
     PartitionSequences,
+    ProduceVerdict,
     Sequences,
     leaves_doubt,
 )
@@ -321,7 +321,7 @@ class Accumulator:
 
     def answered(
         self, batch: ProducerBatch, answer: BatchResponse, retry_at: float
-    ) -> BatchVerdict:
+    ) -> ProduceVerdict:
         """Take in a broker's answer. What is sent again waits until `retry_at`.
 
         After REFUSED, ABORTABLE and FATAL the caller makes the error and calls `fail`.
@@ -332,23 +332,25 @@ class Accumulator:
             if answer.code == 0:
                 state.acknowledge(batch, answer.base_offset)
                 state.settle()
-            return BatchVerdict.LATE
+            return ProduceVerdict.LATE
         verdict = self.sequences.decide(state, batch, answer)
-        if verdict is BatchVerdict.DELIVERED:
+        if verdict is ProduceVerdict.DELIVERED:
             state.acknowledge(batch, answer.base_offset)
             self._finish(batch, Delivered(answer.base_offset, answer.timestamp))
-        elif verdict is BatchVerdict.SPLIT:
+        elif verdict is ProduceVerdict.SPLIT:
             self._split(batch)
         else:
             batch.in_doubt = batch.in_doubt or leaves_doubt(answer)
-            if verdict is BatchVerdict.RESTART:
+            if verdict is ProduceVerdict.RESTART:
                 state.must_restart = True
-            if verdict in (BatchVerdict.RETRY, BatchVerdict.RESTART):
+            if verdict in (ProduceVerdict.RETRY, ProduceVerdict.RESTART):
                 self._put_back(batch, retry_at)
         return verdict
 
     def requeue(self, batch: ProducerBatch, retry_at: float, *, in_doubt: bool) -> None:
         """No answer came: it is sent again. `in_doubt` unless the request never left."""
+        # The batch keeps its bytes and its sequence number: the broker may have the first copy, and
+        # knows the second only by these. Sealing it anew would write its records twice.
         batch.is_outstanding = False
         batch.in_doubt = batch.in_doubt or in_doubt
         if not batch.is_done:

@@ -23,13 +23,9 @@ from onceflow.client.producer.batch import NOBODY, ProducerBatch, ProducerIdAndE
 from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records import NO_SEQUENCE, last_sequence, next_sequence
-from onceflow.wire import ApiKey, ErrorCode
+from onceflow.wire import LAST_EPOCH, MAX_IN_FLIGHT, ApiKey, ErrorCode
 
-LAST_EPOCH: Final = 32767
-"""An idempotent producer that needs another epoch after this one needs another producer id."""
 NO_OFFSET: Final = -1
-MAX_IN_FLIGHT: Final = 5
-"""As many batches as a broker remembers of each producer."""
 _HALF: Final = 1 << 30
 
 
@@ -42,7 +38,7 @@ class BatchResponse(NamedTuple):
     log_start_offset: int = NO_OFFSET
 
 
-class BatchVerdict(Enum):
+class ProduceVerdict(Enum):
     """What becomes of a batch that was answered."""
 
     DELIVERED = "it is in the log"
@@ -261,36 +257,38 @@ class Sequences:
 
     def decide(
         self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
-    ) -> BatchVerdict:
+    ) -> ProduceVerdict:
         """What an answer means for a batch in flight; what is done about it is up to the caller."""
         code = answer.code
         if code == ErrorCode.NONE:
-            return BatchVerdict.DELIVERED
+            return ProduceVerdict.DELIVERED
         if code in _TOO_LARGE and batch.count > 1:
-            return BatchVerdict.SPLIT
+            return ProduceVerdict.SPLIT
         if batch.is_sequenced and code in _SEQUENCE_ERRORS:
             return self._decide_sequence(state, batch, answer)
         verdict = _VERDICTS[action(code, ApiKey.PRODUCE)]
-        if verdict is BatchVerdict.ABORTABLE and not self.transactional:
-            return BatchVerdict.REFUSED
+        if verdict is ProduceVerdict.ABORTABLE and not self.transactional:
+            return ProduceVerdict.REFUSED
         return verdict
 
     def _decide_sequence(
         self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
-    ) -> BatchVerdict:
+    ) -> ProduceVerdict:
         if answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset == NO_OFFSET:
-            return BatchVerdict.RETRY  # a broker that says so before it has looked
+            return ProduceVerdict.RETRY  # a broker that says so before it has looked
         if state.in_flight[0] is not batch:
-            return BatchVerdict.RETRY  # its turn comes when what precedes it is settled
+            return ProduceVerdict.RETRY  # its turn comes when what precedes it is settled
         if not state.unresolved:
             if not state.is_next(batch):
-                return BatchVerdict.RETRY
+                return ProduceVerdict.RETRY
             state.forgotten = True
         if self.transactional:
-            return BatchVerdict.ABORTABLE
+            return ProduceVerdict.ABORTABLE
         # Behind a gap the refusal is what had to come, and says that the batch is not in the log.
         # From a broker that has forgotten it says nothing of an attempt that was not answered.
-        return BatchVerdict.REFUSED if batch.in_doubt and state.forgotten else BatchVerdict.RESTART
+        return (
+            ProduceVerdict.REFUSED if batch.in_doubt and state.forgotten else ProduceVerdict.RESTART
+        )
 
     def leave(self, state: PartitionSequences, batch: ProducerBatch, *, delivered: bool) -> None:
         """A batch has an outcome. One that failed under its number leaves a gap."""
@@ -311,11 +309,11 @@ _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIS
 _SEQUENCE_ERRORS: Final = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID}
 )
-_VERDICTS: Final[Mapping[Action, BatchVerdict]] = {
-    Action.RETRY: BatchVerdict.RETRY,
-    Action.REFRESH: BatchVerdict.RETRY,
-    Action.DONE: BatchVerdict.DELIVERED,
-    Action.ABORT: BatchVerdict.ABORTABLE,
-    Action.FAIL: BatchVerdict.ABORTABLE,
-    Action.FATAL: BatchVerdict.FATAL,
+_VERDICTS: Final[Mapping[Action, ProduceVerdict]] = {
+    Action.RETRY: ProduceVerdict.RETRY,
+    Action.REFRESH: ProduceVerdict.RETRY,
+    Action.DONE: ProduceVerdict.DELIVERED,
+    Action.ABORT: ProduceVerdict.ABORTABLE,
+    Action.FAIL: ProduceVerdict.ABORTABLE,
+    Action.FATAL: ProduceVerdict.FATAL,
 }

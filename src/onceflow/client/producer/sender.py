@@ -37,7 +37,7 @@ from onceflow.client.net import (
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.producer.commit_pacing import CommitPacing
-from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict
+from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict
 from onceflow.client.producer.metrics import ProducerMetrics
 from onceflow.client.producer.receipts import UnheardFailures, tell
 from onceflow.client.settings import ProducerSettings
@@ -53,7 +53,7 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand, message_library
 from onceflow.wire import ApiKey, ErrorCode
 
-_FAILED: Final = (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE, BatchVerdict.FATAL)
+_FAILED: Final = (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL)
 _DONE: Final = BatchResponse(0)
 _OPEN: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING)
 _NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS

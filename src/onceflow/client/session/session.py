@@ -5,10 +5,10 @@
             for record in batch:
                 await txn.send("bookings", b"booked " + record.value)
 
-Whoever asks for the next batch is done with the one before: all that was sent, and how far the
-group has come, is committed before the next one is there. So it is when the session is left in
-peace, also by `break`. An exception aborts: nothing of it is seen, and the batch is read again. So
-it is, without anybody noticing, after a rebalance or an error that an abort settles.
+An application that asks for the next batch is done with the one before: what it sent and the
+group's offsets are committed before the next batch arrives, and also when the loop ends or is left
+by `break`. An exception aborts the transaction: consumers see nothing of it, and the batch is read
+again. The session does the same by itself after a rebalance, or an error that an abort settles.
 """
 
 from __future__ import annotations

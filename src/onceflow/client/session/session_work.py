@@ -1,9 +1,11 @@
 """What a session does behind its loop: polls, begins, commits, and when that fails aborts, goes
 back and does it again.
 
-The order is what makes it exact. A new epoch is taken first, which ends what an earlier session of
-this name has left open; only then the group is joined, and asked where to go on. Everything that
-ends a transaction happens here, one after the other, in a task that nobody's impatience cuts short.
+Exactly once depends on the order. InitProducerId comes first, which ends the transaction that an
+earlier session of this name left open; only then does the consumer join the group and fetch the
+committed offsets. The other way round it could read offsets from before that transaction's commit,
+and process its records a second time. Everything that ends a transaction happens here, one after
+the other, in a task that a cancelled caller does not cut short.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ class SessionItem(NamedTuple):
 
 
 class SessionWork(RebalanceListener):
-    """Of one session."""
+    """The work of one `Session`. The two are apart because this one is the consumer's rebalance
+    listener and holds the state between batches, while `Session` is only what users call."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""The one who ends the transactions of a producer: whoever wants a commit or an abort asks here.
+"""Ends the transactions of a producer: every commit and every abort comes through here.
 
-An end is asked for once, and goes on to its outcome whether or not the one who asked for it waits.
-While somebody does, it runs in their task and costs nothing more; who is cancelled leaves it to a
-task of its own. From the first moment on nothing is sent in the transaction (`txn_states.SENDS`).
-Who comes later, by this table of what is wanted and what is under way:
+An end goes on to its outcome whether or not its caller waits for it. While the caller waits, it
+runs in the caller's task and costs nothing more; when that is cancelled, it goes on in a task of
+its own. From the first moment on nothing is sent in the transaction (`states.SENDS`). What happens
+to a second caller, by what it wants (columns) and what is under way (rows):
 
 | | a commit | a prepare | an abort |
 |---|---|---|---|

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from onceflow.client.codec import TRANSACTION_V2, ProducerIdentity
+from onceflow.client.codec import ProducerIdentity
 from onceflow.client.errors import ClientError
 from onceflow.client.net import BrokerAddress
 from onceflow.client.types import TopicPartition
+from onceflow.wire import LAST_EPOCH, TRANSACTION_V2
 
 if TYPE_CHECKING:
     from onceflow.client.transactions.machine import TransactionMachine
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 KIND: Final = "onceflow open transaction"
 FORMAT: Final = 1
 _OLDER_PROTOCOL: Final = 1
-_LARGEST_EPOCH: Final = 2**15 - 1
+
 _LARGEST_INT32: Final = 2**31 - 1
 _LARGEST_INT64: Final = 2**63 - 1
 _LARGEST_PORT: Final = 65_535
@@ -213,7 +214,7 @@ def _claims(name: str, value: Any) -> tuple[Claim, ...]:
 _FIELDS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "transactional_id": _text,
     "producer_id": _number(0, _LARGEST_INT64),
-    "producer_epoch": _number(0, _LARGEST_EPOCH),
+    "producer_epoch": _number(0, LAST_EPOCH),
     "transaction_version": _number(1, TRANSACTION_V2),
     "timeout_ms": _number(1, _LARGEST_INT32),
     "bootstrap": _addresses,

@@ -23,7 +23,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.client.codec import (
-    TRANSACTION_V2,
     TWO_PHASE,
     AddOffsets,
     AddPartitions,
@@ -65,7 +64,7 @@ from onceflow.client.transactions.retrier import (
 from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState, after
 from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
-from onceflow.wire import ApiKey, ErrorCode
+from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode
 
 _OPEN: Final = "Ongoing"
 _NOTHING_OPEN: Final = (

@@ -1,7 +1,9 @@
-"""Asking a coordinator until it answers, without any network: pauses, doubts, and when to stop.
+"""Sends a request to a coordinator until it answers, without any network: pauses, doubts, and when
+to stop.
 
-The same request each time, so that a copy which was taken is recognised by the broker. Every error
-is judged by the one table; what is kept is whether a copy may have taken effect.
+It is the same request each time, so that the coordinator recognises a copy that it has already
+carried out. Every error is judged by the one table; the retrier remembers whether a copy may have
+taken effect.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ class RequestOutcome(NamedTuple):
 
 
 class RequestRetrier:
-    """How patient, by which clock."""
+    """Retries by one policy and one clock."""
 
     __slots__ = ("_clock", "_policy", "_rand")
 

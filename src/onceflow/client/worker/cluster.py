@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from onceflow.client.codec import (
-    TRANSACTION_V2,
     VERSIONS,
     Leaders,
     read_find_coordinator,
@@ -39,7 +38,7 @@ from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection, Buffer
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand
-from onceflow.wire import ApiKey, ErrorCode, error_code
+from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode, error_code
 
 T = TypeVar("T")
 
@@ -218,7 +217,7 @@ class BlockingCluster:
         read: Callable[[memoryview], T],
         deadline: float,
     ) -> T:
-        """One of the messages of `worker_wire`, and its answer."""
+        """One of the messages of `codec.cluster`, and its response."""
         version = VERSIONS[key]
         connection.version_of(key, VersionRange(version, version))
         answer = connection.ask(key, version, (body,), self.soon(deadline))

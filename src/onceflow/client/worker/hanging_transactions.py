@@ -1,7 +1,9 @@
-"""What a transactional producer has left open in partitions, as their leaders see it.
+"""Hanging transactions: those that a transactional producer has left open, as the partitions'
+leaders see them.
 
-Whoever begins a transaction where an older one of the same producer is still open ends both with
-one marker: rows of an aborted attempt would be committed with the next, or committed ones aborted.
+A producer that begins a transaction in a partition where an older one of its own is still open ends
+both with one marker: rows of an aborted attempt would be committed with the next, or committed ones
+aborted.
 Coordinators write a marker everywhere before they allow the next transaction; Apache Kafka's takes
 a partition that has no leader it knows of for deleted (KAFKA-20734), so it is worth asking.
 """
@@ -50,7 +52,7 @@ class HangingTransaction(NamedTuple):
 
 
 class HangingTransactionsReport(NamedTuple):
-    """What leaders have said."""
+    """What the leaders said."""
 
     left: tuple[HangingTransaction, ...]
     hidden: frozenset[str]

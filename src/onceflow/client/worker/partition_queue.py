@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from onceflow.client.types import TopicPartition
 from onceflow.records import NewBatch, last_sequence, next_sequence
+from onceflow.wire import MAX_IN_FLIGHT
 
-_MOST_IN_FLIGHT: Final = 5
-"""Of so many batches a broker remembers that it has them."""
 _NO_OFFSET: Final = -1
 _ONE: Final = 1
 
@@ -87,7 +86,7 @@ class PartitionQueue:
         if not self._pending:
             return None
         careful = not self._has_ack or self._pending[0].was_refused
-        window = _ONE if careful else _MOST_IN_FLIGHT
+        window = _ONE if careful else MAX_IN_FLIGHT
         for pending, _ in zip(self._pending, range(window), strict=False):
             if not pending.is_in_flight:
                 return pending

@@ -114,7 +114,7 @@ class BlockingWriter:
     >>> with Producer(bootstrap, transactional_id="shop") as producer:
     ...     with producer.transaction():
     ...         opened = producer.open_transaction([TopicPartition("orders", 0)])
-    ...         with Writer(opened) as writer:  # as a rule in another process
+    ...         with BlockingWriter(opened) as writer:  # as a rule in another process
     ...             writer.write("orders", 0, pa.table({"value": [b"a", b"b"]}))
     ...             print([written.records for written in writer.flush()])
     [2]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         explain as explain,
         find_cause as find_cause,
         is_source_gone as is_source_gone,
-        told_briefly as told_briefly,
+        raises_briefly as raises_briefly,
         without_stack as without_stack,
     )
     from onceflow.spark.errors.pipeline import (
@@ -59,7 +59,7 @@ else:
         __name__,
         {
             "cause": "RAISED SOURCE_GONE blame cause_of explain find_cause "
-            "is_source_gone told_briefly without_stack",
+            "is_source_gone raises_briefly without_stack",
             "pipeline": "InvalidPipeline KeyPath KeyProblem MasterRefused PipelineError "
             "PipelineFailed SparkMissing",
             "sink": "AttemptRefused BatchFailed BatchTimedOut ClaimsUnreachable "

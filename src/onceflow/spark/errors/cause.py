@@ -63,7 +63,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def _text(error: Any) -> str:
-    """Without the stack of the JVM that Spark adds where it is told to."""
+    """Without the stack of the JVM that Spark adds where its settings say so."""
     return str(getattr(error, "_desc", None) or error)
 
 
@@ -77,7 +77,7 @@ def without_stack(error: Exception) -> Exception:
     return made if isinstance(made, type(error)) and str(made) == str(error) else error
 
 
-def told_briefly(method: Callable[P, T]) -> Callable[P, T]:
+def raises_briefly(method: Callable[P, T]) -> Callable[P, T]:
     """For what Spark calls in a process of its own: errors that are raised on purpose come out with
     no more than their text."""
 
@@ -152,7 +152,7 @@ def explain(error: BaseException, base: Path, where: str = "") -> OnceflowError:
 
 @contextmanager
 def blame(key: str, base: Path) -> Iterator[None]:
-    """What Spark refuses inside is told as a mistake in a key of the pipeline."""
+    """What Spark refuses inside becomes an error in a key of the pipeline."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline, or went wrong in one, as a person wants to read it."""
+"""Errors of a pipeline, before it starts and while it runs, in words for the person who runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KeyProblem(NamedTuple):
         return ".".join(part if _is_bare(part) else f'"{part}"' for part in self.path)
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         return f"{self.key}: {self.text}" if self.path else self.text
 
 
@@ -37,7 +37,7 @@ class InvalidPipeline(InvalidSetting):
         lines: Mapping[KeyPath, int] | None = None,
     ) -> None:
         placed = sorted((_line(each.path, lines or {}), each) for each in problems)
-        listed = [f"{_at(line)}{each.told}" for line, each in placed]
+        listed = [f"{_at(line)}{each.sentence}" for line, each in placed]
         what = "this pipeline" if path is None else str(path)
         count = "something is" if len(listed) == 1 else f"{len(listed)} things are"
         super().__init__("\n  ".join([f"{what} cannot be run; {count} wrong:", *listed]))

@@ -1,4 +1,4 @@
-"""What writing from Spark raises besides what the client does."""
+"""What the sink raises, besides the errors of the client."""
 
 from __future__ import annotations
 

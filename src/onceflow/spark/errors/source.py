@@ -1,4 +1,4 @@
-"""What reading into Spark raises besides what the client does."""
+"""What the source raises, besides the errors of the client."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Values of records into Arrow columns, for Arrow pipelines: ordinary records many at a time, by
-Arrow's own readers, odd ones one by one (`formats_record`); both give the same rows.
+Arrow's own readers, odd ones one by one (`record`); both give the same rows.
 
 Records that are read together stand in one buffer, a line for each. No record can change how
 another is read there, and the readers below say why; where one of them is not sure of a batch, or

@@ -318,7 +318,7 @@ def _converted(array: Any, kind: DataType, zone: str) -> Any:
 
 
 def _cast(texts: Any, kind: DataType, zone: str) -> Any:
-    """Texts as values, as `formats_text` reads them. Raises `Odd` where that is not certain, and
+    """Texts as values, as `text` reads them. Raises `Odd` where that is not certain, and
     `ArrowInvalid`."""
     match kind:
         case Plain("string" | "binary"):

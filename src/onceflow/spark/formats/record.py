@@ -2,7 +2,7 @@
 those would make wrong rows of: where Spark drops what follows the first JSON object, keeps half of
 a quoted cell with its quotes, or replaces bytes that are no text, there is no row.
 
-This is slow and exact; `formats_arrow` reads ordinary records many at a time.
+This is slow and exact; `arrow_parse` reads ordinary records many at a time.
 """
 
 from __future__ import annotations

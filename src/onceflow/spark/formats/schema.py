@@ -1,5 +1,5 @@
 """Schemas as Spark writes them (`"id BIGINT, tags ARRAY<STRING>"`), understood without a JVM: wrong
-ones are told before Spark is started, and Arrow pipelines parse by them.
+ones are reported before Spark is started, and Arrow pipelines parse by them.
 
 Types are those that JSON and CSV can hold. Names may stand in backquotes, `:` between a name and
 its type, `NOT NULL` and `COMMENT '...'` behind it.

@@ -1,6 +1,5 @@
-"""From topics to a topic as a file of some lines says: read, parse, transform, encode, write; with
-the broker beside it, and what a person sees of it.
-"""
+"""From topics to a topic, as a short file says: read, parse, transform, encode, write;
+with the broker beside it, and what a person sees of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, but its tasks do all there
-is to do with the records, and what Spark is given are their reports.
-"""
+"""The source of an Arrow pipeline: the offsets of `format("onceflow")`, with tasks that do all the
+work on the records themselves. The rows that Spark sees are their reports."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from onceflow.runtime import RealClock
-from onceflow.spark.errors import AttemptRefused, InvalidOptions, told_briefly
+from onceflow.spark.errors import AttemptRefused, InvalidOptions, raises_briefly
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
 from onceflow.spark.sink import REPORT, MadeRows, TaskFunction, TopicLayout, pickled, unpickled
 from onceflow.spark.source import OffsetSpan, OnceflowSource, SourceOptions, StreamReader
@@ -75,7 +74,7 @@ class SpansReader(StreamReader):
         self._targets = 0
         self._looked_at = -math.inf
 
-    @told_briefly
+    @raises_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         found = [span for task in self._offsets.tasks(start, end) for span in task]
         targets = self._count_targets(found) if found else 1

@@ -153,6 +153,6 @@ async def _missing(plan: PipelinePlan, settings: ReaderSettings, *, make: bool) 
                     if make:
                         await create_topic(cluster, topic)
                     else:
-                        told = f"there is no topic {topic!r}; `onceflow topics create` makes one"
-                        problems.append(KeyProblem((*path, "topics"), told))
+                        text = f"there is no topic {topic!r}; `onceflow topics create` makes one"
+                        problems.append(KeyProblem((*path, "topics"), text))
     return problems

@@ -1,6 +1,6 @@
 """Values of records into columns and back, as expressions of Spark.
 
-What cannot be read has a reason, in words, for which it becomes a dead letter.
+A value that cannot be read becomes a dead letter, with the reason in words.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is shown of a pipeline that runs: a live table in a terminal, one plain line every few
+"""What a person sees of a running pipeline: a live table in a terminal, one plain line every few
 seconds elsewhere, or JSON lines for programs.
 
-Numbers are of this run. Rows that were read are counted by offsets, so records that are only there
-for brokers (the marks of transactions) count too.
+Numbers are of this run. Rows that were read are counted by offsets, so control records (the markers
+of transactions) count too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Watch:
 
     def look(self) -> PipelineSnapshot:
         written, found = self._running.written, self._running.progress()
-        told, read = found if found is not None else (None, 0)
+        batch, read = found if found is not None else (None, 0)
         return PipelineSnapshot(
             state=self._state(),
             batch=written.last_batch,
@@ -79,11 +79,11 @@ class Watch:
             written=written.rows,
             dead_letters=written.dead_letters,
             rows_per_second=round(self._rate(read), 1),
-            lag=None if told is None else told.lag,
-            batch_ms=None if told is None else told.batch_ms,
+            lag=None if batch is None else batch.lag,
+            batch_ms=None if batch is None else batch.batch_ms,
             last_commit=None if written.at is None else _moment(written.at),
-            state_rows=0 if told is None else told.state_rows,
-            watermark="" if told is None else told.watermark,
+            state_rows=0 if batch is None else batch.state_rows,
+            watermark="" if batch is None else batch.watermark,
         )
 
     def _state(self) -> str:

@@ -1,8 +1,8 @@
-"""A plan as one streaming frame: sources, parsed and judged; the transform; what is written, dead
-letters beside it.
+"""A plan as one streaming frame: sources, parsed and checked against the rules; the transform; the
+rows that are written, with dead letters beside them.
 
-Rows that cannot be used leave before the transform, which sees good ones only, and take a way of
-their own past it: the source is read a second time for them.
+Rows that cannot be used leave before the transform, which sees good rows only, and reach the sink
+on a path of their own: for them the source is read a second time.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def _judged(frame: DataFrame, source: SourcePlan, base: Path) -> DataFrame:
         return found
     error: Column = F.col(ERROR)
     for name, condition in source.rules.items():
-        told = F.lit(f"breaks the rule {name}: {condition}")
+        reason = F.lit(f"breaks the rule {name}: {condition}")
         with blame(f"rules.{name}", base):
             check_condition(found, name, condition)
             broken = ~is_met(found, condition)
             found.select(broken)
-        error = F.coalesce(error, F.when(broken, told))
+        error = F.coalesce(error, F.when(broken, reason))
     return found.withColumn(ERROR, error)
 
 
@@ -95,7 +95,7 @@ def _or_fail(frame: DataFrame) -> DataFrame:
     """Without a topic for dead letters a row that cannot be used ends the query."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    told = F.concat(
+    message = F.concat(
         F.lit("the record at offset "),
         F.col("_offset").cast("string"),
         F.lit(" of "),
@@ -105,7 +105,7 @@ def _or_fail(frame: DataFrame) -> DataFrame:
         F.lit(" cannot be used: "),
         F.col(ERROR),
     )
-    fails = F.raise_error(told).cast("boolean")
+    fails = F.raise_error(message).cast("boolean")
     return frame.filter(F.when(F.col(ERROR).isNull(), F.lit(True)).otherwise(fails))
 
 

@@ -1,9 +1,9 @@
 """The functions of a pipeline, named as `"module:function"`.
 
-A module is loaded when there is a session and not before: at its top it may have columns and
-functions of Spark (`F.col`, `@udf`), which cannot be made without one. What can be seen without
-running it is told before: whether there is such a file, whether it is Python, whether it has such a
-function, and what that takes.
+A module is loaded once there is a session, not before: at its top it may have columns and functions
+of Spark (`F.col`, `@udf`), which cannot be made without one. What can be seen without running it is
+checked earlier: whether the file exists and is Python, whether it has the function, and which
+parameters that takes.
 """
 
 from __future__ import annotations

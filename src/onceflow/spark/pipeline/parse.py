@@ -1,6 +1,6 @@
-"""Reads the tables of a `pipeline.toml` into a plan. All that is wrong is told at once, and before
-Spark is started: keys that do not exist, values that are not allowed, what contradicts each other,
-functions that are not there, settings that client, source or broker would refuse."""
+"""Reads the tables of a `pipeline.toml` into a plan. Everything that is wrong is reported at once,
+before Spark is started: keys that do not exist, values that are not allowed, keys that contradict
+each other, functions that are missing, settings that client, source or broker would refuse."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ def with_function(plan: PipelinePlan) -> PipelinePlan:
     try:
         function = transform.function.load()
     except NotAllowed as error:
-        told = f"{transform.function.module}:{transform.function.name} is not allowed"
-        raise InvalidPipeline([KeyProblem(path, f"{told}; it may be {error}")]) from error
+        named = f"{transform.function.module}:{transform.function.name} is not allowed"
+        raise InvalidPipeline([KeyProblem(path, f"{named}; it may be {error}")]) from error
     is_arrow = transform.kind is TransformKind.ARROW
     names = None if is_arrow else call_names([each.name for each in plan.sources])
     if problem := call_problem(function, names):
@@ -478,8 +478,8 @@ def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[KeyPr
     if sink.mode is not OutputMode.APPEND:
         yield KeyProblem(("sink", "mode"), f"{where}: it can only append")
     if sink.partition not in (None, STAYS):
-        told = f'rows stay in the partition of their source: leave it out, or set it to "{STAYS}"'
-        yield KeyProblem(("sink", "partition"), told)
+        text = f'rows stay in the partition of their source: leave it out, or set it to "{STAYS}"'
+        yield KeyProblem(("sink", "partition"), text)
 
 
 def _is_source(key: str, value: object) -> bool:

@@ -12,8 +12,8 @@ or the same in Python, by the names of the file's tables and keys:
         sink={"topic": "totals", "key": "id", "format": "json"},
     ).run()
 
-Everything that is wrong is told at once, before Spark is started. Modules with functions are loaded
-when there is a session.
+Everything that is wrong is reported at once, before Spark is started. Modules with functions are
+loaded when there is a session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pipeline as frozen values: what it reads, how it parses, transforms, encodes and writes.
 
-Made by `pipeline_reading.read_plan` from tables, which are those of a `pipeline.toml`.
+Made by `parse.read_plan` from tables, which are those of a `pipeline.toml`.
 """
 
 from __future__ import annotations

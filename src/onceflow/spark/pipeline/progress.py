@@ -1,4 +1,4 @@
-"""How far a query has come, out of what Spark tells of it; pure functions.
+"""How far a query has come, from Spark's own progress reports; pure functions.
 
 Rows that were read are counted by offsets: Spark counts a source twice that is read twice.
 """

@@ -101,26 +101,26 @@ def check_condition(frame: DataFrame, rule: str, condition: str) -> None:
     errors for what means nothing for the frame."""
     internal: Any = frame.selectExpr(condition)
     kinds = [field.dataType.simpleString() for field in internal.schema.fields]
-    told = f"the rule {rule!r} ({condition})"
+    subject = f"the rule {rule!r} ({condition})"
     where = f"rules.{rule}"
     if kinds != ["boolean"]:
         raise PipelineFailed(
-            f"{told} is of type {', '.join(kinds).upper()}, and not BOOLEAN",
+            f"{subject} is of type {', '.join(kinds).upper()}, and not BOOLEAN",
             where=where,
             advice="write a condition, such as column IS NOT NULL, or column = 'true'",
         )
     analyzed = internal._jdf.queryExecution().analyzed()
     if analyzed.nodeName() != "Project":
         raise PipelineFailed(
-            f"{told} is about more than one row",
+            f"{subject} is about more than one row",
             where=where,
             advice="leave functions like count() and sum() out of rules; the transform may have "
             "them",
         )
-    (found,) = each_of(analyzed.projectList())
-    if not found.deterministic() or _is_random(found):
+    (expression,) = each_of(analyzed.projectList())
+    if not expression.deterministic() or _is_random(expression):
         raise PipelineFailed(
-            f"{told} may give another result for the same row each time: "
+            f"{subject} may give another result for the same row each time: "
             "rows would be lost or written twice",
             where=where,
             advice="leave functions like rand(), uuid() and aes_encrypt() out of rules; to take a "

@@ -139,7 +139,7 @@ class RunningPipeline:
                 return False
             self._cleanup.close()
             failure = self._sink.failure or error
-            explained = self._told(failure)
+            explained = self._explained(failure)
             # Not from Spark's error, whose cause the sink's is: whoever went through the causes
             # would go round for ever.
             raise explained from (failure.__cause__ if explained is failure else failure)
@@ -165,13 +165,13 @@ class RunningPipeline:
         self.query = self._start()
         return True
 
-    def _told(self, error: Exception) -> OnceflowError:
-        told: OnceflowError
+    def _explained(self, error: Exception) -> OnceflowError:
+        failure: OnceflowError
         if is_source_gone(error):
-            told = PipelineFailed(SOURCE_GONE, advice=_SOURCE_ADVICE)
+            failure = PipelineFailed(SOURCE_GONE, advice=_SOURCE_ADVICE)
         else:
-            told = explain(error, self._base)
-        return told.logged_in(self._log_path) if isinstance(told, PipelineFailed) else told
+            failure = explain(error, self._base)
+        return failure.logged_in(self._log_path) if isinstance(failure, PipelineFailed) else failure
 
     def _end_query(self) -> None:
         try:

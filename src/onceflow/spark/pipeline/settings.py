@@ -1,6 +1,6 @@
-"""The settings of a pipeline, each to whom it belongs: Spark, the source's reader, the sink's
-producer, the broker beside it. Every one is judged by its owner, so that wrong ones are told before
-anything is started."""
+"""The settings of a pipeline, sorted by owner: Spark, the source's reader, the sink's producer, the
+broker beside it. Each owner checks its own, so that wrong ones are reported before anything is
+started."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A Spark session that is fast: its settings, its Java, its Python, and the home it is started
-from.
-"""
+"""A fast Spark session: its settings, its Java, its Python, and the home it is started from."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def spark_home(environ: Mapping[str, str], java_home: Path) -> Path:
     import pyspark
 
     installed = Path(pyspark.__file__).parent
-    told = hashlib.sha256(f"{installed} {java_home}".encode()).hexdigest()[:12]
-    home = _cache(environ) / f"spark-{pyspark.__version__}-{told}"
+    digest = hashlib.sha256(f"{installed} {java_home}".encode()).hexdigest()[:12]
+    home = _cache(environ) / f"spark-{pyspark.__version__}-{digest}"
     try:
         home.mkdir(parents=True, exist_ok=True)
         _link(installed, home)

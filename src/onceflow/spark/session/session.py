@@ -193,5 +193,5 @@ def _last_line(path: Path, error: Exception) -> str:
     lines: list[str] = []
     with suppress(OSError):
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    told = [line.strip() for line in lines if "rror" in line or "xception" in line]
-    return f"{told[-1] if told else error} (all of it is in {path})"
+    errors = [line.strip() for line in lines if "rror" in line or "xception" in line]
+    return f"{errors[-1] if errors else error} (all of it is in {path})"

@@ -43,10 +43,10 @@ from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import (
-    BatchVerdict,
     LedgerEntry,
     LedgerStart,
     LedgerStep,
+    LedgerVerdict,
     Planned,
     WriterEpoch,
     decide,
@@ -235,7 +235,7 @@ class BatchWriter:
         """One transaction, tried as often as it makes sense; None when the batch is committed."""
         timeouts, left, known = 0, TRIES, self._topics.names
         while True:
-            if self._fence_and_decide(job.planned, job.start) is BatchVerdict.SKIP:
+            if self._fence_and_decide(job.planned, job.start) is LedgerVerdict.SKIP:
                 self._log_skipped(job.planned)
                 return None
             began = self._clock.monotonic()
@@ -255,7 +255,7 @@ class BatchWriter:
             except FatalProducerError as error:
                 raise self._fenced(error) from error
 
-    def _fence_and_decide(self, planned: Planned, start: LedgerStart | None) -> BatchVerdict:
+    def _fence_and_decide(self, planned: Planned, start: LedgerStart | None) -> LedgerVerdict:
         """Raises `LedgerConflict`, or `SinkFenced`."""
         try:
             self._ensure_fenced()

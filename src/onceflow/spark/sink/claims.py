@@ -268,7 +268,7 @@ class ClaimClient(NamedTuple):
         answer = self._ask(asked, _LAYOUT_DEADLINE_S)
         return tuple((str(topic), int(count)) for topic, count in answer["layout"])
 
-    def failed(self, epoch: Epoch, failure: AttemptFailure) -> None:
+    def report_failure(self, epoch: Epoch, failure: AttemptFailure) -> None:
         """Tells the driver why this attempt ends."""
         fields = {"message": failure.message[:4000], "final": failure.is_final}
         self._ask({"ask": "failed", "epoch": epoch, **fields, "late": failure.is_late})

@@ -1,4 +1,5 @@
-"""A batch as a job of Spark: the frame of all rows that are written, routed, and its tasks."""
+"""A micro-batch as a job of Spark: the frame of all rows that are written, the shuffle that brings
+them to the tasks that write them, and what those tasks report."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Finding(Enum):
     FORGOTTEN = "nothing is known, and what was committed may have been forgotten since"
 
 
-class BatchVerdict(Enum):
+class LedgerVerdict(Enum):
     """What is to be done with a batch."""
 
     RUN = "write it"
@@ -161,16 +161,16 @@ class BatchVerdict(Enum):
     REFUSE = "stop"
 
 
-VERDICTS: Final[Mapping[Finding, BatchVerdict]] = {
-    Finding.OF_ANOTHER_QUERY: BatchVerdict.REFUSE,
-    Finding.SAME: BatchVerdict.SKIP,
-    Finding.SAME_NUMBER: BatchVerdict.REFUSE,
-    Finding.THE_ONE_BEFORE: BatchVerdict.RUN,
-    Finding.LATER: BatchVerdict.REFUSE,
-    Finding.GAP: BatchVerdict.REFUSE,
-    Finding.DELETED: BatchVerdict.REFUSE,
-    Finding.NOTHING: BatchVerdict.RUN,
-    Finding.FORGOTTEN: BatchVerdict.REFUSE,
+VERDICTS: Final[Mapping[Finding, LedgerVerdict]] = {
+    Finding.OF_ANOTHER_QUERY: LedgerVerdict.REFUSE,
+    Finding.SAME: LedgerVerdict.SKIP,
+    Finding.SAME_NUMBER: LedgerVerdict.REFUSE,
+    Finding.THE_ONE_BEFORE: LedgerVerdict.RUN,
+    Finding.LATER: LedgerVerdict.REFUSE,
+    Finding.GAP: LedgerVerdict.REFUSE,
+    Finding.DELETED: LedgerVerdict.REFUSE,
+    Finding.NOTHING: LedgerVerdict.RUN,
+    Finding.FORGOTTEN: LedgerVerdict.REFUSE,
 }
 
 _ADVICE: Final[Mapping[Finding, str]] = {
@@ -233,18 +233,18 @@ def _must_be_there(batch: Planned, now_ms: int, offsets_retention_ms: int) -> bo
 
 
 def is_surely_kept(entry_ms: int, planned_ms: int) -> bool:
-    """Whether an entry of that time was there when a batch was planned, whatever brokers are told;
-    not where the driver's clock went back in between."""
+    """Whether an entry of that time was there when a batch was planned, however brokers are
+    configured; not where the driver's clock went back in between."""
     return 0 <= planned_ms - entry_ms < SURELY_KEPT_MS
 
 
 def decide(
     entry: LedgerEntry | None, batch: Planned, now_ms: int, offsets_retention_ms: int
-) -> BatchVerdict:
+) -> LedgerVerdict:
     """What to do with the batch; raises `LedgerConflict` where the table says to refuse."""
     finding = find(entry, batch, now_ms, offsets_retention_ms)
     verdict = VERDICTS[finding]
-    if verdict is BatchVerdict.REFUSE:
+    if verdict is LedgerVerdict.REFUSE:
         raise refusal(finding, entry, batch)
     return verdict
 

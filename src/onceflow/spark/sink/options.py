@@ -1,4 +1,4 @@
-"""What a user says about a write, checked as far as that goes without brokers."""
+"""The arguments of `write` and `write_stream`, checked as far as that goes without brokers."""
 
 from __future__ import annotations
 

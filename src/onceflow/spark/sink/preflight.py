@@ -1,7 +1,7 @@
 """What can be seen to be wrong before a query starts: in the frame, the session, the settings, and
 on the cluster.
 
-Each check returns what is wrong, in words that say what to do; the user is told all of it at once.
+Each check returns what is wrong, in words that say what to do; the user gets all of it at once.
 `prepare_cluster` also creates missing topics, where brokers allow it.
 """
 
@@ -220,7 +220,7 @@ class BrokerLimits:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFindings:
-    """What was found, and what is wrong."""
+    """The settings that count, and what is wrong."""
 
     limits: BrokerLimits
     problems: tuple[str, ...]
@@ -254,14 +254,15 @@ def ensure_topic(settings: ClientSettings, name: str) -> None:
     async def make() -> list[str]:
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
             limits = await _read_limits(cluster)
-            return await _ensure(cluster, name, limits)
+            return await _ensure_topic(cluster, name, limits)
 
     if problems := run_on_own_thread(make()):
         raise RowRefused(problems[0])
 
 
 def run_on_own_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Its result. On a thread of its own: a notebook has an event loop running here already."""
+    """Runs the coroutine to its end. In a notebook this thread has a running event loop, where
+    `asyncio.run` would raise."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 
@@ -273,8 +274,8 @@ async def _prepare(
         limits = await _read_limits(cluster)
         problems = [*_timeout_problems(settings, limits), *await _api_problems(cluster)]
         for topic in topics:
-            problems += await _ensure(cluster, topic, limits)
-        problems += await _ensure_ledger(cluster, identity.ledger_topic)
+            problems += await _ensure_topic(cluster, topic, limits)
+        problems += await _ensure_ledger_topic(cluster, identity.ledger_topic)
         if not problems:
             groups = [identity.ledger_group, *([identity.group] if reads else ())]
             problems += await _rights(cluster, topics, identity.ledger_topic, groups)
@@ -311,22 +312,23 @@ async def _api_problems(cluster: Cluster) -> list[str]:
     return problems
 
 
-async def _ensure(cluster: Cluster, name: str, limits: BrokerLimits) -> list[str]:
-    """None when the topic is there, or when a broker has made it because it was asked for."""
+async def _ensure_topic(cluster: Cluster, name: str, limits: BrokerLimits) -> list[str]:
+    """What keeps the topic from being there; nothing once it exists or a broker has created it."""
     try:
         await cluster.find_topic(name)
     except BrokerError as error:
         return [_not_seen(error, name, "DESCRIBE and WRITE")]
     except TopicNameInvalid as error:
-        return [str(error)]  # nobody can create it
+        return [str(error)]  # no broker can create it
     except TopicNotFound as error:
-        is_made = limits.creates_topics is not False and await _auto_created(cluster, name)
-        return [] if is_made else [f"{error}; create it"]
+        is_created = limits.creates_topics is not False and await _auto_create(cluster, name)
+        return [] if is_created else [f"{error}; create it"]
     return []
 
 
-async def _auto_created(cluster: Cluster, name: str) -> bool:
-    """Brokers that make topics do so a moment after they have answered that there is none."""
+async def _auto_create(cluster: Cluster, name: str) -> bool:
+    """Lets a broker create the topic, and waits for it: a broker answers first that there is none,
+    and creates it a moment later."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _CREATION_S
     await _request_metadata(cluster, [name], creates=True)
@@ -359,7 +361,7 @@ def _not_seen(error: BrokerError, name: str, rights: str) -> str:
     return f"topic {name!r} cannot be looked at: {error}"
 
 
-async def _ensure_ledger(cluster: Cluster, name: str) -> list[str]:
+async def _ensure_ledger_topic(cluster: Cluster, name: str) -> list[str]:
     try:
         await cluster.find_topic(name)
     except BrokerError as error:

@@ -1,7 +1,6 @@
-"""A query of the sink, as its user holds it: Spark's own writer and query, with what Spark does not
-say. What is wrong with the checkpoint is told by `start`, not by the first batch; and the error of
-a query begins with its cause, with all that Spark says behind it.
-"""
+"""A query of the sink, as its user holds it: Spark's own writer and query, and what Spark does not
+say. A wrong checkpoint is reported by `start`, not by the first batch; and the error of a query
+begins with its cause, with all that Spark says behind it."""
 
 from __future__ import annotations
 

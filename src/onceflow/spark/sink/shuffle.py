@@ -179,7 +179,7 @@ def _rows(parts: list[Any]) -> Iterator[pa.RecordBatch]:
 # --- topics that only rows know -----------------------------------------------------------------
 
 _known: dict[tuple[ClaimClient, Epoch], TopicLayout] = {}
-"""What this process was told, by query and epoch: numbers hold for one epoch only."""
+"""What the driver answered, by query and epoch: numbers are valid for one epoch only."""
 
 
 def _asked(claims: ClaimClient, epoch: Epoch, topics: Any) -> TopicLayout:

@@ -89,7 +89,7 @@ class FailureReporter:
         except OnceflowError as error:
             message = f"{type(error).__name__}: {error}"
             is_late = isinstance(error, LaterAttempt)
-            claims.failed(self.epoch, AttemptFailure(message, _is_final(error), is_late))
+            claims.report_failure(self.epoch, AttemptFailure(message, _is_final(error), is_late))
             raise
 
 
@@ -101,7 +101,7 @@ def _is_final(error: OnceflowError) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
-    """What the tasks of one epoch are given."""
+    """What a task of one epoch works with."""
 
     transaction: OpenTransaction
     """Without claims: those are made in the task."""
@@ -119,7 +119,7 @@ class TaskPlan:
 
 
 class MadeRows(NamedTuple):
-    """Rows that a task makes itself."""
+    """Rows that a task makes itself, as in an Arrow pipeline."""
 
     rows: Iterator[pa.RecordBatch]
     targets: Sequence[int]

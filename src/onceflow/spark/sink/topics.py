@@ -1,7 +1,8 @@
 """The topics that a query writes to, and how many partitions each has now.
 
-Topics are given, or met in rows. Those that are met get their numbers in the order in which they
-come, and keep them as long as an epoch lasts: the driver alone hands them out.
+Topics are named by the caller, or by rows. Those that rows name get their numbers in the order in
+which they come, and keep them as long as an epoch lasts. Only the driver hands out numbers: if
+tasks did, one partition could have two of them, and two tasks could claim it.
 """
 
 from __future__ import annotations

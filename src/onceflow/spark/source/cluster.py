@@ -1,8 +1,8 @@
 """What the driver's side of a source asks of a cluster, blocking: which partitions there are, where
-they begin and end, and whether something new comes.
+they begin and end, and whether new records have come.
 
-One connection to each broker for the life of a query, opened when it is needed first. What may be
-tried again is, for `default.api.timeout.ms`: a query survives a broker that comes back by then.
+One connection to each broker for the life of a query, opened when it is first needed. Requests are
+retried for `default.api.timeout.ms`: a query survives a broker that comes back within that time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is done about records that a query has to read and that are gone: an error, or a warning in
-the log and on with what is there. The text says which records, what there is instead, and what to
-do; the same warning is given once."""
+"""What happens when records that a query has to read are gone: an error, or a warning in the log,
+and the query goes on without them. The text says which records, what is there instead, and what to
+do; the same warning is logged once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LossRule:
 
     def __init__(self, fail: bool) -> None:
         self._fail = fail
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def gone(self, lost: Offsets) -> None:
         """Partitions that were read up to these offsets are no longer there."""
@@ -97,8 +97,8 @@ class LossRule:
         if found and self._fail:
             raise DataLost(f"records are gone: {'; '.join(found)}. {_ADVICE}")
         for loss in found:
-            if loss not in self._told:
-                self._told.add(loss)
+            if loss not in self._warned:
+                self._warned.add(loss)
                 _log.warning("records are gone: %s (%s)", loss, _SKIPPED)
 
 

@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 )
 
 from onceflow.runtime import RealClock
-from onceflow.spark.errors import InvalidOptions, told_briefly
+from onceflow.spark.errors import InvalidOptions, raises_briefly
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.task import ReadTask
@@ -69,7 +69,7 @@ class OnceflowSource(DataSource):
         return "onceflow"
 
     def schema(self) -> StructType:
-        """That of Spark's own Kafka source. Asked for first: wrong options are told here."""
+        """Like Spark's own Kafka source. Spark asks for it first, so wrong options raise here."""
         options = self._read_options()
         options.warn()
         return _schema(options)
@@ -162,7 +162,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMinRows(options.min_offsets)
         return ReadAllAvailable()
 
-    @told_briefly
+    @raises_briefly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's
         return self._offsets.latest(start, self._admission(limit))
 
@@ -177,15 +177,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             case _:
                 return ALL
 
-    @told_briefly
+    @raises_briefly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         self._offsets.take_available()
 
-    @told_briefly
+    @raises_briefly
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
         return self._offsets.report()
 
-    @told_briefly
+    @raises_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Spans(task) for task in self._offsets.tasks(start, end)]
 

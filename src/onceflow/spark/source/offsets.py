@@ -4,12 +4,12 @@ The offset of a batch says where the batch begins and where it ends:
 
     {"from": {"orders": {"0": 100, "1": 7}}, "to": {"orders": {"0": 180, "1": 7}}}
 
-With the ids of topics, where brokers give them any, it also says which logs these are: a topic that
-is deleted and recreated has another one.
+With topic ids, where brokers have them, it also says which logs these are: a topic that is deleted
+and recreated has another id.
 
     {"from": ..., "to": ..., "ids": {"orders": "4d63edc8-8a8e-4f0a-bbbd-33a0ba8bd9ac"}}
 
-Spark logs only the end of a batch before it runs it, and asks anew where a query begins when it
+Spark logs only the end of a batch before it runs it, and asks again where a query begins when it
 runs the first batch again. With the beginning inside the end, a batch that is run again is the
 same batch, whatever "earliest" or "latest" mean by then. Topics and partitions are in order, so
 that equal offsets are equal texts. What Spark's own Kafka source has logged is read too: a query

@@ -1,10 +1,12 @@
 """The options of `format("onceflow")`: those of Spark's own Kafka source, by the same names and
 with the same meaning, and the client's settings, with and without `kafka.` before their names.
 
-    SourceOptions.of({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"})
+    spark.readStream.format("onceflow").options(
+        **{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}
+    )
 
-All that is wrong is told at once, before anything is asked of a broker. What Spark's source takes
-and this one has no use for is in `WITHOUT_EFFECT`, and `warn` says so.
+Everything that is wrong is reported at once, before a broker is asked. Options of Spark's source
+that this one has no use for are in `WITHOUT_EFFECT`, and `warn` logs them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where to begin and where to end, as options say it, made into offsets."""
+"""Where a query or a batch begins and ends: the positions of its options, resolved to offsets."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The offsets of a stream: where it begins, how far each batch goes, what each task reads.
 
-A batch's end holds its beginning (see `offsets`), so that a batch that is run again is the same
-batch. The first answer differs from `initial` even when there is nothing to read: Spark then logs,
-with an empty batch, where the query begins, and "latest" means the same after a restart. Partitions
-that show up later are read from their earliest offset. Records that are gone are never passed over
-in silence: `failOnDataLoss` says whether that is an error or a warning.
+A batch's end holds its beginning (see `offsets`), so that a batch that runs again is the same
+batch. The first answer differs from `initial` even when there is nothing to read: Spark then logs
+an empty batch that says where the query begins, and "latest" means the same after a restart. A
+partition that is added later is read from its earliest offset. Records that are gone are never
+skipped silently: `failOnDataLoss` decides between an error and a warning.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.positions import resolve_start
 
 LONGEST_WAIT_S: Final = 0.1
-"""How long to wait for something new before Spark is told that there is nothing."""
+"""How long to wait for new records before Spark gets an empty answer."""
 _LOOK_AROUND_S: Final = 1.0
 """How old the list of partitions may be."""
 

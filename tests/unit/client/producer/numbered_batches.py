@@ -6,8 +6,8 @@ from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import (
     BatchResponse,
-    BatchVerdict,
     PartitionSequences,
+    ProduceVerdict,
     Sequences,
 )
 from onceflow.client.types import TopicPartition
@@ -53,9 +53,9 @@ class Producer:
             gone += batches
         return gone
 
-    def answer(self, batch: ProducerBatch, answer: BatchResponse) -> BatchVerdict:
+    def answer(self, batch: ProducerBatch, answer: BatchResponse) -> ProduceVerdict:
         verdict = self.core.answered(batch, answer, 0.0)
-        if verdict in (BatchVerdict.REFUSED, BatchVerdict.ABORTABLE):
+        if verdict in (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE):
             self.core.fail(batch, ValueError())
         return verdict
 
@@ -63,7 +63,7 @@ class Producer:
         return self.sequences.has_gap
 
     def ack(self, batch: ProducerBatch, offset: int = 100) -> None:
-        assert self.answer(batch, BatchResponse(0, offset)) is BatchVerdict.DELIVERED
+        assert self.answer(batch, BatchResponse(0, offset)) is ProduceVerdict.DELIVERED
 
     def lose(self, batch: ProducerBatch) -> None:
         self.core.requeue(batch, 0.0, in_doubt=True)

@@ -13,7 +13,7 @@ from onceflow.client.producer.batch import (
     ProducerIdAndEpoch,
     RecordInvalid as Invalid,
 )
-from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict, Sequences
+from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
 from onceflow.wire.error_codes import ErrorCode as E
@@ -46,7 +46,7 @@ def sent(accumulator: Accumulator, now: float = 10.0) -> list[ProducerBatch]:
 
 
 def acked(accumulator: Accumulator, batch: ProducerBatch, offset: int = 0) -> None:
-    assert accumulator.answered(batch, BatchResponse(0, offset), 0.0) is BatchVerdict.DELIVERED
+    assert accumulator.answered(batch, BatchResponse(0, offset), 0.0) is ProduceVerdict.DELIVERED
 
 
 def test_records_are_numbered_in_their_batch() -> None:
@@ -225,7 +225,7 @@ def test_a_retried_batch_waits_and_keeps_its_bytes() -> None:
     sent(accumulator)
     data = bytes(batch.buffer)
     verdict = accumulator.answered(batch, BatchResponse(E.NOT_ENOUGH_REPLICAS), 12.0)
-    assert verdict is BatchVerdict.RETRY
+    assert verdict is ProduceVerdict.RETRY
     assert not batch.in_doubt
     assert accumulator.ready(11.9) == []
     assert accumulator.drain([P0], 1 << 20, 11.9) == []
@@ -282,7 +282,7 @@ def test_an_answer_after_the_end_is_late() -> None:
     batch = put(accumulator)
     sent(accumulator)
     accumulator.fail(batch, TimeoutError())
-    assert accumulator.answered(batch, BatchResponse(0, 5), 0.0) is BatchVerdict.LATE
+    assert accumulator.answered(batch, BatchResponse(0, 5), 0.0) is ProduceVerdict.LATE
     assert isinstance(batch.outcome, TimeoutError)
     accumulator.requeue(batch, 0.0, in_doubt=True)
     assert accumulator.ready(100.0) == []
@@ -304,7 +304,7 @@ def test_a_batch_that_is_too_large_goes_in_halves(idempotent: bool) -> None:
     whole = put(accumulator, count=3)
     sent(accumulator)
     verdict = accumulator.answered(whole, BatchResponse(E.MESSAGE_TOO_LARGE), 99.0)
-    assert verdict is BatchVerdict.SPLIT
+    assert verdict is ProduceVerdict.SPLIT
     assert whole.outcome is None
     offset = 40
     for part in whole.parts:
@@ -327,7 +327,8 @@ def test_a_single_record_that_is_too_large_is_refused() -> None:
     batch = put(accumulator)
     sent(accumulator)
     assert (
-        accumulator.answered(batch, BatchResponse(E.MESSAGE_TOO_LARGE), 0.0) is BatchVerdict.REFUSED
+        accumulator.answered(batch, BatchResponse(E.MESSAGE_TOO_LARGE), 0.0)
+        is ProduceVerdict.REFUSED
     )
 
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onceflow.client.producer.batch import ProducerIdAndEpoch
-from onceflow.client.producer.idempotence import (
-    LAST_EPOCH,
-    BatchResponse,
-    BatchVerdict,
-    Sequences,
-)
+from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.errors import InvariantViolated
+from onceflow.wire import LAST_EPOCH
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.producer.numbered_batches import GAP, NEWER, P0, P1, PAIR, Producer, numbers
 
@@ -128,27 +124,27 @@ def test_a_transactional_producer_is_idempotent() -> None:
 @pytest.mark.parametrize(
     ("code", "plain", "transactional"),
     [
-        (E.NONE, BatchVerdict.DELIVERED, BatchVerdict.DELIVERED),
-        (E.DUPLICATE_SEQUENCE_NUMBER, BatchVerdict.DELIVERED, BatchVerdict.DELIVERED),
-        (E.NOT_LEADER_OR_FOLLOWER, BatchVerdict.RETRY, BatchVerdict.RETRY),
-        (E.REQUEST_TIMED_OUT, BatchVerdict.RETRY, BatchVerdict.RETRY),
-        (E.NOT_ENOUGH_REPLICAS, BatchVerdict.RETRY, BatchVerdict.RETRY),
-        (E.CONCURRENT_TRANSACTIONS, BatchVerdict.RETRY, BatchVerdict.RETRY),
-        (E.UNKNOWN_PRODUCER_ID, BatchVerdict.RETRY, BatchVerdict.RETRY),  # says no log start
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, BatchVerdict.RESTART, BatchVerdict.ABORTABLE),
-        (E.MESSAGE_TOO_LARGE, BatchVerdict.SPLIT, BatchVerdict.SPLIT),
-        (E.RECORD_LIST_TOO_LARGE, BatchVerdict.SPLIT, BatchVerdict.SPLIT),
-        (E.INVALID_PRODUCER_EPOCH, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
-        (E.INVALID_TXN_STATE, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
-        (E.INVALID_RECORD, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
-        (E.TOPIC_AUTHORIZATION_FAILED, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
-        (E.TRANSACTION_ABORTABLE, BatchVerdict.REFUSED, BatchVerdict.ABORTABLE),
-        (E.CLUSTER_AUTHORIZATION_FAILED, BatchVerdict.FATAL, BatchVerdict.FATAL),
-        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, BatchVerdict.FATAL, BatchVerdict.FATAL),
+        (E.NONE, ProduceVerdict.DELIVERED, ProduceVerdict.DELIVERED),
+        (E.DUPLICATE_SEQUENCE_NUMBER, ProduceVerdict.DELIVERED, ProduceVerdict.DELIVERED),
+        (E.NOT_LEADER_OR_FOLLOWER, ProduceVerdict.RETRY, ProduceVerdict.RETRY),
+        (E.REQUEST_TIMED_OUT, ProduceVerdict.RETRY, ProduceVerdict.RETRY),
+        (E.NOT_ENOUGH_REPLICAS, ProduceVerdict.RETRY, ProduceVerdict.RETRY),
+        (E.CONCURRENT_TRANSACTIONS, ProduceVerdict.RETRY, ProduceVerdict.RETRY),
+        (E.UNKNOWN_PRODUCER_ID, ProduceVerdict.RETRY, ProduceVerdict.RETRY),  # says no log start
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, ProduceVerdict.RESTART, ProduceVerdict.ABORTABLE),
+        (E.MESSAGE_TOO_LARGE, ProduceVerdict.SPLIT, ProduceVerdict.SPLIT),
+        (E.RECORD_LIST_TOO_LARGE, ProduceVerdict.SPLIT, ProduceVerdict.SPLIT),
+        (E.INVALID_PRODUCER_EPOCH, ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE),
+        (E.INVALID_TXN_STATE, ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE),
+        (E.INVALID_RECORD, ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE),
+        (E.TOPIC_AUTHORIZATION_FAILED, ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE),
+        (E.TRANSACTION_ABORTABLE, ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE),
+        (E.CLUSTER_AUTHORIZATION_FAILED, ProduceVerdict.FATAL, ProduceVerdict.FATAL),
+        (E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ProduceVerdict.FATAL, ProduceVerdict.FATAL),
     ],
 )
 def test_what_an_answer_to_the_next_batch_means(
-    code: E, plain: BatchVerdict, transactional: BatchVerdict
+    code: E, plain: ProduceVerdict, transactional: ProduceVerdict
 ) -> None:
     for is_transactional, expected in ((False, plain), (True, transactional)):
         producer = Producer(transactional=is_transactional)
@@ -160,7 +156,8 @@ def test_a_duplicate_without_an_offset_is_a_success() -> None:
     producer = Producer()
     batch = producer.started(1)[0]
     assert (
-        producer.answer(batch, BatchResponse(E.DUPLICATE_SEQUENCE_NUMBER)) is BatchVerdict.DELIVERED
+        producer.answer(batch, BatchResponse(E.DUPLICATE_SEQUENCE_NUMBER))
+        is ProduceVerdict.DELIVERED
     )
     assert producer.state().last_acked_sequence == 3
     assert producer.state().last_acked_offset == 101
@@ -169,9 +166,9 @@ def test_a_duplicate_without_an_offset_is_a_success() -> None:
 def test_a_broker_that_has_lost_its_memory_is_met_with_a_new_epoch() -> None:
     producer = Producer()
     batches = producer.started(3)
-    assert producer.answer(batches[0], GAP) is BatchVerdict.RESTART
+    assert producer.answer(batches[0], GAP) is ProduceVerdict.RESTART
     assert producer.send() == []  # the others are not answered yet
-    assert producer.answer(batches[1], GAP) is BatchVerdict.RETRY
+    assert producer.answer(batches[1], GAP) is ProduceVerdict.RETRY
     assert producer.send() == []
     producer.lose(batches[2])
     assert producer.send() == [batches[0]]
@@ -192,10 +189,10 @@ def test_what_it_may_have_taken_before_is_not_sent_under_another_number(code: E)
     producer.lose(second)
     producer.send()
     answer = BatchResponse(code, log_start_offset=0)
-    assert producer.answer(first, answer) is BatchVerdict.REFUSED
+    assert producer.answer(first, answer) is ProduceVerdict.REFUSED
     assert first.in_doubt
     assert producer.send() == [second]
-    assert producer.answer(second, answer) is BatchVerdict.REFUSED
+    assert producer.answer(second, answer) is ProduceVerdict.REFUSED
     (third,) = producer.put(1)
     assert producer.send() == [third]
     assert numbers([third]) == [(4, 0)]
@@ -204,7 +201,7 @@ def test_what_it_may_have_taken_before_is_not_sent_under_another_number(code: E)
 def test_what_comes_too_early_waits_for_its_turn() -> None:
     producer = Producer()
     first, second = producer.started(2)
-    assert producer.answer(second, GAP) is BatchVerdict.RETRY
+    assert producer.answer(second, GAP) is ProduceVerdict.RETRY
     assert producer.send() == []
     producer.ack(first)
     assert producer.send() == [second]
@@ -214,11 +211,11 @@ def test_what_comes_too_early_waits_for_its_turn() -> None:
 def test_a_refused_batch_leaves_a_gap_that_a_new_epoch_closes() -> None:
     producer = Producer()
     first, second, third = producer.started(3)
-    assert producer.answer(first, BatchResponse(E.INVALID_RECORD)) is BatchVerdict.REFUSED
+    assert producer.answer(first, BatchResponse(E.INVALID_RECORD)) is ProduceVerdict.REFUSED
     assert producer.state().unresolved
     late = producer.put(1)
-    assert producer.answer(second, GAP) is BatchVerdict.RESTART
-    assert producer.answer(third, GAP) is BatchVerdict.RETRY
+    assert producer.answer(second, GAP) is ProduceVerdict.RESTART
+    assert producer.answer(third, GAP) is ProduceVerdict.RETRY
     assert producer.send() == [second]
     assert numbers([second, third]) == [(4, 0), (4, 2)]
     producer.ack(second)
@@ -266,7 +263,7 @@ def test_so_does_its_own_answer_when_it_comes_late() -> None:
     (batch,) = producer.started(1)
     producer.core.fail(batch, TimeoutError())
     assert producer.has_gap()
-    assert producer.answer(batch, BatchResponse(0, 50)) is BatchVerdict.LATE
+    assert producer.answer(batch, BatchResponse(0, 50)) is ProduceVerdict.LATE
     assert not producer.has_gap()
     (after,) = producer.put(1)
     producer.send()
@@ -314,7 +311,7 @@ def test_a_transaction_ends_with_its_gap() -> None:
     producer = Producer(transactional=True)
     first, second = producer.started(2)
     producer.core.fail(first, TimeoutError())
-    assert producer.answer(second, GAP) is BatchVerdict.ABORTABLE
+    assert producer.answer(second, GAP) is ProduceVerdict.ABORTABLE
     assert producer.has_gap()
     (after,) = producer.put(1)
     assert producer.send() == []
@@ -328,8 +325,8 @@ def test_a_transaction_ends_with_its_gap() -> None:
 def test_halves_keep_the_numbers_and_what_follows_keeps_its_own() -> None:
     producer = Producer()
     first, second = producer.started(2)
-    assert producer.answer(first, BatchResponse(E.MESSAGE_TOO_LARGE)) is BatchVerdict.SPLIT
-    assert producer.answer(second, GAP) is BatchVerdict.RETRY
+    assert producer.answer(first, BatchResponse(E.MESSAGE_TOO_LARGE)) is ProduceVerdict.SPLIT
+    assert producer.answer(second, GAP) is ProduceVerdict.RETRY
     for part in (*first.parts, second):
         assert producer.send() == [part]
         producer.ack(part)

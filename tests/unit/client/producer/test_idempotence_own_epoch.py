@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceflow.client.producer.idempotence import BatchResponse, BatchVerdict
+from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.producer.numbered_batches import GAP, NEWER, Producer, numbers
 
@@ -15,10 +15,10 @@ def test_the_first_batch_is_not_waited_for() -> None:
     assert producer.send() == [first, second, third]
     assert numbers([first, second, third]) == [(4, 0), (4, 2), (4, 4)]
     too_soon = BatchResponse(E.CONCURRENT_TRANSACTIONS)
-    assert producer.answer(first, too_soon) is BatchVerdict.RETRY
-    assert producer.answer(second, GAP) is BatchVerdict.RETRY
+    assert producer.answer(first, too_soon) is ProduceVerdict.RETRY
+    assert producer.answer(second, GAP) is ProduceVerdict.RETRY
     assert producer.send() == [first]
-    assert producer.answer(third, GAP) is BatchVerdict.RETRY
+    assert producer.answer(third, GAP) is ProduceVerdict.RETRY
     for batch, following in ((first, [second]), (second, [third]), (third, [])):
         producer.ack(batch)
         assert producer.send() == following

@@ -122,7 +122,7 @@ def test_tasks_ask_over_a_socket(service: ClaimService) -> None:
         AttemptFailure("again", is_final=False, is_late=True),
     )
     for each in told:
-        client.failed(EPOCH, each)
+        client.report_failure(EPOCH, each)
     assert service.book.failures == told
     assert client.layout(["more"]) == (("out", 3), ("more", 1))
     with pytest.raises(RowRefused, match="missing"):

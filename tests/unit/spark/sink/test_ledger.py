@@ -15,7 +15,6 @@ from onceflow.spark.sink.ledger import (
     STEPS,
     SURELY_KEPT_MS,
     VERDICTS,
-    BatchVerdict,
     Finding,
     LedgerEntry,
     LedgerNote,
@@ -23,6 +22,7 @@ from onceflow.spark.sink.ledger import (
     LedgerStart,
     LedgerState,
     LedgerStep,
+    LedgerVerdict,
     Planned,
     WriterEpoch,
     begun_entries,
@@ -78,7 +78,7 @@ def planned(
 )
 def test_what_the_ledger_shows(entry: LedgerEntry | None, batch: Planned, finding: Finding) -> None:
     assert find(entry, batch, NOW_MS, WEEK_MS) is finding
-    if VERDICTS[finding] is not BatchVerdict.REFUSE:
+    if VERDICTS[finding] is not LedgerVerdict.REFUSE:
         assert decide(entry, batch, NOW_MS, WEEK_MS) is VERDICTS[finding]
         return
     with pytest.raises(LedgerConflict, match=finding.value):
@@ -116,16 +116,16 @@ def test_a_batch_ages_while_its_driver_sleeps_and_one_without_a_time_is_old() ->
 
 def test_only_the_same_batch_is_skipped_and_only_the_next_one_run() -> None:
     by_verdict = {
-        verdict: {f for f, v in VERDICTS.items() if v is verdict} for verdict in BatchVerdict
+        verdict: {f for f, v in VERDICTS.items() if v is verdict} for verdict in LedgerVerdict
     }
-    assert by_verdict[BatchVerdict.SKIP] == {Finding.SAME}
-    assert by_verdict[BatchVerdict.RUN] == {Finding.THE_ONE_BEFORE, Finding.NOTHING}
+    assert by_verdict[LedgerVerdict.SKIP] == {Finding.SAME}
+    assert by_verdict[LedgerVerdict.RUN] == {Finding.THE_ONE_BEFORE, Finding.NOTHING}
     assert VERDICTS.keys() == set(Finding)
 
 
 def test_a_refusal_says_what_to_do() -> None:
     for finding, verdict in VERDICTS.items():
-        if verdict is BatchVerdict.REFUSE:
+        if verdict is LedgerVerdict.REFUSE:
             text = str(refusal(finding, LedgerEntry(OTHER, 1, "abc", 2, WRITER), planned()))
             assert "batch 5" in text
             assert OTHER in text

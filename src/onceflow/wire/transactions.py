@@ -1,0 +1,21 @@
+"""Numbers of Kafka's idempotence and transactions on which client and broker have to agree."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_IN_FLIGHT: Final = 5
+"""So many of its last batches a broker remembers of each producer in a partition: with more under
+way, one that is sent again could not be recognised as a duplicate."""
+LAST_EPOCH: Final = 32767
+"""The largest producer epoch: the one after it needs a new producer id."""
+TRANSACTION_V2: Final = 2
+"""The level of the feature `transaction.version` from which every transaction has its own epoch."""
+
+# From these versions on the request itself says that it is of transaction version 2.
+IMPLICIT_PRODUCE_FROM: Final = 12
+"""A partition joins the transaction with its first Produce, without AddPartitionsToTxn."""
+IMPLICIT_OFFSETS_FROM: Final = 5
+"""A group joins the transaction with TxnOffsetCommit, without AddOffsetsToTxn."""
+END_WITH_NEW_EPOCH_FROM: Final = 5
+"""The response to EndTxn brings the epoch of the next transaction."""

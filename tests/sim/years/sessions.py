@@ -178,7 +178,8 @@ class Sleep:
         self.machine = Machine(world, shape.durability)
         self._feeder = Feeder(self.machine, Model(self.machine.clocks))
         self._worker = Worker(self.machine, shape)
-        self._away_since: tuple[float, int] | None = None
+        self._stopped_days = 0.0
+        """For how long the present process was stopped, and perhaps has not looked around since."""
 
     async def main(self) -> Told:
         await self.machine.start()
@@ -221,6 +222,7 @@ class Sleep:
         self._world.loop.stop_process(self._worker.process)
         await self._pass(days)
         self._world.loop.continue_process(self._worker.process)
+        self._stopped_days += days
 
     async def _be_killed(self, days: float) -> None:
         self._worker.kill()
@@ -236,6 +238,7 @@ class Sleep:
         """A new process has no memory of its own: who lets it begin at the earliest record has to
         tell the group where it was, once that may be forgotten."""
         await asyncio.sleep(60.0)  # what a killed one had open is over
+        days, self._stopped_days = days + self._stopped_days, 0.0
         if self._shape.auto_offset_reset == "earliest" and days * DAY_MS > OFFSETS_KEPT_MS - DAY_MS:
             await self._set_offsets(await self._copied())
         self._worker.start()

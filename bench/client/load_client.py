@@ -200,7 +200,7 @@ async def read_ours(
     arguments: argparse.Namespace, next_rows: Callable[[Consumer], Awaitable[int]]
 ) -> Numbers:
     from onceflow.client.consumer.consumer import Consumer
-    from onceflow.client.types import TopicPartition
+    from onceflow.types import TopicPartition
 
     places = [TopicPartition(arguments.topic, each) for each in range(arguments.partitions)]
     async with Consumer(

@@ -37,7 +37,7 @@ from onceflow.client.codec.transactions import (
 )
 from onceflow.client.net.address import parse_addresses
 from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.header import request_header

@@ -60,7 +60,6 @@ if TYPE_CHECKING:
         TableReceipt,
         TlsFailed,
         TopicNotFound,
-        TopicPartition,
         Transaction,
         TransactionAborted,
         TwoPhaseNotServed,
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     )
     from onceflow.errors import InvalidSetting, OnceflowError
     from onceflow.runtime import JsonFormatter
+    from onceflow.types import TopicPartition
 else:
     __getattr__ = door(
         __name__,
@@ -85,11 +85,12 @@ else:
             "Producer ProducerError RebalanceInProgress RebalanceListener Receipt "
             "Record RecordInvalid RecordsUnreadable RequestTimedOut Session "
             "SessionError SessionFailed SessionFenced SessionForgotten "
-            "SessionTransaction TableReceipt TlsFailed TopicNotFound TopicPartition "
+            "SessionTransaction TableReceipt TlsFailed TopicNotFound "
             "Transaction TransactionAborted TwoPhaseNotServed UnknownOutcome "
             "WrongState WrongStep WrongUse",
             "errors": "InvalidSetting OnceflowError",
             "runtime": "JsonFormatter",
+            "types": "TopicPartition",
         },
     )
 

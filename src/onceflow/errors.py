@@ -97,7 +97,7 @@ class LogCorrupt(LogError):
     """Bytes that were durable are not what was written. Never repaired by cutting."""
 
 
-class OffsetOutOfRange(LogError):
+class OffsetOutsideLog(LogError):
     """The offset is below the log's start or above its end."""
 
 

@@ -1,10 +1,20 @@
-"""Small frozen values that every floor shares."""
+"""Small frozen values that broker and client share."""
 
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from typing import NamedTuple
 from uuid import UUID
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 class LogId(NamedTuple):

@@ -19,9 +19,9 @@ from functools import wraps
 from typing import Any
 
 from onceflow.broker.txn.markers import Markers
-from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.cli import run
-from onceflow.txn.state import State
+from onceflow.txn.state import TransactionState
 
 
 class Point(Enum):
@@ -50,7 +50,7 @@ class Doom:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def install(self) -> None:
-        write_marker, write = Markers.write, TransactionBook.write
+        write_marker, write = Markers.write, TransactionStateStore.write
 
         @wraps(write_marker)
         def marked(markers: Markers, *arguments: Any, **options: Any) -> Any:
@@ -60,22 +60,22 @@ class Doom:
             return written
 
         @wraps(write)
-        def noted(book: TransactionBook, transaction: Any, purpose: Any) -> None:
+        def noted(book: TransactionStateStore, transaction: Any, purpose: Any) -> None:
             before, after = _points(transaction.state)
-            self._commits += transaction.state is State.PREPARE_COMMIT
+            self._commits += transaction.state is TransactionState.PREPARE_COMMIT
             _each(before, self.pass_by)
             write(book, transaction, purpose)
             _each(after, self.pass_by)
 
-        for place, act in ((Markers, marked), (TransactionBook, noted)):
+        for place, act in ((Markers, marked), (TransactionStateStore, noted)):
             setattr(place, "write", act)  # noqa: B010  # types do not matter to who dies
 
 
-def _points(state: State) -> tuple[list[Point], list[Point]]:
+def _points(state: TransactionState) -> tuple[list[Point], list[Point]]:
     """The points before and after a state is written down."""
-    if state is State.PREPARE_COMMIT:
+    if state is TransactionState.PREPARE_COMMIT:
         return [Point.BEFORE_PREPARE], [Point.AFTER_PREPARE]
-    if state is State.COMPLETE_COMMIT:
+    if state is TransactionState.COMPLETE_COMMIT:
         return [Point.BEFORE_COMPLETE], [Point.AFTER_COMPLETE]
     return [], []
 

@@ -10,7 +10,7 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.requests import GroupNotFound
 from onceflow.client.producer.producer import Producer
 from onceflow.client.session.session import Session
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.soak.ledger import RecordName
 from tests.soak.world import COPIER, COPIES, PARTITIONS, PAYMENTS, STATE, UNREAD, VISITS, World
 

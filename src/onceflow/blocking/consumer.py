@@ -15,8 +15,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from onceflow.blocking.handover import Handover, in_a_listener
 from onceflow.blocking.loop import LoopThread
 from onceflow.blocking.twin import Twin, blocking, plain
-from onceflow.client import ConsumerMetrics, Subscription, TopicPartition
+from onceflow.client import ConsumerMetrics, Subscription
 from onceflow.client.consumer import consumer as twin
+from onceflow.types import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,8 +17,9 @@ from typing import NamedTuple, Self
 from onceflow.blocking.handover import Handover
 from onceflow.blocking.receipts import promising
 from onceflow.blocking.twin import Calls, Twin, blocking, plain
-from onceflow.client import Batch, SessionTransaction as TwinTransaction, TopicPartition
+from onceflow.client import Batch, SessionTransaction as TwinTransaction
 from onceflow.client.session import session as twin
+from onceflow.types import TopicPartition
 
 
 class SessionTransaction(Calls[TwinTransaction]):

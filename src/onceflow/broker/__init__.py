@@ -8,7 +8,7 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.config import (
-        Address as Address,
+        ListenAddress as ListenAddress,
         example_toml as example_toml,
         load_config as load_config,
     )
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
         BrokerNotStarted as BrokerNotStarted,
     )
     from onceflow.broker.main import run as run
-    from onceflow.broker.server import Doors as Doors, Server as Server
+    from onceflow.broker.server import Runtime as Runtime, Server as Server
 else:
     __getattr__ = door(
         __name__,
         {
-            "config": "Address example_toml load_config",
+            "config": "ListenAddress example_toml load_config",
             "embedded": "Broker BrokerEnded BrokerMisused BrokerNotStarted",
             "main": "run",
-            "server": "Doors Server",
+            "server": "Runtime Server",
         },
     )

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import uvloop
 
-from onceflow.broker.config import Address, BrokerConfig
+from onceflow.broker.config import BrokerConfig, ListenAddress
 from onceflow.broker.router import route
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.server import Runtime, Server
 from onceflow.errors import OnceflowError, PathInUse
 from onceflow.records import read_kernels
 from onceflow.runtime import (
@@ -56,7 +56,7 @@ class BrokerFailed(OnceflowError):
 
 def run(
     config: BrokerConfig,
-    on_ready: Callable[[Address], None],
+    on_ready: Callable[[ListenAddress], None],
     until: Callable[[], Awaitable[object]],
     *,
     owns_process: bool,
@@ -74,7 +74,7 @@ def run(
 
 async def serve(
     config: BrokerConfig,
-    on_ready: Callable[[Address], None],
+    on_ready: Callable[[ListenAddress], None],
     until: Callable[[], Awaitable[object]],
     descriptors: int = NO_LIMIT,
 ) -> None:
@@ -84,8 +84,8 @@ async def serve(
     background = Threads(post=loop.call_soon_threadsafe, soon=loop.call_soon)
     take_short_slices()
     disk = RealDisk(config.data_dir)
-    doors = Doors(RealClock(), RealRand(), RealNet(), disk, background, descriptors)
-    server = Server(config, doors)
+    runtime = Runtime(RealClock(), RealRand(), RealNet(), disk, background, descriptors)
+    server = Server(config, runtime)
     try:
         on_ready(await _started(server, stop))
         warm_up = _WarmUp()
@@ -99,7 +99,7 @@ async def serve(
         raise BrokerFailed(f"the broker stopped because its disk failed: {server.failed.result()}")
 
 
-async def _started(server: Server, stop: asyncio.Future[object]) -> Address:
+async def _started(server: Server, stop: asyncio.Future[object]) -> ListenAddress:
     """A directory that is in use is waited for: the broker that has it may be about to stop, as one
     whose parent was killed, and whoever comes to take its place is not to be sent away."""
     loop = asyncio.get_running_loop()

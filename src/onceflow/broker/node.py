@@ -9,32 +9,32 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from onceflow.broker.config import Address, BrokerConfig, BrokerSettings
+from onceflow.broker.config import BrokerConfig, BrokerSettings, ListenAddress
 from onceflow.broker.group import GroupService, OffsetsTopic
 from onceflow.broker.produce import BatchChecks, ProducerExpiry
 from onceflow.broker.requests import CallLater, Slices
 from onceflow.broker.topics import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    OwnTopic,
+    InternalTopic,
     Steps,
     Topics,
     Turns,
     Unapplied,
 )
 from onceflow.broker.txn import (
+    Dependencies,
     Markers,
     OffsetsMarker,
-    Outside,
     ProducerIds,
-    TransactionBook,
     TransactionService,
+    TransactionStateStore,
     TransactionsTopic,
     repair,
 )
 from onceflow.log import LogStore, Ticket
 from onceflow.runtime import Background, Clock, Rand, SteadyClock
-from onceflow.txn import TopicPartition
+from onceflow.types import TopicPartition
 
 _ABSURD_PRODUCER_ID: Final = 2**62
 
@@ -90,7 +90,7 @@ class Node:
         self._transactions_topic = TransactionsTopic(
             self.topics, clock, config.transaction_state_log_num_partitions
         )
-        self.own_topics: Mapping[str, OwnTopic] = {
+        self.own_topics: Mapping[str, InternalTopic] = {
             OFFSETS_TOPIC: self._offsets,
             TRANSACTIONS_TOPIC: self._transactions_topic,
         }
@@ -122,7 +122,7 @@ class Node:
     def _make_transactions(self) -> TransactionService:
         ids = ProducerIds(self.topics)
         clock = SteadyClock(self.clock)
-        outside = Outside(
+        outside = Dependencies(
             clock,
             self.call_later,
             self._transactions_topic,
@@ -131,16 +131,16 @@ class Node:
             self._open_epoch,
             self.store.quarantine,
         )
-        book = TransactionBook(outside)
+        store = TransactionStateStore(outside)
         unapplied = self._unapplied(TRANSACTIONS_TOPIC)
-        book.load(unapplied)
-        self.topics.note_producer_ids_in_use(self._highest_producer_id(book))
+        store.load(unapplied)
+        self.topics.note_producer_ids_in_use(self._highest_producer_id(store))
         if self.store.report.may_have_lost or unapplied.skipped:
-            repair(self.topics, book, self.markers, self.clock.wall_ms(), ids.take)
+            repair(self.topics, store, self.markers, self.clock.wall_ms(), ids.take)
         return TransactionService(
             self.config,
             clock,
-            book,
+            store,
             ids,
             lambda place: self._topic_exists(*place),
             self._offsets_partition,
@@ -149,10 +149,10 @@ class Node:
     def _unapplied(self, topic: str) -> Unapplied:
         return Unapplied(topic, skip_unknown=self.config.skip_unknown_records)
 
-    def _highest_producer_id(self, book: TransactionBook) -> int:
+    def _highest_producer_id(self, store: TransactionStateStore) -> int:
         """Of all that are in the logs; -1 if none is. One that is absurdly high was not ours: a
         client may write under an id that nobody gave it."""
-        of_transactions = (each.producer_id for each in book.all())
+        of_transactions = (each.producer_id for each in store.all())
         of_partitions = (
             producer_id
             for topic in self.topics.by_name.values()
@@ -189,7 +189,7 @@ class Node:
         """Begins to forget transactional ids that were not used for long."""
         self.slices.run("forgetting transactional ids", self.transactions.expire())
 
-    def listens_on(self, address: Address) -> None:
+    def listens_on(self, address: ListenAddress) -> None:
         """Tells where the broker really listens, when it was to choose the port itself."""
         self.listening = address
         if self.config.advertise is None:

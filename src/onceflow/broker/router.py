@@ -12,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from onceflow.broker.requests import Answer, Client
+from onceflow.broker.requests import Answer, RequestContext
 from onceflow.runtime import Part, message_library
 from onceflow.wire import (
     MOST_ELEMENTS,
@@ -26,7 +26,7 @@ from onceflow.wire import (
 )
 
 
-class Versions(NamedTuple):
+class ServedVersions(NamedTuple):
     """The versions of an API that are served."""
 
     lowest: int
@@ -36,49 +36,49 @@ class Versions(NamedTuple):
         return isinstance(version, int) and self.lowest <= version <= self.highest
 
 
-SERVED: dict[ApiKey, Versions] = {
-    ApiKey.PRODUCE: Versions(3, 13),
-    ApiKey.FETCH: Versions(4, 18),
-    ApiKey.LIST_OFFSETS: Versions(1, 11),
-    ApiKey.METADATA: Versions(0, 13),
-    ApiKey.OFFSET_COMMIT: Versions(2, 9),
-    ApiKey.OFFSET_FETCH: Versions(1, 9),
-    ApiKey.FIND_COORDINATOR: Versions(0, 6),
-    ApiKey.JOIN_GROUP: Versions(0, 9),
-    ApiKey.HEARTBEAT: Versions(0, 4),
-    ApiKey.LEAVE_GROUP: Versions(0, 5),
-    ApiKey.SYNC_GROUP: Versions(0, 5),
-    ApiKey.DESCRIBE_GROUPS: Versions(0, 6),
-    ApiKey.LIST_GROUPS: Versions(0, 5),
-    ApiKey.API_VERSIONS: Versions(0, 5),
-    ApiKey.CREATE_TOPICS: Versions(2, 7),
-    ApiKey.DELETE_TOPICS: Versions(1, 6),
-    ApiKey.DELETE_RECORDS: Versions(0, 2),
-    ApiKey.INIT_PRODUCER_ID: Versions(0, 6),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4),
-    ApiKey.ADD_PARTITIONS_TO_TXN: Versions(0, 5),
-    ApiKey.ADD_OFFSETS_TO_TXN: Versions(0, 4),
-    ApiKey.END_TXN: Versions(0, 5),
-    ApiKey.WRITE_TXN_MARKERS: Versions(1, 2),
-    ApiKey.TXN_OFFSET_COMMIT: Versions(0, 6),
-    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4),
-    ApiKey.ALTER_CONFIGS: Versions(0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: Versions(1, 5),
-    ApiKey.CREATE_PARTITIONS: Versions(0, 3),
-    ApiKey.DELETE_GROUPS: Versions(0, 3),
-    ApiKey.ELECT_LEADERS: Versions(0, 2),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: Versions(0, 1),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0),
-    ApiKey.OFFSET_DELETE: Versions(0, 0),
-    ApiKey.DESCRIBE_QUORUM: Versions(0, 2),
-    ApiKey.UPDATE_FEATURES: Versions(0, 2),
-    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2),
-    ApiKey.DESCRIBE_PRODUCERS: Versions(0, 0),
-    ApiKey.DESCRIBE_TRANSACTIONS: Versions(0, 0),
-    ApiKey.LIST_TRANSACTIONS: Versions(0, 2),
-    ApiKey.LIST_CONFIG_RESOURCES: Versions(0, 1),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0),
+SERVED: dict[ApiKey, ServedVersions] = {
+    ApiKey.PRODUCE: ServedVersions(3, 13),
+    ApiKey.FETCH: ServedVersions(4, 18),
+    ApiKey.LIST_OFFSETS: ServedVersions(1, 11),
+    ApiKey.METADATA: ServedVersions(0, 13),
+    ApiKey.OFFSET_COMMIT: ServedVersions(2, 9),
+    ApiKey.OFFSET_FETCH: ServedVersions(1, 9),
+    ApiKey.FIND_COORDINATOR: ServedVersions(0, 6),
+    ApiKey.JOIN_GROUP: ServedVersions(0, 9),
+    ApiKey.HEARTBEAT: ServedVersions(0, 4),
+    ApiKey.LEAVE_GROUP: ServedVersions(0, 5),
+    ApiKey.SYNC_GROUP: ServedVersions(0, 5),
+    ApiKey.DESCRIBE_GROUPS: ServedVersions(0, 6),
+    ApiKey.LIST_GROUPS: ServedVersions(0, 5),
+    ApiKey.API_VERSIONS: ServedVersions(0, 5),
+    ApiKey.CREATE_TOPICS: ServedVersions(2, 7),
+    ApiKey.DELETE_TOPICS: ServedVersions(1, 6),
+    ApiKey.DELETE_RECORDS: ServedVersions(0, 2),
+    ApiKey.INIT_PRODUCER_ID: ServedVersions(0, 6),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: ServedVersions(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: ServedVersions(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: ServedVersions(0, 4),
+    ApiKey.END_TXN: ServedVersions(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: ServedVersions(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: ServedVersions(0, 6),
+    ApiKey.DESCRIBE_CONFIGS: ServedVersions(1, 4),
+    ApiKey.ALTER_CONFIGS: ServedVersions(0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: ServedVersions(1, 5),
+    ApiKey.CREATE_PARTITIONS: ServedVersions(0, 3),
+    ApiKey.DELETE_GROUPS: ServedVersions(0, 3),
+    ApiKey.ELECT_LEADERS: ServedVersions(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: ServedVersions(0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: ServedVersions(0, 1),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: ServedVersions(0, 0),
+    ApiKey.OFFSET_DELETE: ServedVersions(0, 0),
+    ApiKey.DESCRIBE_QUORUM: ServedVersions(0, 2),
+    ApiKey.UPDATE_FEATURES: ServedVersions(0, 2),
+    ApiKey.DESCRIBE_CLUSTER: ServedVersions(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: ServedVersions(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: ServedVersions(0, 0),
+    ApiKey.LIST_TRANSACTIONS: ServedVersions(0, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: ServedVersions(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: ServedVersions(0, 0),
 }
 _HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
 
@@ -90,7 +90,7 @@ class Route(NamedTuple):
     """The way of one API's requests in one version."""
 
     read: Callable[[memoryview, int], Any]
-    handle: Callable[[Any, Client, Any], Answer[Any]]
+    handle: Callable[[Any, RequestContext, Any], Answer[Any]]
     write: Callable[[Any], Iterable[Part]]
     tags: bytes
     """What stands between an answer's correlation id and its body."""

@@ -1,6 +1,6 @@
 """The running broker: opens the data directory, listens, keeps house, stops in an orderly way.
 
-    server = Server(config, doors)
+    server = Server(config, runtime)
     address = await server.start()
     await server.stop()
 
@@ -17,13 +17,18 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from onceflow.broker.config import Address, BrokerConfig
-from onceflow.broker.net import LOOK_SECONDS, AnswerMemory, Connection, RequestMemory, share_out
+from onceflow.broker.config import BrokerConfig, ListenAddress
+from onceflow.broker.net import (
+    LOOK_SECONDS,
+    AcceptedConnection,
+    AnswerMemory,
+    RequestMemory,
+    share_out,
+)
 from onceflow.broker.node import Node
-from onceflow.broker.requests import Timer
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log import BLAMELESS, FailedJob, JournalTotals, LogStore
-from onceflow.runtime import NO_LIMIT, Background, Clock, Disk, Listener, Net, Rand
+from onceflow.runtime import NO_LIMIT, Background, Clock, Disk, Listener, Net, Rand, TimerHandle
 from onceflow.wire import ApiKey, Scratch
 
 _MB = 1e6
@@ -87,7 +92,7 @@ def _tell_failed_job(failed: FailedJob) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Runtime:
     """The world as the broker is given it."""
 
     clock: Clock
@@ -102,13 +107,13 @@ class Doors:
 class Server:
     """Started once, stopped once."""
 
-    def __init__(self, config: BrokerConfig, doors: Doors) -> None:
+    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
         self._config = config
-        self._doors = doors
+        self._runtime = runtime
         self._scratch = Scratch()
-        self._connections: dict[Connection, None] = {}
-        self._shares = share_out(doors.descriptors, config)
-        self._timers: dict[str, Timer] = {}
+        self._connections: dict[AcceptedConnection, None] = {}
+        self._shares = share_out(runtime.descriptors, config)
+        self._timers: dict[str, TimerHandle] = {}
         self._is_relief_due = False
         self._memory = RequestMemory(config.buffered_bytes, _FRAME_SECONDS, self._crowded)
         self._answers = AnswerMemory(config.buffered_bytes)
@@ -124,14 +129,14 @@ class Server:
             raise OnceflowError("the broker was not started")
         return self._node
 
-    async def start(self) -> Address:
+    async def start(self) -> ListenAddress:
         """Recovers, listens and serves; the address that it listens on."""
-        doors = self._doors
-        started = doors.clock.monotonic()
+        runtime = self._runtime
+        started = runtime.clock.monotonic()
         self._store = LogStore.open(
-            doors.disk,
-            doors.background,
-            doors.rand,
+            runtime.disk,
+            runtime.background,
+            runtime.rand,
             replace(self._config.to_store_config(), open_files=self._shares.files),
             self._store_failed,
             _tell_failed_job,
@@ -139,7 +144,12 @@ class Server:
         try:
             call_later = asyncio.get_running_loop().call_later
             self._node = Node(
-                self._config, self._store, doors.clock, doors.rand, call_later, doors.background
+                self._config,
+                self._store,
+                runtime.clock,
+                runtime.rand,
+                call_later,
+                runtime.background,
             )
             self._store.make_durable()
         except BaseException:
@@ -148,7 +158,7 @@ class Server:
             self._store.abandon()
             self._store = None
             raise
-        self._report_recovery(doors.clock.monotonic() - started)
+        self._report_recovery(runtime.clock.monotonic() - started)
         self._share_out()
         try:
             self._listener = await self._listen()
@@ -156,7 +166,7 @@ class Server:
             self._store.close()
             self._store = None
             raise
-        address = Address(self._config.listen.host, self._listener.port)
+        address = ListenAddress(self._config.listen.host, self._listener.port)
         self._node.listens_on(address)
         self._every("sweep", _SWEEP_SECONDS, self._sweep)
         seconds = self._config.log_retention_check_interval_ms / 1000
@@ -174,7 +184,7 @@ class Server:
 
     def _share_out(self) -> None:
         """As the settings are that hold: there may have been others when the store was opened."""
-        self._shares = share_out(self._doors.descriptors, self.node.config)
+        self._shares = share_out(self._runtime.descriptors, self.node.config)
         self.node.store.limit_open_files(self._shares.files)
         self._report_limits()
 
@@ -191,7 +201,7 @@ class Server:
     async def _listen(self) -> Listener:
         address = self._config.listen
         try:
-            return await self._doors.net.listen(address.host, address.port, self._accept)
+            return await self._runtime.net.listen(address.host, address.port, self._accept)
         except OSError as error:
             raise ListenFailed(
                 f"cannot listen on {address}: {error.strerror or error}. Is another broker running "
@@ -225,7 +235,7 @@ class Server:
                 "max.connections is %d, but %d descriptors (ulimit -n) are enough for %d beside "
                 "the files of segments: raise that limit, or set max.connections to what you need",
                 wanted,
-                self._doors.descriptors,
+                self._runtime.descriptors,
                 granted,
             )
 
@@ -236,27 +246,27 @@ class Server:
 
     # --- connections --------------------------------------------------------------------------
 
-    def _accept(self) -> Connection:
-        return Connection(
+    def _accept(self) -> AcceptedConnection:
+        return AcceptedConnection(
             self.node,
             self._scratch,
             self._memory,
             self._answers,
-            self._is_pressed,
+            self._is_under_backpressure,
             self._connected,
             self._disconnected,
         )
 
-    def _connected(self, connection: Connection) -> None:
+    def _connected(self, connection: AcceptedConnection) -> None:
         self._connections[connection] = None
         most = self._shares.connections
         if len(self._connections) > most:
             connection.close(f"there are {most} connections already")
 
-    def _disconnected(self, connection: Connection) -> None:
+    def _disconnected(self, connection: AcceptedConnection) -> None:
         self._connections.pop(connection, None)
 
-    def _is_pressed(self) -> bool:
+    def _is_under_backpressure(self) -> bool:
         """Whether nothing more should be read: the journal cannot keep up."""
         if self._store is None or self._store.waiting_bytes < _PRESSURE_BYTES:
             return False
@@ -282,8 +292,8 @@ class Server:
             self._scratch.widen()
             return
         self._look_at_senders_later()
-        if not self._is_pressed():  # else it is we who do not read
-            for connection, reason in self._memory.look(self._doors.clock.monotonic()):
+        if not self._is_under_backpressure():  # else it is we who do not read
+            for connection, reason in self._memory.look(self._runtime.clock.monotonic()):
                 connection.close(reason)
 
     def _relieved(self, error: Exception | None) -> None:
@@ -307,7 +317,7 @@ class Server:
 
     def _sweep(self) -> None:
         """Ends connections that say nothing, or never finish what they began to say."""
-        now = self._doors.clock.monotonic()
+        now = self._runtime.clock.monotonic()
         longest = self._config.connections_max_idle_ms / 1000
         for connection in list(self._connections):
             silent = now - connection.last_heard
@@ -324,11 +334,11 @@ class Server:
             self.node.store.look_again()
 
     def _enforce_retention(self) -> None:
-        work = self.node.store.retention(self._doors.clock.wall_ms())
+        work = self.node.store.retention(self._runtime.clock.wall_ms())
         self.node.slices.run("retention", work)
 
     def _compact(self) -> None:
-        self.node.store.compact(self._doors.clock.wall_ms())
+        self.node.store.compact(self._runtime.clock.wall_ms())
 
     def _store_failed(self, error: Exception) -> None:
         _log.critical("the disk failed, the broker stops: %s", error)
@@ -357,4 +367,4 @@ class Server:
             await asyncio.sleep(0)  # what has become ready leaves in this turn of the loop
             for connection in list(self._connections):
                 connection.abort()
-            self._doors.background.close()
+            self._runtime.background.close()

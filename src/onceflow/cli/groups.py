@@ -28,13 +28,8 @@ from onceflow.cli.common import (
 
 if TYPE_CHECKING:
     from onceflow.cli.common import Session
-    from onceflow.client import (
-        GroupDescription,
-        GroupOffset,
-        OffsetRange,
-        PartitionLag,
-        TopicPartition,
-    )
+    from onceflow.client import GroupDescription, GroupOffset, OffsetRange, PartitionLag
+    from onceflow.types import TopicPartition
 
     Lags = dict[TopicPartition, PartitionLag]
 

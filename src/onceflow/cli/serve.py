@@ -24,7 +24,7 @@ import typer
 from onceflow.cli.common import give_up_stdout, not_ignored
 
 if TYPE_CHECKING:
-    from onceflow.broker import Address
+    from onceflow.broker import ListenAddress
 
 _AT_ONCE: Final = 130
 _LOOK_SECONDS: Final = 0.5
@@ -115,7 +115,7 @@ def serve(
     run(loaded, _tell_ready, until, owns_process=True)
 
 
-def _tell_ready(address: Address) -> None:
+def _tell_ready(address: ListenAddress) -> None:
     """Other commands end when the reader of their output has hung up; clients still need this."""
     try:
         print("listening on", address, flush=True)

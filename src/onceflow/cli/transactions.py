@@ -35,7 +35,8 @@ from onceflow.errors import OnceflowError
 
 if TYPE_CHECKING:
     from onceflow.cli.common import Session
-    from onceflow.client import PartitionTransaction, TopicPartition, TransactionDescription
+    from onceflow.client import PartitionTransaction, TransactionDescription
+    from onceflow.types import TopicPartition
 
 app = typer.Typer(
     help="List, describe and abort transactions, and find those that hang.",
@@ -206,7 +207,7 @@ def abort(
     Give its transactional id, or for a hanging transaction the topic, partition and start offset
     that `find-hanging` shows. Readers of committed records will see nothing of it. Asks first.
     """
-    from onceflow.client import TopicPartition
+    from onceflow.types import TopicPartition
 
     if topic is not None and partition is not None and start_offset is not None:
         if transactional_id is None:

@@ -139,7 +139,6 @@ if TYPE_CHECKING:
         PartitionTransaction as PartitionTransaction,
         TopicDescription as TopicDescription,
         TopicMetadata as TopicMetadata,
-        TopicPartition as TopicPartition,
         TransactionDescription as TransactionDescription,
     )
     from onceflow.client.worker import (
@@ -186,7 +185,7 @@ else:
             "transactions": "Claim MAY_ABORT OpenTransaction ProducerState "
             "TransactionEvent WrongState",
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
-            "PartitionTransaction TopicDescription TopicMetadata TopicPartition "
+            "PartitionTransaction TopicDescription TopicMetadata "
             "TransactionDescription",
             "worker": "BlockingCluster BlockingReader BlockingWriter HangingTransaction "
             "Range TransactionClient find_hanging_transactions offsets_partitions",

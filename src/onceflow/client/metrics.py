@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 WINDOW_S: Final = 30.0
 STEP_S: Final = 2.0

@@ -15,10 +15,10 @@ from onceflow.client.types import (
     EpochEndOffset,
     OffsetRange,
     TimedOffset,
-    TopicPartition,
     by_topic,
 )
 from onceflow.runtime import message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 NOT_A_REPLICA: Final = -1

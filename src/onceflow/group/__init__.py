@@ -10,19 +10,18 @@ if TYPE_CHECKING:
     from onceflow.group.config import GroupConfig as GroupConfig
     from onceflow.group.driver import (
         Attempt as Attempt,
-        Driver as Driver,
-        Problem as Problem,
+        GroupDriver as GroupDriver,
+        GroupProblem as GroupProblem,
         unguarded as unguarded,
     )
     from onceflow.group.events import (
         CommitRequest as CommitRequest,
         EmptinessStored as EmptinessStored,
-        Identity as Identity,
         JoinRequest as JoinRequest,
         JoinResult as JoinResult,
+        MemberIdentity as MemberIdentity,
         OffsetEntry as OffsetEntry,
         OffsetQuery as OffsetQuery,
-        Producer as Producer,
         SyncRequest as SyncRequest,
         SyncResult as SyncResult,
         TxnCommitRequest as TxnCommitRequest,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
         FoundOffset as FoundOffset,
         FoundOffsets as FoundOffsets,
         OffsetRecord as OffsetRecord,
-        TopicPartition as TopicPartition,
         check_commit as check_commit,
         check_delete as check_delete,
         check_txn_commit as check_txn_commit,
@@ -39,8 +37,8 @@ if TYPE_CHECKING:
         look_up as look_up,
     )
     from onceflow.group.offsets_log import (
+        AppendTicket as AppendTicket,
         OffsetsLog as OffsetsLog,
-        Ticket as Ticket,
         failure_code as failure_code,
         ignore as ignore,
     )
@@ -48,9 +46,9 @@ if TYPE_CHECKING:
     from onceflow.group.records import OffsetKey as OffsetKey, OffsetValue as OffsetValue
     from onceflow.group.state import (
         Group as Group,
-        Member as Member,
+        GroupState as GroupState,
+        MemberMetadata as MemberMetadata,
         Protocol as Protocol,
-        State as State,
     )
     from onceflow.group.timers import CallLater as CallLater
 else:
@@ -58,17 +56,16 @@ else:
         __name__,
         {
             "config": "GroupConfig",
-            "driver": "Attempt Driver Problem unguarded",
-            "events": "CommitRequest EmptinessStored Identity JoinRequest JoinResult "
-            "OffsetEntry OffsetQuery Producer SyncRequest SyncResult "
+            "driver": "Attempt GroupDriver GroupProblem unguarded",
+            "events": "CommitRequest EmptinessStored JoinRequest JoinResult "
+            "MemberIdentity OffsetEntry OffsetQuery SyncRequest SyncResult "
             "TxnCommitRequest",
-            "offsets": "FoundOffset FoundOffsets OffsetRecord TopicPartition "
-            "check_commit check_delete check_txn_commit is_metadata_too_long "
-            "look_up",
-            "offsets_log": "OffsetsLog Ticket failure_code ignore",
+            "offsets": "FoundOffset FoundOffsets OffsetRecord check_commit check_delete "
+            "check_txn_commit is_metadata_too_long look_up",
+            "offsets_log": "AppendTicket OffsetsLog failure_code ignore",
             "persistence": "empty_value_of",
             "records": "OffsetKey OffsetValue",
-            "state": "Group Member Protocol State",
+            "state": "Group GroupState MemberMetadata Protocol",
             "timers": "CallLater",
         },
     )

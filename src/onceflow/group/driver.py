@@ -19,11 +19,11 @@ from onceflow.group.events import (
     AnswerSync,
     CancelTimer,
     Effect,
+    GroupTimer,
     JoinResult,
     SetTimer,
     Store,
     SyncResult,
-    Timer,
     Turn,
 )
 from onceflow.group.offsets import Offsets, expired
@@ -36,7 +36,7 @@ from onceflow.group.records import (
     decode_key,
     decode_offset,
 )
-from onceflow.group.state import Group, State
+from onceflow.group.state import Group, GroupState
 from onceflow.group.timers import CallLater, Timers
 from onceflow.records import MarkerType, StoredBatch, parse_marker, read_placed
 from onceflow.runtime import SteadyClock
@@ -46,7 +46,7 @@ _RETENTION_CHECK = "the next look for expired offsets"
 _SLICE = 256
 """Groups that the retention check looks at in one turn."""
 
-_TimerName: TypeAlias = tuple[str, Timer] | str
+_TimerName: TypeAlias = tuple[str, GroupTimer] | str
 """A timer of a group, or the retention check."""
 
 
@@ -59,14 +59,14 @@ def unguarded(_: str, work: Callable[[], object]) -> None:
     work()
 
 
-class Problem(NamedTuple):
+class GroupProblem(NamedTuple):
     """A record in the log that cannot be applied."""
 
     offset: int
     error: RecordError
 
 
-class Driver:
+class GroupDriver:
     """All groups, their timers and their way into the log."""
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Driver:
         group = self._groups.get(group_id)
         if (
             group is not None
-            and group.state is State.EMPTY
+            and group.state is GroupState.EMPTY
             and group.protocol_type is None
             and not group.pending
             and not self.writer.admitted.places(group_id)
@@ -140,7 +140,7 @@ class Driver:
             if code:
                 self._groups.setdefault(group.group_id, group)
             else:
-                group.transition(State.DEAD, self._clock.wall_ms())
+                group.transition(GroupState.DEAD, self._clock.wall_ms())
             settled(code)
 
         places = self.writer.admitted.places(group.group_id)
@@ -148,10 +148,10 @@ class Driver:
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, partition: int, batch: StoredBatch) -> list[Problem]:
+    def replay(self, partition: int, batch: StoredBatch) -> list[GroupProblem]:
         """One batch of a partition, in the log's order; its records that cannot be applied."""
         header = batch.header
-        problems: list[Problem] = []
+        problems: list[GroupProblem] = []
         producer_id = header.producer_id if header.is_transactional else None
         try:
             if header.is_control:
@@ -161,9 +161,9 @@ class Driver:
                 try:
                     self._replay(partition, at, key or b"", value, producer_id)
                 except RecordError as error:
-                    problems.append(Problem(at, error))
+                    problems.append(GroupProblem(at, error))
         except RecordError as error:  # of what is left of the batch
-            problems.append(Problem(header.base_offset, error))
+            problems.append(GroupProblem(header.base_offset, error))
         return problems
 
     def _replay_marker(self, partition: int, batch: StoredBatch) -> None:
@@ -282,7 +282,7 @@ class Driver:
     def _expire(self, group: Group) -> None:
         offsets = self.writer.admitted
         gone = expired(group, offsets, self._clock.age_ms, self._config.offsets_retention_ms)
-        is_over = group.state is State.EMPTY and not group.pending
+        is_over = group.state is GroupState.EMPTY and not group.pending
         if is_over and len(gone) == len(offsets.places(group.group_id)):
             self.delete(group, ignore)
         elif gone:

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from onceflow.group.config import GroupConfig
 from onceflow.group.records import GroupValue
 from onceflow.group.state import Protocol
-from onceflow.wire import ErrorCode
+from onceflow.wire import ErrorCode, ProducerIdentity
 
 # --- requests and results ---------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class SyncResult(NamedTuple):
     assignment: bytes = b""
 
 
-class Identity(NamedTuple):
+class MemberIdentity(NamedTuple):
     """A member as the client names it: by id, by instance id, or both."""
 
     member_id: str
@@ -107,26 +107,19 @@ class CommitRequest(NamedTuple):
     """A client has worked through its input up to these offsets."""
 
     group_id: str
-    identity: Identity
+    identity: MemberIdentity
     generation: int
     version: int
     entries: tuple[OffsetEntry, ...]
-
-
-class Producer(NamedTuple):
-    """Whose transaction."""
-
-    producer_id: int
-    epoch: int
 
 
 class TxnCommitRequest(NamedTuple):
     """A client makes its progress part of a transaction."""
 
     group_id: str
-    identity: Identity
+    identity: MemberIdentity
     generation: int
-    producer: Producer
+    producer: ProducerIdentity
     entries: tuple[OffsetEntry, ...]
     version: int = 0
 
@@ -149,15 +142,15 @@ class TimerKind(Enum):
     HEARTBEAT = "a sign of life of a member"
 
 
-class Timer(NamedTuple):
+class GroupTimer(NamedTuple):
     """One of a group's timers."""
 
     kind: TimerKind
     member_id: str = ""
 
 
-JOIN_TIMER = Timer(TimerKind.JOIN)
-SYNC_TIMER = Timer(TimerKind.SYNC)
+JOIN_TIMER = GroupTimer(TimerKind.JOIN)
+SYNC_TIMER = GroupTimer(TimerKind.SYNC)
 
 
 # --- what was stored --------------------------------------------------------------------------
@@ -210,14 +203,14 @@ class AnswerSync(NamedTuple):
 class SetTimer(NamedTuple):
     """Start a timer, or start it anew."""
 
-    timer: Timer
+    timer: GroupTimer
     delay_ms: int
 
 
 class CancelTimer(NamedTuple):
     """Stop a timer, if it runs."""
 
-    timer: Timer
+    timer: GroupTimer
 
 
 class Store(NamedTuple):
@@ -244,10 +237,10 @@ class Turn:
     def answer_sync(self, ticket: int, result: SyncResult) -> None:
         self.effects.append(AnswerSync(ticket, result))
 
-    def set_timer(self, timer: Timer, delay_ms: int) -> None:
+    def set_timer(self, timer: GroupTimer, delay_ms: int) -> None:
         self.effects.append(SetTimer(timer, delay_ms))
 
-    def cancel_timer(self, timer: Timer) -> None:
+    def cancel_timer(self, timer: GroupTimer) -> None:
         self.effects.append(CancelTimer(timer))
 
     def store(self, value: GroupValue, stored: Stored) -> None:

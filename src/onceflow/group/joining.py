@@ -17,7 +17,7 @@ from onceflow.group.rebalance import (
     refuse_parked,
     renew_session,
 )
-from onceflow.group.state import Group, Member, State
+from onceflow.group.state import Group, GroupState, MemberMetadata
 from onceflow.wire import ErrorCode
 
 # A new client does not know its id before the first answer and cannot send heartbeats; if it went
@@ -48,10 +48,10 @@ def _refuse(request: JoinRequest, error: ErrorCode, member_id: str, turn: Turn) 
 
 def _has_room(group: Group, member_id: str, config: GroupConfig) -> bool:
     """During a rebalance those who have come are counted, so that the last ones are turned away."""
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return True
     member = group.members.get(member_id)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is GroupState.PREPARING_REBALANCE:
         has_come = member is not None and member.join_ticket is not None
         return has_come or group.awaiting_join < config.group_max_size
     return member is not None or len(group.members) < config.group_max_size
@@ -88,19 +88,19 @@ def _join_known(group: Group, request: JoinRequest, turn: Turn) -> None:
     turn.answer_join(request.ticket, current_generation(group, member.member_id))
 
 
-def _calls_for_rebalance(group: Group, member: Member, request: JoinRequest) -> bool:
+def _calls_for_rebalance(group: Group, member: MemberMetadata, request: JoinRequest) -> bool:
     """A leader that joins a stable group wants to assign anew; others only if they have changed.
 
     A member that joins again while the generation is being completed has probably not received
     the answer; it is given again.
     """
-    if group.state is State.PREPARING_REBALANCE or member.protocols != request.protocols:
+    if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
         return True
-    return group.state is State.STABLE and group.leader == member.member_id
+    return group.state is GroupState.STABLE and group.leader == member.member_id
 
 
 def _add(group: Group, request: JoinRequest, member_id: str, turn: Turn) -> None:
-    member = Member(
+    member = MemberMetadata(
         member_id,
         request.group_instance_id,
         request.client_id,
@@ -118,7 +118,7 @@ def _add(group: Group, request: JoinRequest, member_id: str, turn: Turn) -> None
     rebalance_or_complete(group, turn)
 
 
-def _update(member: Member, request: JoinRequest, turn: Turn) -> None:
+def _update(member: MemberMetadata, request: JoinRequest, turn: Turn) -> None:
     """Takes over what the member says now; an older request of its that waits is let go."""
     if member.join_ticket is not None:
         told = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
@@ -129,7 +129,7 @@ def _update(member: Member, request: JoinRequest, turn: Turn) -> None:
     member.join_ticket = request.ticket
 
 
-def _replace_static(group: Group, request: JoinRequest, member: Member, turn: Turn) -> None:
+def _replace_static(group: Group, request: JoinRequest, member: MemberMetadata, turn: Turn) -> None:
     """A new process takes the place of a static member; the old one is fenced."""
     old_id, old_leader = member.member_id, group.leader or ""
     stored = ReplacementStored(
@@ -148,10 +148,10 @@ def _replace_static(group: Group, request: JoinRequest, member: Member, turn: Tu
     _update(member, request, turn)
     member.is_new = False
     renew_session(member, turn)
-    if group.state is State.STABLE and group.select_protocol() == group.protocol_name:
+    if group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name:
         assignments = {each.member_id: each.assignment for each in group.members.values()}
         turn.store(value_of(group, assignments), stored)
-    elif group.state is State.PREPARING_REBALANCE:
+    elif group.state is GroupState.PREPARING_REBALANCE:
         maybe_complete_join(group, turn)
     else:
         # In the middle of syncing the leader may already assign to the id that is gone.
@@ -163,7 +163,11 @@ def replacement_stored(
 ) -> None:
     """Tells the new process that it goes on in the old one's place, or puts the old one back."""
     member = group.members.get(stored.new_member_id)
-    if member is None or member.join_ticket != stored.ticket or group.state is not State.STABLE:
+    if (
+        member is None
+        or member.join_ticket != stored.ticket
+        or group.state is not GroupState.STABLE
+    ):
         return  # A rebalance came in between, and will answer.
     member.join_ticket = None
     if error is not ErrorCode.NONE:
@@ -174,7 +178,9 @@ def replacement_stored(
     turn.answer_join(stored.ticket, _told_of_replacement(group, member, stored))
 
 
-def _told_of_replacement(group: Group, member: Member, stored: ReplacementStored) -> JoinResult:
+def _told_of_replacement(
+    group: Group, member: MemberMetadata, stored: ReplacementStored
+) -> JoinResult:
     """A leader must not assign anew: it is told to skip that, or not told that it leads."""
     told = current_generation(group, member.member_id)._replace(members=())
     if not stored.supports_skipping_assignment:
@@ -184,7 +190,7 @@ def _told_of_replacement(group: Group, member: Member, stored: ReplacementStored
     return told._replace(skip_assignment=True, members=joined_members(group, group.protocol_name))
 
 
-def _put_back(group: Group, member: Member, stored: ReplacementStored, turn: Turn) -> None:
+def _put_back(group: Group, member: MemberMetadata, stored: ReplacementStored, turn: Turn) -> None:
     member.protocols = stored.old_protocols
     member.rebalance_timeout_ms = stored.old_rebalance_timeout_ms
     member.session_timeout_ms = stored.old_session_timeout_ms

@@ -13,12 +13,12 @@ from onceflow.group.events import (
     JOIN_TIMER,
     SYNC_TIMER,
     AssignmentStored,
-    Identity,
+    GroupTimer,
+    MemberIdentity,
     ReplacementStored,
     Stored,
     SyncRequest,
     SyncResult,
-    Timer,
     TimerKind,
     Turn,
 )
@@ -35,7 +35,7 @@ from onceflow.group.rebalance import (
     renew_session,
     reset_assignments,
 )
-from onceflow.group.state import Group, Member, State
+from onceflow.group.state import Group, GroupState, MemberMetadata
 from onceflow.wire import ErrorCode
 
 __all__ = [
@@ -65,7 +65,7 @@ def sync(group: Group, request: SyncRequest, turn: Turn) -> None:
     group.pending_sync.pop(member.member_id, None)
     if not group.pending_sync:
         turn.cancel_timer(SYNC_TIMER)
-    if group.state is State.STABLE:
+    if group.state is GroupState.STABLE:
         turn.answer_sync(request.ticket, _assignment_of(group, member))
         return
     if member.sync_ticket is not None:
@@ -79,7 +79,7 @@ def sync(group: Group, request: SyncRequest, turn: Turn) -> None:
 
 
 def _check_sync(group: Group, request: SyncRequest) -> ErrorCode:
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     error = check_member(group, request.member_id, request.group_instance_id)
     if error is not ErrorCode.NONE:
@@ -92,16 +92,16 @@ def _check_sync(group: Group, request: SyncRequest) -> ErrorCode:
     ):
         if said is not None and said != is_so:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
 
-def _assignment_of(group: Group, member: Member) -> SyncResult:
+def _assignment_of(group: Group, member: MemberMetadata) -> SyncResult:
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def heartbeat(group: Group, identity: Identity, generation: int, turn: Turn) -> ErrorCode:
+def heartbeat(group: Group, identity: MemberIdentity, generation: int, turn: Turn) -> ErrorCode:
     """Keeps a member's session alive, and tells it when it should join again."""
     error = check_member(group, *identity)
     if error is not ErrorCode.NONE:
@@ -109,7 +109,7 @@ def heartbeat(group: Group, identity: Identity, generation: int, turn: Turn) -> 
     if generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
     renew_session(group.members[identity.member_id], turn)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -117,22 +117,22 @@ def heartbeat(group: Group, identity: Identity, generation: int, turn: Turn) -> 
 def renew_session_of(group: Group, member_id: str, turn: Turn) -> None:
     """A commit is a sign of life too, but not while the leader assigns."""
     member = group.members.get(member_id)
-    if member is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+    if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         renew_session(member, turn)
 
 
-def leave(group: Group, identities: Sequence[Identity], turn: Turn) -> tuple[ErrorCode, ...]:
+def leave(group: Group, identities: Sequence[MemberIdentity], turn: Turn) -> tuple[ErrorCode, ...]:
     """Takes members out, each by its id or, for an administrator, by its instance id alone."""
     errors = tuple([_leave_one(group, identity, turn) for identity in identities])
     if any(error is ErrorCode.NONE for error in errors):
-        if group.state is State.PREPARING_REBALANCE:
+        if group.state is GroupState.PREPARING_REBALANCE:
             maybe_complete_join(group, turn)
-        elif group.state is not State.EMPTY:
+        elif group.state is not GroupState.EMPTY:
             prepare_rebalance(group, turn)
     return errors
 
 
-def _leave_one(group: Group, identity: Identity, turn: Turn) -> ErrorCode:
+def _leave_one(group: Group, identity: MemberIdentity, turn: Turn) -> ErrorCode:
     member_id, instance_id = identity
     if not member_id:
         static_id = None if instance_id is None else group.static_members.get(instance_id)
@@ -150,7 +150,7 @@ def _leave_one(group: Group, identity: Identity, turn: Turn) -> ErrorCode:
 # --- time -------------------------------------------------------------------------------------
 
 
-def timer_fired(group: Group, timer: Timer, turn: Turn) -> None:
+def timer_fired(group: Group, timer: GroupTimer, turn: Turn) -> None:
     """One of the group's timers ran out."""
     if timer == JOIN_TIMER:
         join_time_is_over(group, turn)
@@ -175,14 +175,14 @@ def _session_is_over(group: Group, member_id: str, turn: Turn) -> None:
     if member is not None and not member.is_new and _waits(member):
         return
     drop_member(group, member_id, turn)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is GroupState.PREPARING_REBALANCE:
         if group.has_all_joined:
             complete_join(group, turn)
     elif member is not None:
         prepare_rebalance(group, turn)
 
 
-def _waits(member: Member) -> bool:
+def _waits(member: MemberMetadata) -> bool:
     return member.join_ticket is not None or member.sync_ticket is not None
 
 
@@ -198,7 +198,7 @@ def stored(group: Group, what: Stored, error: ErrorCode, turn: Turn) -> None:
 
 
 def _assignment_stored(group: Group, what: AssignmentStored, error: ErrorCode, turn: Turn) -> None:
-    if group.state is not State.COMPLETING_REBALANCE or group.generation != what.generation:
+    if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != what.generation:
         return  # A rebalance came in between.
     if error is not ErrorCode.NONE:
         reset_assignments(group, error, turn)
@@ -210,7 +210,7 @@ def _assignment_stored(group: Group, what: AssignmentStored, error: ErrorCode, t
             turn.answer_sync(member.sync_ticket, _assignment_of(group, member))
             member.sync_ticket = None
             renew_session(member, turn)
-    group.transition(State.STABLE, turn.now_ms)
+    group.transition(GroupState.STABLE, turn.now_ms)
 
 
 def loaded(group: Group, turn: Turn) -> None:
@@ -231,4 +231,4 @@ def bury(group: Group, error: ErrorCode, turn: Turn) -> None:
     """The end of a group: who waits is told."""
     for member in group.members.values():
         refuse_parked(member, error, turn, told_member_id=member.member_id)
-    group.transition(State.DEAD, turn.now_ms)
+    group.transition(GroupState.DEAD, turn.now_ms)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from onceflow.group.events import Identity, OffsetQuery
+from onceflow.group.events import MemberIdentity, OffsetQuery
 from onceflow.group.rebalance import check_member
 from onceflow.group.records import OffsetKey, OffsetValue
-from onceflow.group.state import Group, State
+from onceflow.group.state import Group, GroupState
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 
@@ -88,14 +89,7 @@ class PendingOffsets:
 _GROUP_ID_NOT_FOUND_SINCE = 9
 _TXN_GROUP_ID_NOT_FOUND_SINCE = 6
 """The versions of OffsetCommit and TxnOffsetCommit."""
-_NOBODY = Identity("", None)
-
-
-class TopicPartition(NamedTuple):
-    """Where an offset is in."""
-
-    topic: str
-    partition: int
+_NOBODY = MemberIdentity("", None)
 
 
 OffsetRecord: TypeAlias = tuple[OffsetKey, OffsetValue | None]
@@ -187,7 +181,7 @@ def tombstones(group_id: str, places: Sequence[TopicPartition]) -> list[OffsetRe
 
 
 def check_commit(
-    group: Group | None, identity: Identity, generation: int, version: int
+    group: Group | None, identity: MemberIdentity, generation: int, version: int
 ) -> ErrorCode:
     """Whether a commit is accepted: from members of this generation, or, while nobody is in the
     group, from anybody who claims no generation."""
@@ -196,16 +190,16 @@ def check_commit(
             return ErrorCode.NONE
         knows_the_code = version >= _GROUP_ID_NOT_FOUND_SINCE
         return ErrorCode.GROUP_ID_NOT_FOUND if knows_the_code else ErrorCode.ILLEGAL_GENERATION
-    if generation < 0 and group.state is State.EMPTY:
+    if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     error = _check_generation(group, identity, generation)
-    if error is ErrorCode.NONE and group.state is State.COMPLETING_REBALANCE:
+    if error is ErrorCode.NONE and group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return error
 
 
 def check_txn_commit(
-    group: Group | None, identity: Identity, generation: int, version: int
+    group: Group | None, identity: MemberIdentity, generation: int, version: int
 ) -> ErrorCode:
     """Whether a transaction may commit offsets: a client that names its generation or itself must
     be right about both; one that does neither is from before that could be said, and is believed.
@@ -215,12 +209,12 @@ def check_txn_commit(
             return ErrorCode.NONE
         knows_the_code = version >= _TXN_GROUP_ID_NOT_FOUND_SINCE
         return ErrorCode.GROUP_ID_NOT_FOUND if knows_the_code else ErrorCode.ILLEGAL_GENERATION
-    if generation < 0 and (group.state is State.EMPTY or identity == _NOBODY):
+    if generation < 0 and (group.state is GroupState.EMPTY or identity == _NOBODY):
         return ErrorCode.NONE
     return _check_generation(group, identity, generation)
 
 
-def _check_generation(group: Group, identity: Identity, generation: int) -> ErrorCode:
+def _check_generation(group: Group, identity: MemberIdentity, generation: int) -> ErrorCode:
     error = check_member(group, *identity)
     if error is ErrorCode.NONE and generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
@@ -231,7 +225,7 @@ def check_delete(group: Group | None) -> ErrorCode:
     """Whether offsets may be deleted at all; topics that members read are refused one by one."""
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
-    if group.state is not State.EMPTY and not group.uses_consumer_protocol:
+    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
 
@@ -258,9 +252,9 @@ def expired(
     """
     since_ms: int | None = None
     if group.protocol_type is not None:
-        if group.state is State.EMPTY:
+        if group.state is GroupState.EMPTY:
             since_ms = group.state_since_ms
-        elif group.state is not State.STABLE or group.subscribed_topics is None:
+        elif group.state is not GroupState.STABLE or group.subscribed_topics is None:
             return []
     return [
         place

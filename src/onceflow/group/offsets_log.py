@@ -21,8 +21,7 @@ from onceflow.errors import (
     StoreClosed,
     StoreFailed,
 )
-from onceflow.group.events import Producer
-from onceflow.group.offsets import OffsetRecord, Offsets, TopicPartition, tombstones
+from onceflow.group.offsets import OffsetRecord, Offsets, tombstones
 from onceflow.group.records import (
     LARGEST_WRITE,
     GroupKey,
@@ -33,7 +32,8 @@ from onceflow.group.records import (
     encode_offset,
 )
 from onceflow.records import coordinator_partition
-from onceflow.wire import ErrorCode
+from onceflow.types import TopicPartition
+from onceflow.wire import ErrorCode, ProducerIdentity
 
 
 class Writes:
@@ -91,7 +91,7 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
 )
 
 
-class Ticket(Protocol):
+class AppendTicket(Protocol):
     """An append that is on its way."""
 
     def add_done_callback(self, callback: Callable[[Exception | None], None], /) -> None:
@@ -107,8 +107,8 @@ class OffsetsLog(Protocol):
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        producer: Producer | None,
-    ) -> tuple[int, Ticket]:
+        producer: ProducerIdentity | None,
+    ) -> tuple[int, AppendTicket]:
         """Appends keys and values (None: a tombstone) as one batch, in a producer's transaction if
         one is given; the offset of the first. Raises an `OnceflowError` with nothing appended.
 
@@ -159,7 +159,7 @@ class OffsetsWriter:
         *,
         offsets: Sequence[OffsetRecord] = (),
         group: Sequence[GroupValue | None] = (),
-        producer: Producer | None = None,
+        producer: ProducerIdentity | None = None,
     ) -> None:
         """Appends offsets of a group and then its own record, where there is one."""
         partition = self.partition_for(group_id)
@@ -199,7 +199,7 @@ class OffsetsWriter:
         records = tombstones(group_id, places[last:])
         self.write(group_id, settled, offsets=records, group=[None] if with_group else ())
 
-    def end(self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool) -> None:
+    def end(self, partition: int, producer_id: int, ticket: AppendTicket, *, commit: bool) -> None:
         """A marker has its place in a partition."""
 
         def change(state: Offsets) -> None:
@@ -210,7 +210,7 @@ class OffsetsWriter:
     def _admit(
         self,
         partition: int,
-        ticket: Ticket,
+        ticket: AppendTicket,
         change: Change,
         settled: Callable[[ErrorCode], None],
     ) -> None:

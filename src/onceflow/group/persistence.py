@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onceflow.group.records import GroupRecordMalformed, GroupValue, MemberValue
-from onceflow.group.state import Group, Member, Protocol, State
+from onceflow.group.state import Group, GroupState, MemberMetadata, Protocol
 
 
 def value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:
@@ -45,14 +45,14 @@ def group_of(group_id: str, value: GroupValue) -> Group:
     _check(value)
     group = Group(
         group_id,
-        state=State.STABLE if value.members else State.EMPTY,
+        state=GroupState.STABLE if value.members else GroupState.EMPTY,
         generation=value.generation,
         protocol_type=value.protocol_type or None,
         protocol_name=value.protocol,
         state_since_ms=None if value.state_timestamp_ms == -1 else value.state_timestamp_ms,
     )
     for each in value.members:
-        member = Member(
+        member = MemberMetadata(
             each.member_id,
             each.group_instance_id,
             each.client_id,

@@ -11,27 +11,27 @@ from onceflow.group.events import (
     JOIN_TIMER,
     SYNC_TIMER,
     EmptinessStored,
+    GroupTimer,
     JoinedMember,
     JoinResult,
     SyncResult,
-    Timer,
     TimerKind,
     Turn,
 )
 from onceflow.group.persistence import value_of
-from onceflow.group.state import TRANSITIONS, Group, InitialDelay, Member, State
+from onceflow.group.state import TRANSITIONS, Group, GroupState, InitialDelay, MemberMetadata
 from onceflow.wire import ErrorCode
 
 # A client may name a rebalance timeout of zero; waiting again and again must not spin.
 _SHORTEST_POSTPONEMENT_MS = 1_000
 
 
-def heartbeat_timer(member_id: str) -> Timer:
+def heartbeat_timer(member_id: str) -> GroupTimer:
     """The timer that runs out when a member has not been heard of."""
-    return Timer(TimerKind.HEARTBEAT, member_id)
+    return GroupTimer(TimerKind.HEARTBEAT, member_id)
 
 
-def renew_session(member: Member, turn: Turn) -> None:
+def renew_session(member: MemberMetadata, turn: Turn) -> None:
     """The member was heard of."""
     turn.set_timer(heartbeat_timer(member.member_id), member.session_timeout_ms)
 
@@ -56,7 +56,7 @@ def drop_member(group: Group, member_id: str, turn: Turn) -> None:
 
 
 def refuse_parked(
-    member: Member, error: ErrorCode, turn: Turn, *, told_member_id: str = ""
+    member: MemberMetadata, error: ErrorCode, turn: Turn, *, told_member_id: str = ""
 ) -> None:
     """Answers the requests of a member that wait with an error."""
     if member.join_ticket is not None:
@@ -93,7 +93,7 @@ def joined_members(group: Group, protocol_name: str) -> tuple[JoinedMember, ...]
 
 def rebalance_or_complete(group: Group, turn: Turn) -> None:
     """Something changed: starts a rebalance, or takes the one that is under way further."""
-    if State.PREPARING_REBALANCE in TRANSITIONS[group.state]:
+    if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
         prepare_rebalance(group, turn)
     else:
         maybe_complete_join(group, turn)
@@ -101,11 +101,11 @@ def rebalance_or_complete(group: Group, turn: Turn) -> None:
 
 def prepare_rebalance(group: Group, turn: Turn) -> None:
     """Calls everybody to join."""
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     turn.cancel_timer(SYNC_TIMER)
-    is_initial = group.state is State.EMPTY
-    group.transition(State.PREPARING_REBALANCE, turn.now_ms)
+    is_initial = group.state is GroupState.EMPTY
+    group.transition(GroupState.PREPARING_REBALANCE, turn.now_ms)
     if is_initial:
         delay_ms = turn.config.group_initial_rebalance_delay_ms
         remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
@@ -121,7 +121,7 @@ def prepare_rebalance(group: Group, turn: Turn) -> None:
 def maybe_complete_join(group: Group, turn: Turn) -> None:
     """Ends the joining if nobody is missing; the first generation waits for its timer."""
     if (
-        group.state is State.PREPARING_REBALANCE
+        group.state is GroupState.PREPARING_REBALANCE
         and not group.is_initial_rebalance
         and group.has_all_joined
     ):
@@ -156,7 +156,7 @@ def complete_join(group: Group, turn: Turn) -> None:
         turn.set_timer(JOIN_TIMER, postponed_ms)
         return
     group.start_generation(turn.now_ms)
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         turn.store(value_of(group, {}), EmptinessStored())
         return
     for member in group.members.values():

@@ -18,7 +18,7 @@ from onceflow.errors import InvariantViolated
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-class State(Enum):
+class GroupState(Enum):
     """Where a group stands; the values are the names that Kafka's tools print."""
 
     EMPTY = "Empty"
@@ -28,12 +28,16 @@ class State(Enum):
     DEAD = "Dead"
 
 
-TRANSITIONS: Mapping[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
-    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.DEAD: frozenset(),
+TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.COMPLETING_REBALANCE, GroupState.EMPTY, GroupState.DEAD}
+    ),
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.STABLE, GroupState.PREPARING_REBALANCE, GroupState.DEAD}
+    ),
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
 }
 
 
@@ -45,7 +49,7 @@ class Protocol(NamedTuple):
 
 
 @dataclass(slots=True)
-class Member:
+class MemberMetadata:
     """One client in a group."""
 
     member_id: str
@@ -84,15 +88,15 @@ class Group:
     """Everything that is known of a group but for its offsets."""
 
     group_id: str
-    state: State = State.EMPTY
-    previous_state: State = State.EMPTY
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     """None for a group that only keeps offsets."""
     protocol_name: str | None = None
     leader: str | None = None
     state_since_ms: int | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, MemberMetadata] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
     """Member ids by group instance id."""
     pending: dict[str, None] = field(default_factory=dict)
@@ -126,11 +130,13 @@ class Group:
 
     @property
     def is_initial_rebalance(self) -> bool:
-        return self.state is State.PREPARING_REBALANCE and self.previous_state is State.EMPTY
+        return (
+            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        )
 
     def supports(self, protocol_type: str, names: frozenset[str]) -> bool:
         """Whether somebody with these protocols can be a member together with all the others."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
         shared = names & self._common_protocols() if self.members else names
         return protocol_type == self.protocol_type and bool(shared)
@@ -147,7 +153,7 @@ class Group:
 
     # --- changes ------------------------------------------------------------------------------
 
-    def transition(self, state: State, now_ms: int) -> None:
+    def transition(self, state: GroupState, now_ms: int) -> None:
         """Goes to another state, if the table knows the way."""
         if state not in TRANSITIONS[self.state]:
             raise InvariantViolated(
@@ -158,7 +164,7 @@ class Group:
         self.state = state
         self.state_since_ms = now_ms
 
-    def add(self, member: Member, protocol_type: str) -> None:
+    def add(self, member: MemberMetadata, protocol_type: str) -> None:
         """Takes a member in; the first one decides the group's protocol type and leads."""
         if not self.members:
             self.protocol_type = protocol_type
@@ -169,7 +175,7 @@ class Group:
             self.static_members[member.group_instance_id] = member.member_id
         self.pending.pop(member.member_id, None)
 
-    def remove(self, member_id: str) -> Member | None:
+    def remove(self, member_id: str) -> MemberMetadata | None:
         """Takes a member, or a pending id, out; leadership passes to the longest-standing one."""
         member = self.members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
@@ -180,7 +186,7 @@ class Group:
         self.pending_sync.pop(member_id, None)
         return member
 
-    def rename(self, member: Member, new_id: str) -> None:
+    def rename(self, member: MemberMetadata, new_id: str) -> None:
         """Gives a static member another id; its place in the group stays."""
         old_id = member.member_id
         del self.members[old_id]
@@ -224,7 +230,7 @@ class Group:
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
         self.transition(
-            State.COMPLETING_REBALANCE if self.members else State.EMPTY,
+            GroupState.COMPLETING_REBALANCE if self.members else GroupState.EMPTY,
             now_ms,
         )
         self.pending_sync.clear()

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from onceflow.runtime import Clock
+from onceflow.runtime import Clock, TimerHandle
 
 Name = TypeVar("Name")
-
-
-class TimerHandle(Protocol):
-    """A call that was asked for and can be called off."""
-
-    def cancel(self) -> object: ...
 
 
 CallLater = Callable[[float, Callable[[], None]], TimerHandle]

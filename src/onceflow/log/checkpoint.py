@@ -16,9 +16,9 @@ from uuid import UUID
 
 from onceflow.checksum import crc32c
 from onceflow.errors import DiskError, LogCorrupt, NewerFormat
-from onceflow.log.config import Layout
+from onceflow.log.config import LogLayout
 from onceflow.log.journal import JournalStart
-from onceflow.log.partition_log import Flush, Mark, Unwritten, write_flushes
+from onceflow.log.partition_log import Flush, LogPosition, Unwritten, write_flushes
 from onceflow.runtime import Access, Disk, Job
 from onceflow.types import LogId
 
@@ -56,7 +56,7 @@ class CheckpointedLog(NamedTuple):
     log_id: LogId
     topic: str
     start_offset: int
-    end: Mark
+    end: LogPosition
     sealed: tuple[SealedSegment, ...]
     """The files before the one that `end` lies in."""
     cleaned_to: int = 0
@@ -65,7 +65,7 @@ class CheckpointedLog(NamedTuple):
     """The bases of sealed segments whose files may still have names that end in `.cleaned`."""
     modified: tuple[tuple[int, int], ...] = ()
     """The bases of segments without any timestamp, and when they were last met grown."""
-    layout: Layout | None = None
+    layout: LogLayout | None = None
     """By which what comes behind is cut into files; None is the store's default."""
 
 
@@ -144,7 +144,7 @@ def _from_json(fields: dict[str, Any]) -> Checkpoint:
                 LogId(UUID(hex=topic_id), partition),
                 topic,
                 start,
-                Mark(*end),
+                LogPosition(*end),
                 tuple(SealedSegment(*each) for each in sealed),
                 *_later(*later),
             )
@@ -159,13 +159,13 @@ def _later(
     swapped: Iterable[int] = (),
     modified: Iterable[tuple[int, int]] = (),
     layout: Iterable[int] | None = None,
-) -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], Layout | None]:
+) -> tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], LogLayout | None]:
     """Format 1 has none of these, format 2 the first two."""
     return (
         cleaned_to,
         tuple(swapped),
         tuple((base, ms) for base, ms in modified),
-        None if layout is None else Layout(*layout),
+        None if layout is None else LogLayout(*layout),
     )
 
 

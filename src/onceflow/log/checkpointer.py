@@ -22,12 +22,12 @@ from onceflow.log.checkpoint import (
 )
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal import Journal, Ticket
-from onceflow.log.partition_log import Flush, Mark, PartitionLog, Unwritten
+from onceflow.log.partition_log import Flush, LogPosition, PartitionLog, Unwritten
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.recovery import remove_directory
 from onceflow.log.segments import Segment
 from onceflow.log.swap import Swap, remove_files
-from onceflow.runtime import Disk, Job, Lane
+from onceflow.runtime import Disk, Job, JobLane
 from onceflow.types import LogId
 
 _SNAPSHOT = "snapshot"
@@ -71,7 +71,7 @@ class _Removal:
             self.removed_directories = removed
 
 
-def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
+def _described(log: PartitionLog, end: LogPosition) -> CheckpointedLog:
     """The log as it will be when the checkpoint is durable: with a swap that waits for it done."""
     swap = log.compaction.swap
     segments = log.segments if swap is None else swap.applied_to(log.segments)
@@ -94,7 +94,7 @@ def _described(log: PartitionLog, end: Mark) -> CheckpointedLog:
     )
 
 
-def _modified(segments: list[Segment], end: Mark) -> Iterator[tuple[int, int]]:
+def _modified(segments: list[Segment], end: LogPosition) -> Iterator[tuple[int, int]]:
     for segment in segments:
         if segment.modified_ms is not None and segment.base_offset <= end.segment:
             is_last = segment.base_offset == end.segment
@@ -209,7 +209,7 @@ class Checkpointer:
                 self._on_failure(error)
                 return
             self._is_running = True
-            self._jobs.submit(Lane.BULK, self._write(capture), partial(self._ended, capture))
+            self._jobs.submit(JobLane.BULK, self._write(capture), partial(self._ended, capture))
 
     def stop(self) -> None:
         """None is begun any more but by `write_now`."""
@@ -226,7 +226,7 @@ class Checkpointer:
         self._next.complete(_unknown_outcome(error))
 
     def write_now(
-        self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
+        self, *, clean: bool = False, cut: tuple[PartitionLog, LogPosition] | None = None
     ) -> None:
         """A checkpoint before going on; only between groups and while none is running."""
         try:
@@ -243,7 +243,7 @@ class Checkpointer:
         self._ended(capture, None)
 
     def _capture(
-        self, *, clean: bool = False, cut: tuple[PartitionLog, Mark] | None = None
+        self, *, clean: bool = False, cut: tuple[PartitionLog, LogPosition] | None = None
     ) -> _Capture:
         self._is_due = self._is_asked_for = False
         deleted, self.deleted = self.deleted, []
@@ -367,7 +367,9 @@ class Checkpointer:
         directories += self._due_again(self._left_directories)
         if files or directories:
             removal = _Removal(files, directories)
-            self._jobs.submit(Lane.BULK, removal.run(self._disk), partial(self._removed, removal))
+            self._jobs.submit(
+                JobLane.BULK, removal.run(self._disk), partial(self._removed, removal)
+            )
 
     def _due_again(self, left: list[str]) -> list[str]:
         """Those that are tried in this round; the others stay in `left`."""

@@ -12,7 +12,7 @@ WEEK_MS = 7 * DAY_MS
 NO_LIMIT_MS = 2**63 - 1
 
 
-class Layout(NamedTuple):
+class LogLayout(NamedTuple):
     """What of a config says where a log is cut into files, and so has to be known for a replay."""
 
     segment_bytes: int
@@ -48,12 +48,12 @@ class LogConfig:
         return self.segment_ms
 
     @property
-    def layout(self) -> Layout:
-        return Layout(
+    def layout(self) -> LogLayout:
+        return LogLayout(
             self.segment_bytes, self.roll_ms, self.segment_index_bytes, self.index_interval_bytes
         )
 
-    def laid_out(self, layout: Layout) -> LogConfig:
+    def laid_out(self, layout: LogLayout) -> LogConfig:
         """The same but for the layout."""
         return replace(
             self,

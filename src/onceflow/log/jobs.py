@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onceflow.runtime import Background, Done, Job, Lane
+from onceflow.runtime import Background, Done, Job, JobLane
 
 
 class Jobs:
@@ -16,7 +16,7 @@ class Jobs:
         self.soon = background.soon
         self.wait = background.wait
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         self._under_way += 1
 
         def ended(error: Exception | None) -> None:

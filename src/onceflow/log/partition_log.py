@@ -14,8 +14,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, cast
 
-from onceflow.errors import DiskExhausted, DiskFull, InvariantViolated, OffsetOutOfRange
-from onceflow.log.config import Layout, LogConfig
+from onceflow.errors import DiskExhausted, DiskFull, InvariantViolated, OffsetOutsideLog
+from onceflow.log.config import LogConfig, LogLayout
 from onceflow.log.journal import Ticket, log_key
 from onceflow.log.retention import SegmentFacts, retained_from
 from onceflow.log.segments import (
@@ -27,7 +27,13 @@ from onceflow.log.segments import (
     latest_record,
     offset_for_time,
 )
-from onceflow.log.side_files import Beside, Companion, SideFileKeeper, write_beside, write_whole
+from onceflow.log.side_files import (
+    Companion,
+    PendingSideFile,
+    SideFileKeeper,
+    write_beside,
+    write_whole,
+)
 from onceflow.log.swap import CompactionState, Swap, files_of
 from onceflow.records import BatchHeader, Buffer
 from onceflow.runtime import Disk, File, Job
@@ -47,7 +53,7 @@ def is_log_directory(name: str) -> bool:
 _HINTS = 16
 
 
-class Mark(NamedTuple):
+class LogPosition(NamedTuple):
     """An offset between two batches, and where it lies on the disk."""
 
     offset: int
@@ -107,7 +113,7 @@ class PartitionLog:
         self.start_offset = start_offset
         self.durable_start = start_offset
         self.config = config
-        self.layout: Layout | None = None
+        self.layout: LogLayout | None = None
         """That of the config, where it is not what the store gives every log."""
         self.durable = self.end_mark
         self.is_deleted = False
@@ -149,9 +155,9 @@ class PartitionLog:
         return self.durable.offset
 
     @property
-    def end_mark(self) -> Mark:
+    def end_mark(self) -> LogPosition:
         active = self.segments[-1]
-        return Mark(active.end_offset, active.base_offset, active.size)
+        return LogPosition(active.end_offset, active.base_offset, active.size)
 
     @property
     def companion(self) -> Companion | None:
@@ -170,7 +176,7 @@ class PartitionLog:
 
     # --- writing ------------------------------------------------------------------------------
 
-    def append(self, header: BatchHeader, data: Buffer) -> Mark:
+    def append(self, header: BatchHeader, data: Buffer) -> LogPosition:
         """Puts a batch at the end; refuses with `DiskExhausted` without a trace."""
         active = self.segments[-1]
         facts = facts_of(header)
@@ -191,7 +197,7 @@ class PartitionLog:
             raise
         if active not in self._dirty:
             self._hold(active)
-        return Mark(active.end_offset, active.base_offset, active.size)
+        return LogPosition(active.end_offset, active.base_offset, active.size)
 
     def append_run(self, batches: Sequence[Facts], data: Sequence[Buffer]) -> None:
         """`append` for each of many batches that follow one another, with few writes."""
@@ -227,7 +233,7 @@ class PartitionLog:
         sealed.seal()
         self.side_files.sealed(sealed.base_offset, base)
 
-    def settle(self, mark: Mark) -> None:
+    def settle(self, mark: LogPosition) -> None:
         """All up to `mark` is durable."""
         if mark[0] < self.durable[0]:
             raise InvariantViolated(f"high-watermark-never-goes-back: {mark} < {self.durable}")
@@ -238,24 +244,24 @@ class PartitionLog:
         self.durable_start = offset
         self.side_files.start_moved(offset)
 
-    def _on_active(self, mark: Mark) -> Mark:
+    def _on_active(self, mark: LogPosition) -> LogPosition:
         """The end of a sealed segment is the start of the next: then the sealed one may go."""
         base = self.segments[-1].base_offset
-        return Mark(base, base, 0) if mark[0] == base else mark
+        return LogPosition(base, base, 0) if mark[0] == base else mark
 
-    def mark_at(self, offset: int) -> Mark:
+    def mark_at(self, offset: int) -> LogPosition:
         """Where an offset between two durable batches lies."""
         if not self.start_offset <= offset <= self.high_watermark:
-            raise OffsetOutOfRange(self._range_text(offset))
+            raise OffsetOutsideLog(self._range_text(offset))
         if offset == self.high_watermark:
             return self.durable
         segment = self._segment_of(offset)
         found = segment.find(offset)
         if found is None or found.header.base_offset != offset:
-            raise OffsetOutOfRange(f"offset {offset} lies inside a batch; cut between batches")
-        return Mark(offset, segment.base_offset, found.position)
+            raise OffsetOutsideLog(f"offset {offset} lies inside a batch; cut between batches")
+        return LogPosition(offset, segment.base_offset, found.position)
 
-    def truncate(self, mark: Mark) -> list[str]:
+    def truncate(self, mark: LogPosition) -> list[str]:
         """Cuts the log to `mark`; returns the files that are no longer part of it."""
         kept = [segment for segment in self.segments if segment.base_offset <= mark.segment]
         removed = self.segments[len(kept) :]
@@ -374,7 +380,7 @@ class PartitionLog:
         """Whether files can go once a checkpoint knows the log start."""
         return len(self.segments) > 1 and self.segments[0].end_offset <= self.start_offset
 
-    def drop_segments(self, start_offset: int, end: Mark) -> list[str]:
+    def drop_segments(self, start_offset: int, end: LogPosition) -> list[str]:
         """Forgets the segments that a durable checkpoint of these values does not need any more,
         wholly below the start; returns their files."""
         if self.compaction.is_busy:
@@ -407,7 +413,7 @@ class PartitionLog:
         watermark): about `max_bytes`, but at least one batch when there is one."""
         limit = self.durable.offset if until is None else min(until, self.durable.offset)
         if not self.start_offset <= offset <= self.end_offset:
-            raise OffsetOutOfRange(self._range_text(offset))
+            raise OffsetOutsideLog(self._range_text(offset))
         if offset >= limit:
             if offset == self.durable.offset:
                 self._hint(offset, self.durable)
@@ -479,11 +485,13 @@ class PartitionLog:
         """The start of a batch at which to stop, or the end of the first batch."""
         found = segment.cut(position, upto)
         if found is not None:
-            self._hint(found.header.base_offset, Mark(0, segment.base_offset, found.position))
+            self._hint(
+                found.header.base_offset, LogPosition(0, segment.base_offset, found.position)
+            )
             return found.position
         return segment.whole_batches(position, upto)
 
-    def _hint(self, offset: int, mark: Mark) -> None:
+    def _hint(self, offset: int, mark: LogPosition) -> None:
         """Remembers where a reader goes on, so that its next read needs no search."""
         if len(self._hints) >= _HINTS:
             del self._hints[next(iter(self._hints))]
@@ -510,7 +518,7 @@ class Flush(NamedTuple):
     log: PartitionLog
     files: tuple[tuple[Segment, File], ...]
     indexes: tuple[tuple[Segment, bytes, bytes], ...]
-    beside: tuple[Beside, ...]
+    beside: tuple[PendingSideFile, ...]
     directory: str | None
     """Set when names in it have changed."""
 

@@ -21,7 +21,7 @@ from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
 from onceflow.log.journal import EntryKind, JournalChain, key_log_id
-from onceflow.log.partition_log import Mark, PartitionLog, directory_name, is_log_directory
+from onceflow.log.partition_log import LogPosition, PartitionLog, directory_name, is_log_directory
 from onceflow.log.replay import Replay
 from onceflow.log.segments import CLEANED, BatchWalk, OpenFiles, Segment, segment_base, segment_path
 from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
@@ -215,7 +215,7 @@ class _Found:
         end, position = self._last_sound(base, active.size)
         if position > active.size:
             self._unsynced.append(active)
-        self._end = Mark(end, base, position)
+        self._end = LogPosition(end, base, position)
         active.size, active.end_offset = position, end
         active.rebuild_indexes(check_crc=False)
 

@@ -30,7 +30,7 @@ from onceflow.log.segments import segment_path
 from onceflow.runtime import Access, Disk, Job
 
 
-class Snapshot(Protocol):
+class CompanionSnapshot(Protocol):
     """A companion's state at one offset. To make it may take long, so it may not be finished when
     it is handed out; it says the same whenever it is."""
 
@@ -51,7 +51,7 @@ class Snapshot(Protocol):
 class SideFiles(NamedTuple):
     """What is kept beside a sealed segment."""
 
-    snapshot: Snapshot
+    snapshot: CompanionSnapshot
     """The companion's state after all batches below the segment's end."""
     aborted_index: bytes
     """The aborted transactions whose markers are in the segment, as in Kafka's `.txnindex`; no file
@@ -99,12 +99,12 @@ UNFINISHED = ".unfinished"
 _KEPT = 2
 
 
-class Beside(NamedTuple):
+class PendingSideFile(NamedTuple):
     """What is to be written beside one segment."""
 
     base: int
     end: int
-    snapshot: Snapshot | None
+    snapshot: CompanionSnapshot | None
     """None when later ones are waiting: this one would be removed at once."""
     aborted_index: bytes
 
@@ -118,7 +118,7 @@ class SideFileKeeper:
         self._disk = disk
         self._directory = directory
         self._offsets: list[int] = []  # of the snapshots on the disk that are trusted, ascending
-        self._waiting: list[Beside] = []  # sealed segments, ascending
+        self._waiting: list[PendingSideFile] = []  # sealed segments, ascending
         self._problem: Exception | None = None
         self.companion: Companion | None = None
 
@@ -141,7 +141,7 @@ class SideFileKeeper:
         except Exception as error:  # an append is under way, which needs none of these files
             self._problem = error
             return
-        self._waiting.append(Beside(base, end, *files))
+        self._waiting.append(PendingSideFile(base, end, *files))
         if len(self._waiting) > _KEPT:
             self._waiting[-1 - _KEPT] = _without_snapshot(self._waiting[-1 - _KEPT])
 
@@ -162,7 +162,7 @@ class SideFileKeeper:
             self.sealed(base, end)
         self._waiting = [self._finished(each) for each in self._waiting]
 
-    def _finished(self, beside: Beside) -> Beside:
+    def _finished(self, beside: PendingSideFile) -> PendingSideFile:
         """Nothing depends on a snapshot that cannot be finished, least of all a clean stop."""
         try:
             if beside.snapshot is not None:
@@ -177,7 +177,7 @@ class SideFileKeeper:
         """Whether there is something to be written."""
         return bool(self._waiting)
 
-    def collect(self, durable: int) -> tuple[Beside, ...]:
+    def collect(self, durable: int) -> tuple[PendingSideFile, ...]:
         """What can be written now, handed over."""
         due = tuple(
             takewhile(lambda each: each.end <= durable and _is_finished(each), self._waiting)
@@ -185,11 +185,11 @@ class SideFileKeeper:
         del self._waiting[: len(due)]
         return due
 
-    def take_back(self, due: tuple[Beside, ...]) -> None:
+    def take_back(self, due: tuple[PendingSideFile, ...]) -> None:
         """There was no room: they are due again."""
         self._waiting[:0] = due
 
-    def saved(self, due: tuple[Beside, ...]) -> list[str]:
+    def saved(self, due: tuple[PendingSideFile, ...]) -> list[str]:
         """A durable checkpoint covers these; returns the files that are not needed any more."""
         self.trust(each.end for each in due if each.snapshot is not None)
         outdated = self._offsets[:-_KEPT]
@@ -228,17 +228,17 @@ class SideFileKeeper:
         return segment_path(self._directory, offset, SNAPSHOT)
 
 
-def _is_finished(beside: Beside) -> bool:
+def _is_finished(beside: PendingSideFile) -> bool:
     return beside.snapshot is None or beside.snapshot.is_finished
 
 
-def _without_snapshot(beside: Beside) -> Beside:
+def _without_snapshot(beside: PendingSideFile) -> PendingSideFile:
     if beside.snapshot is not None:
         beside.snapshot.cancel()
     return beside._replace(snapshot=None)
 
 
-def write_beside(disk: Disk, directory: str, due: Iterable[Beside]) -> Job:
+def write_beside(disk: Disk, directory: str, due: Iterable[PendingSideFile]) -> Job:
     """Writes the files, synced; their names are not durable yet."""
     for each in due:
         index = segment_path(directory, each.base, ABORTED_INDEX)

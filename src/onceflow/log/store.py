@@ -21,7 +21,7 @@ from onceflow.errors import (
     DiskFull,
     LogCorrupt,
     LogExists,
-    OffsetOutOfRange,
+    OffsetOutsideLog,
     StoreBusy,
     StoreClosed,
     StoreFailed,
@@ -306,7 +306,7 @@ class LogStore:
         """Moves the log start up to `offset`, at most to the high watermark."""
         self._check_running(log)
         if not 0 <= offset <= log.high_watermark:
-            raise OffsetOutOfRange(
+            raise OffsetOutsideLog(
                 f"records up to {offset} cannot be deleted from {log.name}: the high watermark is "
                 f"{log.high_watermark}"
             )

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from onceflow.producers.replaying import replay as replay
     from onceflow.producers.snapshot import SnapshotInvalid as SnapshotInvalid
     from onceflow.producers.state import (
-        Producer as Producer,
-        Written as Written,
+        ProducerMemory as ProducerMemory,
+        WrittenBatch as WrittenBatch,
         judge as judge,
         judge_marker as judge_marker,
     )
     from onceflow.producers.table import (
-        OpenTransaction as OpenTransaction,
+        OngoingTransaction as OngoingTransaction,
         ProducerTable as ProducerTable,
     )
 else:
@@ -33,7 +33,7 @@ else:
             "ids": "Block IdBlocks OpenBlock",
             "replaying": "replay",
             "snapshot": "SnapshotInvalid",
-            "state": "Producer Written judge judge_marker",
-            "table": "OpenTransaction ProducerTable",
+            "state": "ProducerMemory WrittenBatch judge judge_marker",
+            "table": "OngoingTransaction ProducerTable",
         },
     )

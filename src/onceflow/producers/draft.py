@@ -14,7 +14,7 @@ from itertools import islice
 
 from onceflow.errors import InvariantViolated
 from onceflow.producers import snapshot
-from onceflow.producers.state import Producer
+from onceflow.producers.state import ProducerMemory
 
 SLICE = 256
 """Producers that are encoded in one turn: well under a millisecond."""
@@ -41,9 +41,9 @@ class SnapshotDraft:
         self,
         offset: int,
         number: int,
-        producers: Mapping[int, Producer],
+        producers: Mapping[int, ProducerMemory],
         aborted: bytes,
-        take: Callable[[int, Producer], None],
+        take: Callable[[int, ProducerMemory], None],
         ended: Callable[[SnapshotDraft], None],
     ) -> None:
         self._offset = offset

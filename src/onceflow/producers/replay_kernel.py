@@ -31,6 +31,7 @@ from onceflow.records import (
     prefetch,
     store_i64,
 )
+from onceflow.wire import MAX_IN_FLIGHT
 
 _HEADER_SIZE = 61
 _LENGTH_PREFIX = 12
@@ -60,7 +61,7 @@ _ABORT, _COMMIT = 0, 1
 _VALUE_SIZE_AT, _VALUE_SIZE = 70, 12
 _HEADERS_AT = 77
 
-_WINDOW = 5
+_WINDOW = MAX_IN_FLIGHT
 _PLACES = 4096
 _MOST_PRODUCERS = 2048
 _MOST_FOUND = 65536

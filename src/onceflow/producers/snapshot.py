@@ -21,9 +21,9 @@ from functools import reduce
 from onceflow.checksum import crc32c
 from onceflow.errors import OnceflowError
 from onceflow.producers.aborted import ENTRY_SIZE, AbortedTransactions
-from onceflow.producers.state import AWAKE, Producer, Written
+from onceflow.producers.state import AWAKE, ProducerMemory, WrittenBatch
 from onceflow.records import last_sequence
-from onceflow.wire import MAX_IN_FLIGHT as WINDOW
+from onceflow.wire import MAX_IN_FLIGHT
 
 _VERSION = 2
 _WITHOUT_SILENCE = 1
@@ -39,7 +39,7 @@ class SnapshotInvalid(OnceflowError):
     """Bytes that are not a sound snapshot of this offset; build the table from the log instead."""
 
 
-def encode_producer(producer_id: int, producer: Producer, now_ms: int) -> bytes:
+def encode_producer(producer_id: int, producer: ProducerMemory, now_ms: int) -> bytes:
     """One producer of a snapshot, as of a time of the table's clock."""
     start, window = producer.transaction_start, producer.window
     head = _PRODUCER.pack(
@@ -69,7 +69,7 @@ def encode(offset: int, count: int, producers: Sequence[bytes], aborted: bytes) 
 
 def decode(
     data: bytes, expected_offset: int
-) -> tuple[list[tuple[int, Producer]], AbortedTransactions]:
+) -> tuple[list[tuple[int, ProducerMemory]], AbortedTransactions]:
     """The producers and the aborted transactions. The table's clock stands at 0, so the silence of
     a producer began before that."""
     view = memoryview(data)
@@ -99,8 +99,8 @@ def decode(
 
 def _read_producers(
     view: memoryview, position: int, count: int, version: int
-) -> tuple[list[tuple[int, Producer]], int]:
-    entries: list[tuple[int, Producer]] = []
+) -> tuple[list[tuple[int, ProducerMemory]], int]:
+    entries: list[tuple[int, ProducerMemory]] = []
     for _ in range(count):
         if version == _WITHOUT_SILENCE:
             *fields, batches = _PRODUCER_1.unpack_from(view, position)
@@ -111,14 +111,14 @@ def _read_producers(
             position += _PRODUCER.size
             silent_since = -silent_ms
         producer_id, epoch, coordinator_epoch, timestamp, start = fields
-        window: list[Written] = []
+        window: list[WrittenBatch] = []
         for _ in range(batches):
             sequence, delta, first, written_at = _WRITTEN.unpack_from(view, position)
             position += _WRITTEN.size
             last = last_sequence(sequence, delta)
-            window.append(Written(sequence, last, first, first + delta, written_at))
-        del window[:-WINDOW]
+            window.append(WrittenBatch(sequence, last, first, first + delta, written_at))
+        del window[:-MAX_IN_FLIGHT]
         opened = None if start == _NOTHING_OPEN else start
-        producer = Producer(epoch, timestamp, coordinator_epoch, opened, window, silent_since)
+        producer = ProducerMemory(epoch, timestamp, coordinator_epoch, opened, window, silent_since)
         entries.append((producer_id, producer))
     return entries, position

@@ -20,12 +20,11 @@ from onceflow.records import (
 from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode
 
 NO_COORDINATOR_EPOCH = -1
-
 AWAKE = 2**63 - 1
 """Later than any time: the producer has written since its table last looked for silent ones."""
 
 
-class Written(NamedTuple):
+class WrittenBatch(NamedTuple):
     """One batch in the log, as far as a repeat of it has to be known and answered."""
 
     first_sequence: int
@@ -37,7 +36,7 @@ class Written(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
+class ProducerMemory:
     """One producer id in one partition. Only the table that owns it changes it."""
 
     epoch: int
@@ -46,9 +45,9 @@ class Producer:
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     transaction_start: int | None = None
     """The first offset of the transaction that is open here."""
-    window: list[Written] = field(default_factory=list)
-    """Its latest batches of this epoch, the newest last. At most `WINDOW`: a plain list, because an
-    empty deque takes more memory than all else that is known of a producer of one batch."""
+    window: list[WrittenBatch] = field(default_factory=list)
+    """Its latest batches of this epoch, the newest last. At most `MAX_IN_FLIGHT`: a plain list,
+    because an empty deque takes more memory than all else there is of a producer of one batch."""
     silent_since: int = field(default=AWAKE, compare=False)
     """When its table first found that it had written nothing since the time before, by the clock
     of `ProducerTable.expire`. Timestamps are the client's to choose, so they say nothing here."""
@@ -63,9 +62,9 @@ class Producer:
 
 
 def judge(
-    producer: Producer | None, header: BatchHeader, *, from_zero: bool
-) -> Written | ErrorCode:
-    """May a client's batch be appended? NONE if so; `Written` if it is a repeat of that batch.
+    producer: ProducerMemory | None, header: BatchHeader, *, from_zero: bool
+) -> WrittenBatch | ErrorCode:
+    """May a client's batch be appended? NONE if so; `WrittenBatch` if it is a repeat of that batch.
 
     `from_zero`: it starts a transaction of the kind that always starts at sequence 0, so that a
     producer nobody knows is a new one. Otherwise an unknown producer may be one that was forgotten,
@@ -95,7 +94,7 @@ def judge(
     return ErrorCode.NONE
 
 
-def judge_offsets(producer: Producer | None, epoch: int) -> ErrorCode:
+def judge_offsets(producer: ProducerMemory | None, epoch: int) -> ErrorCode:
     """May offsets be committed in a transaction of `epoch`? They carry no sequence of their own."""
     if producer is not None and epoch < producer.epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -103,7 +102,7 @@ def judge_offsets(producer: Producer | None, epoch: int) -> ErrorCode:
 
 
 def judge_marker(
-    producer: Producer | None, epoch: int, coordinator_epoch: int, *, transaction_version: int
+    producer: ProducerMemory | None, epoch: int, coordinator_epoch: int, *, transaction_version: int
 ) -> ErrorCode:
     """May a marker be appended? One for a producer that is not known here always may.
 
@@ -118,7 +117,7 @@ def judge_marker(
         epoch == producer.epoch
         and transaction_version >= TRANSACTION_V2
         and producer.transaction_start is not None
-        and epoch != LAST_EPOCH  # only the marker of a producer id's last transaction has it
+        and epoch != LAST_EPOCH
     ):
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if coordinator_epoch < producer.coordinator_epoch:

@@ -24,7 +24,7 @@ from onceflow.errors import InvariantViolated
 from onceflow.producers import snapshot
 from onceflow.producers.aborted import Aborted, AbortedTransactions
 from onceflow.producers.draft import SnapshotDraft
-from onceflow.producers.state import AWAKE, Producer, Written
+from onceflow.producers.state import AWAKE, ProducerMemory, WrittenBatch
 from onceflow.records import (
     CONTROL_BIT,
     TRANSACTIONAL_BIT,
@@ -33,14 +33,14 @@ from onceflow.records import (
     MarkerType,
     last_sequence,
 )
-from onceflow.wire import MAX_IN_FLIGHT as WINDOW
+from onceflow.wire import MAX_IN_FLIGHT
 
 _MANY_ENDED = 32
 """Transactions that may have ended durably before the table lets go of them."""
 _new = tuple.__new__
 
 
-class OpenTransaction(NamedTuple):
+class OngoingTransaction(NamedTuple):
     """A transaction that no marker has ended in this partition."""
 
     producer_id: int
@@ -70,7 +70,7 @@ class ProducerTable:
 
     def __init__(
         self,
-        producers: Iterable[tuple[int, Producer]] = (),
+        producers: Iterable[tuple[int, ProducerMemory]] = (),
         aborted: AbortedTransactions | None = None,
     ) -> None:
         self.aborted = AbortedTransactions() if aborted is None else aborted
@@ -125,9 +125,9 @@ class ProducerTable:
         if sequence >= 0:
             last = last_sequence(sequence, delta)
             window = producer.window
-            if len(window) == WINDOW:
+            if len(window) == MAX_IN_FLIGHT:
                 del window[0]
-            window.append(_new(Written, (sequence, last, base, base + delta, timestamp)))
+            window.append(_new(WrittenBatch, (sequence, last, base, base + delta, timestamp)))
         # A batch that compaction has emptied begins nothing: compaction stays behind the first
         # open transaction, so that batch's own has ended, and its marker may be gone.
         if attributes & TRANSACTIONAL_BIT and producer.transaction_start is None and count:
@@ -164,12 +164,12 @@ class ProducerTable:
             stable = next(iter(self._open.values()), at + 1)
             self.aborted.append(Aborted(producer_id, start, at, stable))
 
-    def _add(self, producer_id: int, epoch: int, timestamp: int) -> Producer:
-        producer = Producer(epoch, timestamp, snapshot=self._snapshots, checked=self._checks)
+    def _add(self, producer_id: int, epoch: int, timestamp: int) -> ProducerMemory:
+        producer = ProducerMemory(epoch, timestamp, snapshot=self._snapshots, checked=self._checks)
         self._producers[producer_id] = producer
         return producer
 
-    def _before_change(self, producer_id: int, producer: Producer) -> None:
+    def _before_change(self, producer_id: int, producer: ProducerMemory) -> None:
         """A producer writes, for the first time since silent ones were looked for or a snapshot was
         begun: what is the same for every batch in between is not asked for every batch."""
         if self._drafts:
@@ -220,7 +220,7 @@ class ProducerTable:
 
     # --- questions ----------------------------------------------------------------------------
 
-    def find(self, producer_id: int) -> Producer | None:
+    def find(self, producer_id: int) -> ProducerMemory | None:
         return self._producers.get(producer_id)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
@@ -232,17 +232,17 @@ class ProducerTable:
             and producer.epoch == epoch
         )
 
-    def producers(self) -> Iterator[tuple[int, Producer]]:
+    def producers(self) -> Iterator[tuple[int, ProducerMemory]]:
         """Every producer id that is remembered, with what is known of it."""
         return iter(self._producers.items())
 
-    def open_transactions(self) -> list[OpenTransaction]:
+    def open_transactions(self) -> list[OngoingTransaction]:
         """The earliest first."""
         found = []
         for producer_id, start in self._open.items():
             producer = self._producers[producer_id]
             found.append(
-                OpenTransaction(
+                OngoingTransaction(
                     producer_id,
                     producer.epoch,
                     start,
@@ -308,7 +308,7 @@ class ProducerTable:
         self.has_aged = False
         return draft
 
-    def _take_for_drafts(self, producer_id: int, producer: Producer) -> None:
+    def _take_for_drafts(self, producer_id: int, producer: ProducerMemory) -> None:
         """Before a producer changes: it is in all drafts then, or younger than they are."""
         if producer.snapshot < self._snapshots:
             encoded = snapshot.encode_producer(producer_id, producer, self._looked_at_ms)

@@ -53,7 +53,7 @@ class HeaderColumn(IntEnum):
     VALUE_VALIDITY = 4
 
 
-class Source(IntEnum):
+class SourceField(IntEnum):
     """The first of five entries of each binary column, and the single ones."""
 
     KEY = 0
@@ -76,7 +76,7 @@ class Binary(IntEnum):
     FIRST_BIT = 4
 
 
-class Written(IntEnum):
+class WriteResult(IntEnum):
     """What `write` says of a batch: its rows, its bytes, its timestamps."""
 
     ROWS = 0

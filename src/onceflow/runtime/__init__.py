@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         Background as Background,
         Done as Done,
         Job as Job,
-        Lane as Lane,
+        JobLane as JobLane,
         Threads as Threads,
         outcome_of as outcome_of,
     )
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Clock as Clock,
         RealClock as RealClock,
         SteadyClock as SteadyClock,
+        TimerHandle as TimerHandle,
     )
     from onceflow.runtime.compiling import (
         Cache as Cache,
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
         BLOCK_SIZE as BLOCK_SIZE,
         Access as Access,
         Bytes as Bytes,
+        DirectoryEntry as DirectoryEntry,
         Disk as Disk,
         DurableWrite as DurableWrite,
-        Entry as Entry,
         File as File,
         RealDisk as RealDisk,
     )
@@ -67,12 +68,12 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "background": "Background Done Job Lane Threads outcome_of",
-            "clock": "Clock RealClock SteadyClock",
+            "background": "Background Done Job JobLane Threads outcome_of",
+            "clock": "Clock RealClock SteadyClock TimerHandle",
             "compiling": "Cache Code Compiling at_import private_directory",
             "descriptors": "NO_LIMIT descriptor_limit raise_descriptor_limit "
             "take_standard_descriptors",
-            "disk": "Access BLOCK_SIZE Bytes Disk DurableWrite Entry File RealDisk",
+            "disk": "Access BLOCK_SIZE Bytes DirectoryEntry Disk DurableWrite File RealDisk",
             "imports": "loading message_library",
             "logs": "JsonFormatter TextFormatter log_to",
             "net": "Listener Net RealNet",

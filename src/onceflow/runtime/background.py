@@ -35,7 +35,7 @@ _WARY_WRITES: Final = 16
 _MOST_WARY_WRITES: Final = 4096
 
 
-class Lane(Enum):
+class JobLane(Enum):
     """Jobs of one lane run one after the other; a long one never delays another lane."""
 
     JOURNAL = "journal"
@@ -45,14 +45,14 @@ class Lane(Enum):
     CHECK = "check"
 
 
-_BULKY: Final = frozenset((Lane.BULK, Lane.GROW, Lane.COMPACT))
+_BULKY: Final = frozenset((JobLane.BULK, JobLane.GROW, JobLane.COMPACT))
 """Of whose jobs the disk is told at once what takes it long."""
 
 
 class Background(Protocol):
     """Where blocking work goes."""
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         """`done` may be called before this returns."""
 
     def soon(self, callback: Callable[[], None]) -> None:
@@ -86,7 +86,7 @@ class Inline:
         self._waiting: deque[Callable[[], None]] = deque()
         self._is_running = False
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         self.soon(lambda: done(outcome_of(job)))
 
     def soon(self, callback: Callable[[], None]) -> None:
@@ -131,17 +131,17 @@ class Threads:
         self._post_soon = soon or post
         self._due: deque[Callable[[], None]] = deque()
         self._completions: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lanes = {lane: queue.SimpleQueue[tuple[Job, Done] | None]() for lane in Lane}
+        self._lanes = {lane: queue.SimpleQueue[tuple[Job, Done] | None]() for lane in JobLane}
         self._threads = [
             threading.Thread(
                 target=self._work, args=(lane,), name=f"onceflow-{lane.value}", daemon=True
             )
-            for lane in Lane
+            for lane in JobLane
         ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self, lane: Lane) -> None:
+    def _work(self, lane: JobLane) -> None:
         jobs = self._lanes[lane]
         while (item := jobs.get()) is not None:
             job, done = item
@@ -168,7 +168,7 @@ class Threads:
     def _call_next(self) -> None:
         (self._due.popleft() if self._due else self._completions.get())()
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         if isinstance(job, DurableWrite):
             self._write(lane, job, done)
             return
@@ -181,7 +181,7 @@ class Threads:
         self._bulky_jobs -= 1
         done(error)
 
-    def _write(self, lane: Lane, write: DurableWrite, done: Done) -> None:
+    def _write(self, lane: JobLane, write: DurableWrite, done: Done) -> None:
         def ended(error: Exception | None) -> None:
             self._learn(write)
             done(error)
@@ -212,7 +212,7 @@ class Threads:
             self._call_next()
 
     def close(self) -> None:
-        for lane in Lane:
+        for lane in JobLane:
             self._lanes[lane].put(None)
         for thread in self._threads:
             thread.join()

@@ -92,3 +92,9 @@ class RealClock:
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+
+class TimerHandle(Protocol):
+    """A call that was asked for and can be called off."""
+
+    def cancel(self) -> object: ...

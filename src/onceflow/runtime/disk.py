@@ -42,7 +42,7 @@ class Access(Enum):
     """For `pwrite_durable`: past the page cache where the file system allows it."""
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     """One name in a directory."""
 
     name: str
@@ -78,7 +78,7 @@ class Disk(Protocol):
 
     def open(self, path: str, access: Access) -> File: ...
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirectoryEntry]:
         """The names in a directory, sorted."""
 
     def exists(self, path: str) -> bool: ...
@@ -113,10 +113,10 @@ def named_disk_error(error: OSError, what: str, path: str) -> DiskError:
     return kind(f"{what} of {path!r} failed: {error.strerror}")
 
 
-def _entry(found: os.DirEntry[str]) -> Entry | None:
+def _entry(found: os.DirEntry[str]) -> DirectoryEntry | None:
     """None where the name has gone since it was listed: several threads remove and rename files."""
     try:
-        return Entry(found.name, found.is_dir(), found.stat().st_size)
+        return DirectoryEntry(found.name, found.is_dir(), found.stat().st_size)
     except FileNotFoundError:
         return None
 
@@ -275,7 +275,7 @@ class RealDisk:
         with _named_errors("open", path):
             return RealFile(path, os.open(self._path(path), flags, 0o600), direct=False)
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirectoryEntry]:
         with _named_errors("listing", path), os.scandir(self._path(path)) as found:
             return sorted(entry for each in found if (entry := _entry(each)) is not None)
 

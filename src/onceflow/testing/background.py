@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from onceflow.runtime import Done, DurableWrite, Job, Lane, outcome_of
+from onceflow.runtime import Done, DurableWrite, Job, JobLane, outcome_of
 from onceflow.testing.loop import SimulationDeadlock
 from onceflow.testing.rand import SimRand
 
@@ -29,10 +29,10 @@ class SimBackground:
         self._later = later
         self._writes = _stream_beside(rand)
         self._at_once = share_at_once(self._writes)
-        self._lanes: dict[Lane, deque[tuple[Job, Done]]] = {lane: deque() for lane in Lane}
+        self._lanes: dict[JobLane, deque[tuple[Job, Done]]] = {lane: deque() for lane in JobLane}
         self._soon: deque[Callable[[], None]] = deque()
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         if isinstance(job, DurableWrite) and self._writes.randrange(2) < self._at_once:
             done(outcome_of(job))
             return
@@ -62,7 +62,7 @@ class SimBackground:
     def _call_soonest(self) -> None:
         self._soon.popleft()()
 
-    def _advance(self, lane: Lane) -> None:
+    def _advance(self, lane: JobLane) -> None:
         job, done = self._lanes[lane][0]
         error: Exception | None = None
         try:

@@ -78,7 +78,7 @@ class SimBroker:
 
     async def start(self) -> None:
         """Recovers what is on the disk and serves; raises what keeps the broker from it."""
-        from onceflow.broker import Doors, Server, load_config
+        from onceflow.broker import Runtime, Server, load_config
 
         if self._server is not None:
             raise SimulationError(f"the broker on {self.host} is running already")
@@ -86,8 +86,10 @@ class SimBroker:
         world = self._world
         # A name of its own: what it draws at random is not what the one before drew.
         rand = world.rand.fork(self._process)
-        doors = Doors(world.clock, rand, world.net.host(self.host), self.disk, self._background())
-        server = Server(load_config(self._settings, {}, None), doors)
+        runtime = Runtime(
+            world.clock, rand, world.net.host(self.host), self.disk, self._background()
+        )
+        server = Server(load_config(self._settings, {}, None), runtime)
         await world.loop.spawn(self._process, server.start())
         self._server = server
 

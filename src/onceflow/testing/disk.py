@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceflow.errors import DiskFailed, DiskFull, OutOfDescriptors, PathInUse
-from onceflow.runtime import BLOCK_SIZE, Access, Bytes, Entry
+from onceflow.runtime import BLOCK_SIZE, Access, Bytes, DirectoryEntry
 
 ROOT = 0
 
@@ -254,12 +254,12 @@ class SimDisk:
             node = self._link(path, is_dir=False)
         return SimFile(self, path, node)
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[DirectoryEntry]:
         self._check_descriptors("listing", path)
         names = self.tree.names[self._directory(path)]
         files = self.tree.files
         return sorted(
-            Entry(name, node not in files, len(files.get(node, b"")))
+            DirectoryEntry(name, node not in files, len(files.get(node, b"")))
             for name, node in names.items()
         )
 

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from onceflow.txn.decisions import (
         Decision as Decision,
         Finish as Finish,
-        Limits as Limits,
-        Refused as Refused,
+        Persist as Persist,
+        Rejected as Rejected,
         Result as Result,
-        Write as Write,
+        TransactionLimits as TransactionLimits,
     )
     from onceflow.txn.ending import (
         COMPLETED as COMPLETED,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         fence as fence,
     )
     from onceflow.txn.fencing import code_for as code_for
-    from onceflow.txn.initialising import InitProducerId as InitProducerId
+    from onceflow.txn.initialising import InitProducerIdRequest as InitProducerIdRequest
     from onceflow.txn.records import (
         TransactionRecordMalformed as TransactionRecordMalformed,
         decode_key as decode_key,
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
         may_follow as may_follow,
     )
     from onceflow.txn.state import (
-        Identity as Identity,
-        State as State,
-        TopicPartition as TopicPartition,
-        Transaction as Transaction,
+        TransactionMetadata as TransactionMetadata,
+        TransactionState as TransactionState,
         check_successor as check_successor,
         moved as moved,
     )
@@ -43,13 +41,13 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "decisions": "Decision Finish Limits Refused Result Write",
+            "decisions": "Decision Finish Persist Rejected Result TransactionLimits",
             "ending": "COMPLETED NewProducerId fence",
             "fencing": "code_for",
-            "initialising": "InitProducerId",
+            "initialising": "InitProducerIdRequest",
             "records": "TransactionRecordMalformed decode_key decode_value encode_key "
             "encode_value may_follow",
-            "state": "Identity State TopicPartition Transaction check_successor moved",
+            "state": "TransactionMetadata TransactionState check_successor moved",
             "timeouts": "Deadlines remaining_ms",
         },
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from onceflow.txn.state import NONE, TopicPartition, Transaction
+from onceflow.txn.state import NONE, TransactionMetadata
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TransactionLimits:
     """The settings that decisions depend on."""
 
     max_timeout_ms: int = 900_000
@@ -30,7 +31,7 @@ class Result(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Rejected:
     """Nothing changes; the error is answered."""
 
     code: ErrorCode
@@ -44,10 +45,10 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Persist:
     """A new state to persist, then to answer."""
 
-    transaction: Transaction
+    transaction: TransactionMetadata
     result: Result
 
 
@@ -56,12 +57,12 @@ class Finish:
     """Write `prepare`; a marker of its producer id and epoch to each partition; `complete`; then
     answer."""
 
-    prepare: Transaction
-    complete: Transaction
+    prepare: TransactionMetadata
+    complete: TransactionMetadata
     commit: bool
     partitions: tuple[TopicPartition, ...]
     """In an order that is always the same."""
     result: Result
 
 
-Decision: TypeAlias = Refused | Answered | Write | Finish
+Decision: TypeAlias = Rejected | Answered | Persist | Finish

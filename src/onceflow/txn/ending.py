@@ -21,30 +21,30 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from onceflow.errors import InvariantViolated
-from onceflow.txn.decisions import Answered, Decision, Finish, Refused, Result
+from onceflow.txn.decisions import Answered, Decision, Finish, Rejected, Result
 from onceflow.txn.fencing import stranger
-from onceflow.txn.state import LARGEST_EPOCH, NONE, Identity, State, Transaction, moved
-from onceflow.wire import ErrorCode
+from onceflow.txn.state import NONE, TransactionMetadata, TransactionState, moved
+from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode, ProducerIdentity
 
 NewProducerId = Callable[[], int]
 
-COMPLETED: Final[Mapping[State, State]] = MappingProxyType(
+COMPLETED: Final[Mapping[TransactionState, TransactionState]] = MappingProxyType(
     {
-        State.PREPARE_COMMIT: State.COMPLETE_COMMIT,
-        State.PREPARE_ABORT: State.COMPLETE_ABORT,
+        TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+        TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
     }
 )
 
 
-def following(identity: Identity, new_producer_id: NewProducerId) -> Identity:
+def following(identity: ProducerIdentity, new_producer_id: NewProducerId) -> ProducerIdentity:
     """The identity that a client has after this one."""
     if identity.is_exhausted:
-        return Identity(new_producer_id(), 0)
-    return Identity(identity.producer_id, identity.epoch + 1)
+        return ProducerIdentity(new_producer_id(), 0)
+    return ProducerIdentity(identity.producer_id, identity.epoch + 1)
 
 
 def end_with_new_epoch(
-    transaction: Transaction, commit: bool, *, now_ms: int, new_producer_id: NewProducerId
+    transaction: TransactionMetadata, commit: bool, *, now_ms: int, new_producer_id: NewProducerId
 ) -> Finish:
     """As version 2 ends: the client goes on under the identity that is answered."""
     client = transaction.client
@@ -53,25 +53,25 @@ def end_with_new_epoch(
     prepare = moved(
         transaction,
         _prepare_state(commit),
-        epoch=min(transaction.epoch + 1, LARGEST_EPOCH),
+        epoch=min(transaction.epoch + 1, LAST_EPOCH),
         last_epoch=client.epoch,
         previous_producer_id=client.producer_id if kept else NONE,
         next_producer_id=after.producer_id if kept or client.is_exhausted else NONE,
         next_producer_epoch=after.epoch if kept else NONE,
         started_ms=now_ms if transaction.is_idle else transaction.started_ms,
         updated_ms=now_ms,
-        client_version=2,
+        client_version=TRANSACTION_V2,
     )
     return finish(prepare, now_ms)
 
 
-def end_with_same_epoch(transaction: Transaction, commit: bool, *, now_ms: int) -> Finish:
+def end_with_same_epoch(transaction: TransactionMetadata, commit: bool, *, now_ms: int) -> Finish:
     """As the older versions end: the client keeps the identity that it has. The markers of a kept
     transaction carry the next epoch all the same, for those that had it before."""
     prepare = moved(
         transaction,
         _prepare_state(commit),
-        epoch=min(transaction.epoch + transaction.is_kept, LARGEST_EPOCH),
+        epoch=min(transaction.epoch + transaction.is_kept, LAST_EPOCH),
         last_epoch=NONE,
         updated_ms=now_ms,
         client_version=0,
@@ -79,14 +79,16 @@ def end_with_same_epoch(transaction: Transaction, commit: bool, *, now_ms: int) 
     return finish(prepare, now_ms)
 
 
-def fence(transaction: Transaction, *, now_ms: int, new_producer_id: NewProducerId) -> Finish:
+def fence(
+    transaction: TransactionMetadata, *, now_ms: int, new_producer_id: NewProducerId
+) -> Finish:
     """Aborts for a client that does not ask for it, and puts it out with a new epoch. One that
     speaks version 2 can come back: it can tell from the answer what happened."""
-    fenced = moved(transaction, State.PREPARE_EPOCH_FENCE)
+    fenced = moved(transaction, TransactionState.PREPARE_EPOCH_FENCE)
     return end_with_new_epoch(fenced, commit=False, now_ms=now_ms, new_producer_id=new_producer_id)
 
 
-def finish(prepare: Transaction, now_ms: int) -> Finish:
+def finish(prepare: TransactionMetadata, now_ms: int) -> Finish:
     """What a PREPARE leads to, when it has just been decided or was found at start."""
     client = prepare.client
     asked = prepare.previous_producer_id
@@ -106,7 +108,7 @@ def finish(prepare: Transaction, now_ms: int) -> Finish:
     return Finish(
         prepare,
         complete,
-        prepare.state is State.PREPARE_COMMIT,
+        prepare.state is TransactionState.PREPARE_COMMIT,
         tuple(sorted(prepare.partitions)),
         Result(*client),
     )
@@ -117,14 +119,14 @@ def answered_with(finishing: Finish, code: ErrorCode) -> Finish:
     return replace(finishing, result=Result(error=code))
 
 
-def _prepare_state(commit: bool) -> State:
-    return State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
+def _prepare_state(commit: bool) -> TransactionState:
+    return TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
 
 
 FIRST_WITH_NEW_EPOCH: Final = 5
 
 
-class Step(Enum):
+class EndStep(Enum):
     """What is done where nothing is refused."""
 
     END = auto()
@@ -132,73 +134,73 @@ class Step(Enum):
     """It was ended in this way before."""
 
 
-Outcome: TypeAlias = ErrorCode | Step
+EndOutcome: TypeAlias = ErrorCode | EndStep
 
 _COMMIT, _ABORT = True, False
 _BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 _INVALID = ErrorCode.INVALID_TXN_STATE
 _FENCED = ErrorCode.PRODUCER_FENCED
 
-SAME_EPOCH: Final[Mapping[tuple[State, bool], Outcome]] = MappingProxyType(
+SAME_EPOCH: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProxyType(
     {
-        (State.EMPTY, _ABORT): _INVALID,
-        (State.EMPTY, _COMMIT): _INVALID,
-        (State.ONGOING, _ABORT): Step.END,
-        (State.ONGOING, _COMMIT): Step.END,
-        (State.PREPARE_COMMIT, _ABORT): _INVALID,
-        (State.PREPARE_COMMIT, _COMMIT): _BUSY,
-        (State.PREPARE_ABORT, _ABORT): _BUSY,
-        (State.PREPARE_ABORT, _COMMIT): _INVALID,
-        (State.COMPLETE_COMMIT, _ABORT): _INVALID,
-        (State.COMPLETE_COMMIT, _COMMIT): Step.NOTHING,
-        (State.COMPLETE_ABORT, _ABORT): Step.NOTHING,
-        (State.COMPLETE_ABORT, _COMMIT): _INVALID,
+        (TransactionState.EMPTY, _ABORT): _INVALID,
+        (TransactionState.EMPTY, _COMMIT): _INVALID,
+        (TransactionState.ONGOING, _ABORT): EndStep.END,
+        (TransactionState.ONGOING, _COMMIT): EndStep.END,
+        (TransactionState.PREPARE_COMMIT, _ABORT): _INVALID,
+        (TransactionState.PREPARE_COMMIT, _COMMIT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _ABORT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _COMMIT): _INVALID,
+        (TransactionState.COMPLETE_COMMIT, _ABORT): _INVALID,
+        (TransactionState.COMPLETE_COMMIT, _COMMIT): EndStep.NOTHING,
+        (TransactionState.COMPLETE_ABORT, _ABORT): EndStep.NOTHING,
+        (TransactionState.COMPLETE_ABORT, _COMMIT): _INVALID,
     }
 )
 """Up to version 4."""
 
-CURRENT: Final[Mapping[tuple[State, bool], Outcome]] = MappingProxyType(
+CURRENT: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProxyType(
     {
-        (State.EMPTY, _ABORT): Step.END,
-        (State.EMPTY, _COMMIT): _INVALID,
-        (State.ONGOING, _ABORT): Step.END,
-        (State.ONGOING, _COMMIT): Step.END,
+        (TransactionState.EMPTY, _ABORT): EndStep.END,
+        (TransactionState.EMPTY, _COMMIT): _INVALID,
+        (TransactionState.ONGOING, _ABORT): EndStep.END,
+        (TransactionState.ONGOING, _COMMIT): EndStep.END,
         # The client knows its new identity already, and only its next transaction is meant.
-        (State.PREPARE_COMMIT, _ABORT): _BUSY,
-        (State.PREPARE_COMMIT, _COMMIT): _BUSY,
-        (State.PREPARE_ABORT, _ABORT): _BUSY,
-        (State.PREPARE_ABORT, _COMMIT): _BUSY,
-        (State.COMPLETE_COMMIT, _ABORT): Step.END,
-        (State.COMPLETE_COMMIT, _COMMIT): _INVALID,
-        (State.COMPLETE_ABORT, _ABORT): Step.END,
-        (State.COMPLETE_ABORT, _COMMIT): _INVALID,
+        (TransactionState.PREPARE_COMMIT, _ABORT): _BUSY,
+        (TransactionState.PREPARE_COMMIT, _COMMIT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _ABORT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _COMMIT): _BUSY,
+        (TransactionState.COMPLETE_COMMIT, _ABORT): EndStep.END,
+        (TransactionState.COMPLETE_COMMIT, _COMMIT): _INVALID,
+        (TransactionState.COMPLETE_ABORT, _ABORT): EndStep.END,
+        (TransactionState.COMPLETE_ABORT, _COMMIT): _INVALID,
     }
 )
 """From version 5 on, with the identity that the coordinator gave out last."""
 
-REPEATED: Final[Mapping[tuple[State, bool], Outcome]] = MappingProxyType(
+REPEATED: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProxyType(
     {
-        (State.EMPTY, _ABORT): _FENCED,
-        (State.EMPTY, _COMMIT): _FENCED,
-        (State.ONGOING, _ABORT): _FENCED,
-        (State.ONGOING, _COMMIT): _FENCED,
-        (State.PREPARE_COMMIT, _ABORT): _INVALID,
-        (State.PREPARE_COMMIT, _COMMIT): _BUSY,
-        (State.PREPARE_ABORT, _ABORT): _BUSY,
-        (State.PREPARE_ABORT, _COMMIT): _INVALID,
-        (State.COMPLETE_COMMIT, _ABORT): _INVALID,
-        (State.COMPLETE_COMMIT, _COMMIT): Step.NOTHING,
-        (State.COMPLETE_ABORT, _ABORT): Step.NOTHING,
+        (TransactionState.EMPTY, _ABORT): _FENCED,
+        (TransactionState.EMPTY, _COMMIT): _FENCED,
+        (TransactionState.ONGOING, _ABORT): _FENCED,
+        (TransactionState.ONGOING, _COMMIT): _FENCED,
+        (TransactionState.PREPARE_COMMIT, _ABORT): _INVALID,
+        (TransactionState.PREPARE_COMMIT, _COMMIT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _ABORT): _BUSY,
+        (TransactionState.PREPARE_ABORT, _COMMIT): _INVALID,
+        (TransactionState.COMPLETE_COMMIT, _ABORT): _INVALID,
+        (TransactionState.COMPLETE_COMMIT, _COMMIT): EndStep.NOTHING,
+        (TransactionState.COMPLETE_ABORT, _ABORT): EndStep.NOTHING,
         # The coordinator aborted when the time was up; INVALID_TXN_STATE would end the client.
-        (State.COMPLETE_ABORT, _COMMIT): _FENCED,
+        (TransactionState.COMPLETE_ABORT, _COMMIT): _FENCED,
     }
 )
 """From version 5 on, with the identity that asked for the last change."""
 
 
 def end(
-    transaction: Transaction | None,
-    identity: Identity,
+    transaction: TransactionMetadata | None,
+    identity: ProducerIdentity,
     commit: bool,
     *,
     version: int,
@@ -210,25 +212,25 @@ def end(
         return _end_with_new_epoch(transaction, identity, commit, now_ms, new_producer_id)
     refusal = stranger(transaction, identity)
     if transaction is None or refusal is not None:
-        return Refused(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return Rejected(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     outcome = _outcome(SAME_EPOCH, transaction, commit)
     if isinstance(outcome, ErrorCode):
-        return Refused(outcome)
-    if outcome is Step.NOTHING:
+        return Rejected(outcome)
+    if outcome is EndStep.NOTHING:
         return Answered(Result(*transaction.client))
     return end_with_same_epoch(transaction, commit, now_ms=now_ms)
 
 
 def _end_with_new_epoch(
-    transaction: Transaction | None,
-    identity: Identity,
+    transaction: TransactionMetadata | None,
+    identity: ProducerIdentity,
     commit: bool,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
     refusal = stranger(transaction, identity)
     if transaction is None:
-        return Refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if identity == transaction.previous:
         outcome = _outcome(REPEATED, transaction, commit)
     elif refusal is not None:
@@ -236,15 +238,17 @@ def _end_with_new_epoch(
     else:
         outcome = _outcome(CURRENT, transaction, commit)
     if isinstance(outcome, ErrorCode):
-        return Refused(outcome)
-    if outcome is Step.NOTHING:
+        return Rejected(outcome)
+    if outcome is EndStep.NOTHING:
         return Answered(Result(*transaction.client))
     return end_with_new_epoch(transaction, commit, now_ms=now_ms, new_producer_id=new_producer_id)
 
 
 def _outcome(
-    table: Mapping[tuple[State, bool], Outcome], transaction: Transaction, commit: bool
-) -> Outcome:
+    table: Mapping[tuple[TransactionState, bool], EndOutcome],
+    transaction: TransactionMetadata,
+    commit: bool,
+) -> EndOutcome:
     outcome = table.get((transaction.state, commit))
     if outcome is None:
         raise InvariantViolated(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from onceflow.txn.state import Identity, Transaction
-from onceflow.wire import NEVER, ApiKey, ErrorCode
+from onceflow.txn.state import TransactionMetadata
+from onceflow.wire import NEVER, ApiKey, ErrorCode, ProducerIdentity
 
 _EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 _FENCED = ErrorCode.PRODUCER_FENCED
@@ -42,7 +42,9 @@ KNOWN_FROM: Final[Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]]] = Ma
 """From which version on a code is told, and which one before."""
 
 
-def stranger(transaction: Transaction | None, identity: Identity) -> ErrorCode | None:
+def stranger(
+    transaction: TransactionMetadata | None, identity: ProducerIdentity
+) -> ErrorCode | None:
     """Why this is not the producer that the coordinator listens to; None when it is."""
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING

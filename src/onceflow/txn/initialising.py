@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceflow.txn.decisions import Answered, Decision, Limits, Refused, Result, Write
+from onceflow.txn.decisions import Answered, Decision, Persist, Rejected, Result, TransactionLimits
 from onceflow.txn.ending import COMPLETED, NewProducerId, answered_with, fence, following
-from onceflow.txn.state import NEVER_MS, NONE, Identity, State, Transaction, moved
-from onceflow.wire import ErrorCode
+from onceflow.txn.state import NEVER_MS, NONE, TransactionMetadata, TransactionState, moved
+from onceflow.wire import ErrorCode, ProducerIdentity
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerId:
+class InitProducerIdRequest:
     """The request of that name."""
 
     transactional_id: str | None
@@ -27,38 +27,38 @@ class InitProducerId:
     keep_prepared_txn: bool = False
 
     @property
-    def expected(self) -> Identity | None:
+    def expected(self) -> ProducerIdentity | None:
         """The identity that the producer has, if it is not new."""
-        return None if self.producer_id == NONE else Identity(self.producer_id, self.epoch)
+        return None if self.producer_id == NONE else ProducerIdentity(self.producer_id, self.epoch)
 
 
 def init_producer_id(
-    transaction: Transaction | None,
-    request: InitProducerId,
+    transaction: TransactionMetadata | None,
+    request: InitProducerIdRequest,
     *,
     now_ms: int,
-    limits: Limits,
+    limits: TransactionLimits,
     new_producer_id: NewProducerId,
 ) -> Decision:
     """Gives a producer its identity, and ends what the one before it left open."""
     refusal = _unfit(request, limits)
     if refusal is not None:
-        return Refused(refusal)
+        return Rejected(refusal)
     if request.transactional_id is None:
         return Answered(Result(new_producer_id(), 0))
     timeout_ms = NEVER_MS if request.enable_2pc else request.timeout_ms
     if transaction is None:
         return _created(request.transactional_id, timeout_ms, now_ms, new_producer_id())
     if _is_stranger(transaction, request.expected):
-        return Refused(ErrorCode.PRODUCER_FENCED)
+        return Rejected(ErrorCode.PRODUCER_FENCED)
     if transaction.state in COMPLETED:
-        return Refused(ErrorCode.CONCURRENT_TRANSACTIONS)
+        return Rejected(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.is_idle:
         return _next_identity(transaction, request.expected, timeout_ms, now_ms, new_producer_id)
     if request.keep_prepared_txn:
         return _kept(transaction, request, now_ms, new_producer_id)
     if request.expected not in (None, transaction.client):
-        return Refused(ErrorCode.PRODUCER_FENCED)
+        return Rejected(ErrorCode.PRODUCER_FENCED)
     fenced = fence(
         transaction,
         now_ms=now_ms,
@@ -67,7 +67,7 @@ def init_producer_id(
     return answered_with(fenced, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _unfit(request: InitProducerId, limits: Limits) -> ErrorCode | None:
+def _unfit(request: InitProducerIdRequest, limits: TransactionLimits) -> ErrorCode | None:
     """Why no state of the transactional id could make this request a good one."""
     if (request.producer_id == NONE) != (request.epoch == NONE):
         return ErrorCode.INVALID_REQUEST
@@ -84,7 +84,7 @@ def _unfit(request: InitProducerId, limits: Limits) -> ErrorCode | None:
     return None
 
 
-def _is_stranger(transaction: Transaction, expected: Identity | None) -> bool:
+def _is_stranger(transaction: TransactionMetadata, expected: ProducerIdentity | None) -> bool:
     """The producer has an id that this transactional id does not remember."""
     known = {transaction.producer_id, transaction.client.producer_id}
     if transaction.previous is not None:
@@ -92,14 +92,16 @@ def _is_stranger(transaction: Transaction, expected: Identity | None) -> bool:
     return expected is not None and expected.producer_id not in known
 
 
-def _created(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Write:
-    created = Transaction(transactional_id, producer_id, 0, timeout_ms, State.EMPTY, now_ms)
-    return Write(created, Result(producer_id, 0))
+def _created(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: int) -> Persist:
+    created = TransactionMetadata(
+        transactional_id, producer_id, 0, timeout_ms, TransactionState.EMPTY, now_ms
+    )
+    return Persist(created, Result(producer_id, 0))
 
 
 def _next_identity(
-    transaction: Transaction,
-    expected: Identity | None,
+    transaction: TransactionMetadata,
+    expected: ProducerIdentity | None,
     timeout_ms: int,
     now_ms: int,
     new_producer_id: NewProducerId,
@@ -109,11 +111,11 @@ def _next_identity(
     if expected is not None and expected == transaction.previous:
         return _repeated(transaction, timeout_ms, now_ms)
     if expected not in (None, current):
-        return Refused(ErrorCode.PRODUCER_FENCED)
+        return Rejected(ErrorCode.PRODUCER_FENCED)
     given = following(current, new_producer_id)
     emptied = moved(
         transaction,
-        State.EMPTY,
+        TransactionState.EMPTY,
         producer_id=given.producer_id,
         epoch=given.epoch,
         last_epoch=NONE if expected is None else current.epoch,
@@ -121,28 +123,28 @@ def _next_identity(
         started_ms=NONE,
         updated_ms=now_ms,
     )
-    return Write(emptied, Result(*given))
+    return Persist(emptied, Result(*given))
 
 
-def _repeated(transaction: Transaction, timeout_ms: int, now_ms: int) -> Decision:
+def _repeated(transaction: TransactionMetadata, timeout_ms: int, now_ms: int) -> Decision:
     result = Result(*transaction.client)
-    if transaction.state is State.EMPTY and transaction.timeout_ms == timeout_ms:
+    if transaction.state is TransactionState.EMPTY and transaction.timeout_ms == timeout_ms:
         return Answered(result)
     emptied = moved(
         transaction,
-        State.EMPTY,
+        TransactionState.EMPTY,
         # It may be repeated once more.
         previous_producer_id=transaction.previous_producer_id,
         timeout_ms=timeout_ms,
         started_ms=NONE,
         updated_ms=now_ms,
     )
-    return Write(emptied, result)
+    return Persist(emptied, result)
 
 
 def _kept(
-    transaction: Transaction,
-    request: InitProducerId,
+    transaction: TransactionMetadata,
+    request: InitProducerIdRequest,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
@@ -152,11 +154,11 @@ def _kept(
     if expected is not None and expected == transaction.previous:
         return Answered(Result(*current, *ongoing))
     if expected not in (None, current):
-        return Refused(ErrorCode.PRODUCER_FENCED)
+        return Rejected(ErrorCode.PRODUCER_FENCED)
     given = following(current, new_producer_id)
     kept = moved(
         transaction,
-        State.ONGOING,
+        TransactionState.ONGOING,
         next_producer_id=given.producer_id,
         next_producer_epoch=given.epoch,
         previous_producer_id=current.producer_id,
@@ -165,4 +167,4 @@ def _kept(
         timeout_ms=NEVER_MS if request.enable_2pc else transaction.timeout_ms,
         updated_ms=now_ms,
     )
-    return Write(kept, Result(*given, *ongoing))
+    return Persist(kept, Result(*given, *ongoing))

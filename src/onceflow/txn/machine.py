@@ -9,27 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from onceflow.txn.decisions import Answered, Decision, Finish, Limits, Refused, Result, Write
+from onceflow.txn.decisions import (
+    Answered,
+    Decision,
+    Finish,
+    Persist,
+    Rejected,
+    Result,
+    TransactionLimits,
+)
 from onceflow.txn.ending import COMPLETED, NewProducerId, end, fence, finish
 from onceflow.txn.fencing import code_for, stranger
-from onceflow.txn.initialising import InitProducerId, init_producer_id
-from onceflow.txn.state import NONE, Identity, State, TopicPartition, Transaction, moved
-from onceflow.wire import ErrorCode
+from onceflow.txn.initialising import InitProducerIdRequest, init_producer_id
+from onceflow.txn.state import NONE, TransactionMetadata, TransactionState, moved
+from onceflow.types import TopicPartition
+from onceflow.wire import ErrorCode, ProducerIdentity
 
 __all__ = [
     "Answered",
     "Decision",
     "Finish",
-    "Identity",
-    "InitProducerId",
-    "Limits",
+    "ProducerIdentity",
+    "InitProducerIdRequest",
+    "TransactionLimits",
     "NewProducerId",
-    "Refused",
+    "Rejected",
     "Result",
-    "State",
+    "TransactionState",
     "TopicPartition",
-    "Transaction",
-    "Write",
+    "TransactionMetadata",
+    "Persist",
     "add_partitions",
     "code_for",
     "end",
@@ -42,28 +51,28 @@ __all__ = [
 
 
 def add_partitions(
-    transaction: Transaction | None,
-    identity: Identity,
+    transaction: TransactionMetadata | None,
+    identity: ProducerIdentity,
     partitions: Iterable[TopicPartition],
     *,
     now_ms: int,
-    limits: Limits,
+    limits: TransactionLimits,
     client_version: int = 0,
 ) -> Decision:
     """Takes partitions into the transaction, which begins with the first. A `client_version` of 2
     is a client that lets Produce and TxnOffsetCommit add them."""
     refusal = _refusal(transaction, identity)
     if transaction is None or refusal is not None:
-        return Refused(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return Rejected(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     wanted = frozenset(partitions)
-    if transaction.state is State.ONGOING and wanted <= transaction.partitions:
+    if transaction.state is TransactionState.ONGOING and wanted <= transaction.partitions:
         return Answered(Result())
     together = transaction.partitions | wanted
     if len(together) > limits.max_partitions_per_transaction:
-        return Refused(ErrorCode.POLICY_VIOLATION)
+        return Rejected(ErrorCode.POLICY_VIOLATION)
     ongoing = moved(
         transaction,
-        State.ONGOING,
+        TransactionState.ONGOING,
         partitions=together,
         started_ms=now_ms if transaction.is_idle else transaction.started_ms,
         updated_ms=now_ms,
@@ -71,11 +80,13 @@ def add_partitions(
         last_epoch=NONE,
         client_version=client_version,
     )
-    return Write(ongoing, Result())
+    return Persist(ongoing, Result())
 
 
 def verify(
-    transaction: Transaction | None, identity: Identity, partitions: Iterable[TopicPartition]
+    transaction: TransactionMetadata | None,
+    identity: ProducerIdentity,
+    partitions: Iterable[TopicPartition],
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Whether the producer's open transaction has these partitions: what is to be asked before it
     may append to one."""
@@ -88,7 +99,9 @@ def verify(
     }
 
 
-def _refusal(transaction: Transaction | None, identity: Identity) -> ErrorCode | None:
+def _refusal(
+    transaction: TransactionMetadata | None, identity: ProducerIdentity
+) -> ErrorCode | None:
     """Why this producer may not add to the transaction."""
     code = stranger(transaction, identity)
     if transaction is None or code is not None:
@@ -100,14 +113,14 @@ def _refusal(transaction: Transaction | None, identity: Identity) -> ErrorCode |
 
 
 def time_out(
-    transaction: Transaction,
+    transaction: TransactionMetadata,
     now_ms: int,
     *,
     new_producer_id: NewProducerId,
 ) -> Finish | None:
     """Aborts and fences a transaction whose time is up; None where no time can end it. That it is
     up is for `timeouts.Deadlines` to say: the wall clock, which is `now_ms`, may jump."""
-    if transaction.state is not State.ONGOING or transaction.is_two_phase:
+    if transaction.state is not TransactionState.ONGOING or transaction.is_two_phase:
         return None
     return fence(
         transaction,
@@ -116,13 +129,13 @@ def time_out(
     )
 
 
-def is_expired(transaction: Transaction, age_ms: int, expiration_ms: int) -> bool:
+def is_expired(transaction: TransactionMetadata, age_ms: int, expiration_ms: int) -> bool:
     """Whether an id has been idle for so long that it is to be forgotten, with a tombstone.
     `age_ms` is how long ago its `updated_ms` was."""
     return transaction.is_idle and age_ms >= expiration_ms
 
 
-def resume(transaction: Transaction, now_ms: int) -> Finish | None:
+def resume(transaction: TransactionMetadata, now_ms: int) -> Finish | None:
     """What is left to do for a transaction found at start: the same decision, never another. Its
     `prepare` is what was found."""
     return finish(transaction, now_ms) if transaction.state in COMPLETED else None

@@ -16,7 +16,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from onceflow.errors import MessageMalformed, RecordError
 from onceflow.records import unknown_number
-from onceflow.txn.state import NONE, State, TopicPartition, Transaction
+from onceflow.txn.state import NONE, TransactionMetadata, TransactionState
+from onceflow.types import TopicPartition
 from onceflow.wire import primitives
 
 VALUE_VERSION: Final = 1
@@ -32,9 +33,14 @@ _FIXED: Final = struct.Struct(">hqhib")
 _TIMES: Final = struct.Struct(">qq")
 _NO_TAGS: Final = b"\x00"
 _IDLE: Final = frozenset(
-    each.value for each in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+    each.value
+    for each in (
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    )
 )
-_PASSED_THROUGH: Final = frozenset({State.DEAD, State.PREPARE_EPOCH_FENCE})
+_PASSED_THROUGH: Final = frozenset({TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE})
 
 _T = TypeVar("_T")
 
@@ -75,10 +81,10 @@ def decode_key(key: bytes) -> str:
     return _named("the key of a transaction", lambda: _read_key(_Reader(key)))
 
 
-def encode_value(transaction: Transaction) -> bytes:
+def encode_value(transaction: TransactionMetadata) -> bytes:
     """The bytes of a transactional id's state."""
     state = transaction.state
-    if state in _PASSED_THROUGH or (state is State.EMPTY and transaction.partitions):
+    if state in _PASSED_THROUGH or (state is TransactionState.EMPTY and transaction.partitions):
         raise TransactionRecordMalformed(
             f"transactional id {transaction.transactional_id!r} cannot be written as {state.title} "
             f"with {len(transaction.partitions)} partitions"
@@ -94,7 +100,7 @@ def encode_value(transaction: Transaction) -> bytes:
     return fixed + _partitions(transaction) + times + _tags(transaction)
 
 
-def decode_value(transactional_id: str, value: bytes) -> Transaction:
+def decode_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     """A transactional id's state, of any version."""
     what = f"the value of transactional id {transactional_id!r}"
     return _named(what, lambda: _read_value(transactional_id, _Reader(value)))
@@ -118,9 +124,9 @@ def may_follow(before: bytes, after: bytes | None) -> bool:
 # --- writing ----------------------------------------------------------------------------------
 
 
-def _partitions(transaction: Transaction) -> bytes:
+def _partitions(transaction: TransactionMetadata) -> bytes:
     """By topic and number, so that equal states are equal bytes; null where there can be none."""
-    if transaction.state is State.EMPTY:
+    if transaction.state is TransactionState.EMPTY:
         return primitives.uvarint(0)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(transaction.partitions):
@@ -133,7 +139,7 @@ def _partitions(transaction: Transaction) -> bytes:
     return b"".join(parts)
 
 
-def _tags(transaction: Transaction) -> bytes:
+def _tags(transaction: TransactionMetadata) -> bytes:
     written = [
         primitives.uvarint(number) + primitives.uvarint(tag.layout.size) + tag.layout.pack(value)
         for number, tag in _TAGS.items()
@@ -161,7 +167,7 @@ def _read_key(reader: _Reader) -> str:
     return transactional_id
 
 
-def _read_value(transactional_id: str, reader: _Reader) -> Transaction:
+def _read_value(transactional_id: str, reader: _Reader) -> TransactionMetadata:
     reader.version()
     producer_id, epoch = reader.number(_INT64), reader.number(_INT16)
     timeout_ms, state = reader.number(_INT32), reader.state()
@@ -169,7 +175,7 @@ def _read_value(transactional_id: str, reader: _Reader) -> Transaction:
     updated_ms, started_ms = reader.number(_INT64), reader.number(_INT64)
     fields = reader.tags()
     reader.end()
-    return Transaction(
+    return TransactionMetadata(
         transactional_id,
         producer_id,
         epoch,
@@ -208,12 +214,12 @@ class _Reader:
             raise MessageMalformed("a text that must be there is null")
         return value
 
-    def state(self) -> State:
+    def state(self) -> TransactionState:
         number = self.number(_INT8)
-        known = {each.value for each in State if each not in _PASSED_THROUGH}
+        known = {each.value for each in TransactionState if each not in _PASSED_THROUGH}
         if number not in known:
             raise MessageMalformed(f"status {number} is none that is ever written")
-        return State(number)
+        return TransactionState(number)
 
     def partitions(self) -> list[TopicPartition]:
         found: list[TopicPartition] = []

@@ -1,8 +1,8 @@
 """A transactional id as the coordinator knows it, and the one way from state to state.
 
-A `Transaction` never changes; `moved` makes its successor and refuses, naming the rule, every step
-that the table does not have, an epoch that goes back for a producer id, and an identity that is
-none. Nothing else changes a state.
+A `TransactionMetadata` never changes; `moved` makes its successor and refuses, naming the rule,
+every step that the table does not have, an epoch that goes back for a producer id, and an identity
+that is none. Nothing else changes a state.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from onceflow.errors import InvariantViolated
-from onceflow.wire import LAST_EPOCH
+from onceflow.types import TopicPartition
+from onceflow.wire import LAST_EPOCH, ProducerIdentity
 
 NONE: Final = -1
 """No producer id, no epoch, no time."""
-LARGEST_EPOCH: Final = LAST_EPOCH
-"""No client is ever given it: it is kept for fencing the last one that a client can have."""
 NEVER_MS: Final = 2**31 - 1
 """The timeout by which Kafka marks a transaction that takes part in a two-phase commit."""
 
 
-class State(Enum):
+class TransactionState(Enum):
     """Where a transactional id stands; the values are the numbers that Kafka stores."""
 
     EMPTY = 0
@@ -42,52 +41,36 @@ class State(Enum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-_IDLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-_OPEN = frozenset({State.ONGOING, State.PREPARE_EPOCH_FENCE})
+_IDLE = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+_OPEN = frozenset({TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE})
 
-LEGAL: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
+LEGAL: Final[Mapping[TransactionState, frozenset[TransactionState]]] = MappingProxyType(
     {
-        State.EMPTY: _IDLE,
-        State.ONGOING: _IDLE | {State.ONGOING},
-        State.PREPARE_COMMIT: frozenset({State.ONGOING}),
-        State.PREPARE_ABORT: _IDLE | {State.ONGOING, State.PREPARE_EPOCH_FENCE},
-        State.COMPLETE_COMMIT: frozenset({State.PREPARE_COMMIT}),
-        State.COMPLETE_ABORT: frozenset({State.PREPARE_ABORT}),
-        State.DEAD: _IDLE,
-        State.PREPARE_EPOCH_FENCE: frozenset({State.ONGOING}),
+        TransactionState.EMPTY: _IDLE,
+        TransactionState.ONGOING: _IDLE | {TransactionState.ONGOING},
+        TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+        TransactionState.PREPARE_ABORT: _IDLE
+        | {TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE},
+        TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+        TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+        TransactionState.DEAD: _IDLE,
+        TransactionState.PREPARE_EPOCH_FENCE: frozenset({TransactionState.ONGOING}),
     }
 )
 """Which states each state may be reached from."""
 
 
-class TopicPartition(NamedTuple):
-    """A partition by the name of its topic."""
-
-    topic: str
-    partition: int
-
-
-class Identity(NamedTuple):
-    """Who a producer says it is."""
-
-    producer_id: int
-    epoch: int
-
-    @property
-    def is_exhausted(self) -> bool:
-        """No epoch is left that a client may have; the next one needs a new producer id."""
-        return self.epoch >= LARGEST_EPOCH - 1
-
-
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class TransactionMetadata:
     """A transactional id and its last or open transaction."""
 
     transactional_id: str
     producer_id: int
     epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     updated_ms: int
     previous_producer_id: int = NONE
     """Of the client that asked for the last change, where that change gave it another one."""
@@ -119,22 +102,24 @@ class Transaction:
         return self.state in _OPEN and self.next_producer_id != NONE
 
     @property
-    def client(self) -> Identity:
+    def client(self) -> ProducerIdentity:
         """Whom the coordinator listens to, now or as soon as what has been decided is done."""
         if self.next_producer_id == NONE:
-            return Identity(self.producer_id, self.epoch)
-        return Identity(self.next_producer_id, max(self.next_producer_epoch, 0))
+            return ProducerIdentity(self.producer_id, self.epoch)
+        return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
-    def previous(self) -> Identity | None:
+    def previous(self) -> ProducerIdentity | None:
         """What a client calls itself that did not get the answer to the last change."""
         if self.last_epoch == NONE:
             return None
         known = self.previous_producer_id
-        return Identity(self.producer_id if known == NONE else known, self.last_epoch)
+        return ProducerIdentity(self.producer_id if known == NONE else known, self.last_epoch)
 
 
-def moved(transaction: Transaction, to: State, **changes: Any) -> Transaction:
+def moved(
+    transaction: TransactionMetadata, to: TransactionState, **changes: Any
+) -> TransactionMetadata:
     """The transaction in another state, with other fields changed. The producer id that a change
     takes away is remembered until the next change."""
     if transaction.state not in LEGAL[to]:
@@ -149,17 +134,17 @@ def moved(transaction: Transaction, to: State, **changes: Any) -> Transaction:
     return successor
 
 
-def check_identity(before: Transaction, after: Transaction) -> None:
+def check_identity(before: TransactionMetadata, after: TransactionMetadata) -> None:
     """Raises `InvariantViolated` where a producer id's epoch goes back, or an identity is none."""
     went_back = after.producer_id == before.producer_id and after.epoch < before.epoch
-    if went_back or after.producer_id < 0 or not 0 <= after.epoch <= LARGEST_EPOCH:
+    if went_back or after.producer_id < 0 or not 0 <= after.epoch <= LAST_EPOCH:
         raise InvariantViolated(
             f"transactional id {before.transactional_id!r}: producer {before.producer_id} at epoch "
             f"{before.epoch} cannot become {after.producer_id} at epoch {after.epoch}"
         )
 
 
-def check_successor(before: Transaction | None, after: Transaction | None) -> None:
+def check_successor(before: TransactionMetadata | None, after: TransactionMetadata | None) -> None:
     """Raises `InvariantViolated` where a record that a start reads cannot follow the one before it;
     None is an id that is not known, and the record that it is forgotten.
 
@@ -173,10 +158,10 @@ def check_successor(before: Transaction | None, after: Transaction | None) -> No
         _check_sound(after)
         check_identity(after if before is None else before, after)
     elif before is not None:
-        moved(before, State.DEAD)
+        moved(before, TransactionState.DEAD)
 
 
-def _check_sound(transaction: Transaction) -> None:
+def _check_sound(transaction: TransactionMetadata) -> None:
     """Whether the record by itself says what can be so."""
     client = transaction.client
     if client.producer_id < 0 or (

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import Final, NamedTuple
 
-from onceflow.txn.state import Transaction
+from onceflow.txn.state import TransactionMetadata
 
 _FEW: Final = 64
 """So many entries that no longer count are not worth a new heap."""
@@ -80,7 +80,7 @@ class Deadlines:
             heapq.heapify(self._heap)
 
 
-def remaining_ms(transaction: Transaction, wall_now_ms: int) -> int:
+def remaining_ms(transaction: TransactionMetadata, wall_now_ms: int) -> int:
     """How long an open transaction that was found at start still has, by the wall clock that also
     said when it began; a clock that went back gives it no more than its whole timeout."""
     left = transaction.started_ms + transaction.timeout_ms - wall_now_ms

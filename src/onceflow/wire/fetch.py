@@ -51,7 +51,7 @@ _ABORTED = struct.Struct(">qq")
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
-class Bytes(Protocol):
+class BytesSource(Protocol):
     """Records to be sent: a span of a file."""
 
     @property
@@ -91,7 +91,7 @@ class FetchResult(NamedTuple):
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     """(producer id, first offset) of aborted transactions, for readers of committed data."""
-    records: Bytes | None = None
+    records: BytesSource | None = None
     diverging_epoch: tuple[int, int] | None = None
 
 
@@ -102,7 +102,7 @@ class FetchResponse(NamedTuple):
     error: int = 0
 
 
-Part: TypeAlias = bytes | Bytes
+Part: TypeAlias = bytes | BytesSource
 
 
 def read_fetch_request(buffer: memoryview, at: int, version: int) -> FetchRequest:

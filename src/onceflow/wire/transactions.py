@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 MAX_IN_FLIGHT: Final = 5
 """So many of its last batches a broker remembers of each producer in a partition: with more under
@@ -19,3 +19,15 @@ IMPLICIT_OFFSETS_FROM: Final = 5
 """A group joins the transaction with TxnOffsetCommit, without AddOffsetsToTxn."""
 END_WITH_NEW_EPOCH_FROM: Final = 5
 """The response to EndTxn brings the epoch of the next transaction."""
+
+
+class ProducerIdentity(NamedTuple):
+    """Who a producer says it is."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_exhausted(self) -> bool:
+        """No epoch is left that a client may have; the next one needs a new producer id."""
+        return self.epoch >= LAST_EPOCH - 1

@@ -15,7 +15,7 @@ from onceflow.client.errors.requests import AbortableError, Fenced, TransactionA
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.states import ProducerState, WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.decided import until_decided
 from tests.interop.harness import Names

@@ -17,7 +17,8 @@ from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.consumer import OffsetOutOfRange
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.types import EARLIEST, LATEST, PartitionTransaction, TopicPartition
+from onceflow.client.types import EARLIEST, LATEST, PartitionTransaction
+from onceflow.types import TopicPartition
 from tests.interop.harness import Names, Transcript
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -20,9 +20,9 @@ from onceflow.client.producer.partitioner import partition_for_key
 from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.records.arrow import HEADERS
+from onceflow.types import TopicPartition
 from tests.interop.broker.clients.face import Received
 from tests.interop.broker.clients.scripts import ready_topic
 from tests.interop.client.foreign_clients import (

@@ -15,9 +15,9 @@ from onceflow.client.errors.requests import BrokerError
 from onceflow.client.net.cluster import Cluster, ConnectionLane, CoordinatorOf
 from onceflow.client.net.versions import SPOKEN
 from onceflow.client.settings.clients import ClientSettings
-from onceflow.client.types import TopicPartition
 from onceflow.records.batch import iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.interop.harness import BROKERS, Names
 

@@ -12,13 +12,14 @@ from hypothesis import given, settings, strategies as st
 
 from onceflow.errors import InvariantViolated, RecordError
 from onceflow.group import records as group_records
-from onceflow.group.events import Identity as Member
-from onceflow.group.offsets import TopicPartition as Place
+from onceflow.group.events import MemberIdentity as Member
 from onceflow.group.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.txn import machine, records as transaction_records
-from onceflow.txn.machine import Decision, Finish, Identity, InitProducerId, Limits, Write
-from onceflow.txn.state import State, TopicPartition, Transaction, check_successor
+from onceflow.txn.machine import Decision, Finish, InitProducerIdRequest, Persist, TransactionLimits
+from onceflow.txn.state import TransactionMetadata, TransactionState, check_successor
+from onceflow.types import TopicPartition, TopicPartition as Place
+from onceflow.wire.transactions import ProducerIdentity
 from tests.doses import examples
 from tests.unit.group.coordinator_under_test import Asked, Bench, check_invariants
 
@@ -28,12 +29,12 @@ MEMBER = MemberValue("m", "i", "c", "/h", 60_000, 10_000, b"\x01\x02", b"\x03")
 GROUP = GroupValue(
     "consumer", 7, "range", "m", 5, (MEMBER, MEMBER._replace(member_id="n", group_instance_id="j"))
 )
-OPEN = Transaction(
+OPEN = TransactionMetadata(
     "t",
     5,
     3,
     60_000,
-    State.ONGOING,
+    TransactionState.ONGOING,
     2_000,
     partitions=frozenset({TopicPartition("orders", 0), TopicPartition("orders", 1)}),
     started_ms=1_000,
@@ -42,9 +43,11 @@ OPEN = Transaction(
 STATES = [
     OPEN,
     replace(OPEN, next_producer_id=9, next_producer_epoch=4, last_epoch=3),
-    replace(OPEN, state=State.PREPARE_COMMIT, epoch=4, last_epoch=3),
-    replace(OPEN, state=State.COMPLETE_ABORT, partitions=frozenset(), previous_producer_id=2),
-    replace(OPEN, state=State.EMPTY, partitions=frozenset(), epoch=32_766),
+    replace(OPEN, state=TransactionState.PREPARE_COMMIT, epoch=4, last_epoch=3),
+    replace(
+        OPEN, state=TransactionState.COMPLETE_ABORT, partitions=frozenset(), previous_producer_id=2
+    ),
+    replace(OPEN, state=TransactionState.EMPTY, partitions=frozenset(), epoch=32_766),
 ]
 OFFSET_VALUE = group_records.encode_offset(OffsetValue(5, 1, "note", 3))
 GROUP_VALUE = group_records.encode_group(GROUP)
@@ -85,12 +88,14 @@ groups = st.builds(
 )
 identities = st.sampled_from([-(2**15), -1, 0, 3, 4, 2**15 - 2, 2**15 - 1])
 transactions = st.builds(
-    Transaction,
+    TransactionMetadata,
     transactional_id=st.just("t"),
     producer_id=st.sampled_from([-(2**63), -1, 0, 5, 2**63 - 1]),
     epoch=identities,
     timeout_ms=st.sampled_from([-(2**31), 0, 60_000, 2**31 - 1]),
-    state=st.sampled_from([each for each in State if each.value < State.DEAD.value]),
+    state=st.sampled_from(
+        [each for each in TransactionState if each.value < TransactionState.DEAD.value]
+    ),
     updated_ms=st.sampled_from([-(2**63), 0, 2**63 - 1]),
     previous_producer_id=st.sampled_from([-9, -1, 5]),
     next_producer_id=st.sampled_from([-9, -1, -1, 5, 9]),
@@ -102,9 +107,11 @@ transactions = st.builds(
 )
 
 
-def written(transaction: Transaction) -> bytes:
+def written(transaction: TransactionMetadata) -> bytes:
     """Also one that the coordinator would not write."""
-    data = bytearray(transaction_records.encode_value(replace(transaction, state=State.ONGOING)))
+    data = bytearray(
+        transaction_records.encode_value(replace(transaction, state=TransactionState.ONGOING))
+    )
     data[STATE_AT] = transaction.state.value
     return bytes(data)
 
@@ -165,7 +172,7 @@ def test_groups_go_on_behind_any_records(rows: list[tuple[bytes, bytes | None]])
 # --- transactions --------------------------------------------------------------------------------
 
 
-def decisions(transaction: Transaction) -> list[Callable[[], Decision | None]]:
+def decisions(transaction: TransactionMetadata) -> list[Callable[[], Decision | None]]:
     """Whatever may come next."""
     ids = count(1_000)
 
@@ -177,18 +184,18 @@ def decisions(transaction: Transaction) -> list[Callable[[], Decision | None]]:
         lambda: machine.resume(transaction, 9),
         lambda: machine.time_out(transaction, 9, new_producer_id=new_producer_id),
         lambda: machine.add_partitions(
-            transaction, client, [TopicPartition("more", 0)], now_ms=9, limits=Limits()
+            transaction, client, [TopicPartition("more", 0)], now_ms=9, limits=TransactionLimits()
         ),
     ]
-    for expected in (Identity(-1, -1), client, Identity(5, 3)):
+    for expected in (ProducerIdentity(-1, -1), client, ProducerIdentity(5, 3)):
         for keeps in (False, True):
-            request = InitProducerId("t", 60_000, *expected, keep_prepared_txn=keeps)
+            request = InitProducerIdRequest("t", 60_000, *expected, keep_prepared_txn=keeps)
             found.append(
                 lambda request=request: machine.init_producer_id(  # type: ignore[misc]
                     transaction,
                     request,
                     now_ms=9,
-                    limits=Limits(two_phase_commit_enabled=True),
+                    limits=TransactionLimits(two_phase_commit_enabled=True),
                     new_producer_id=new_producer_id,
                 )
             )
@@ -209,7 +216,9 @@ def decisions(transaction: Transaction) -> list[Callable[[], Decision | None]]:
 
 @settings(max_examples=examples(500), deadline=None)
 @given(data=states, before=st.none() | st.sampled_from(STATES))
-def test_what_a_start_believes_can_be_carried_on(data: bytes, before: Transaction | None) -> None:
+def test_what_a_start_believes_can_be_carried_on(
+    data: bytes, before: TransactionMetadata | None
+) -> None:
     try:
         transaction = transaction_records.decode_value("t", data)
         check_successor(before, transaction)
@@ -218,7 +227,7 @@ def test_what_a_start_believes_can_be_carried_on(data: bytes, before: Transactio
     for decide in decisions(transaction):
         decision = decide()
         written = []
-        if isinstance(decision, Write):
+        if isinstance(decision, Persist):
             written = [decision.transaction]
         elif isinstance(decision, Finish):
             written = [decision.prepare, decision.complete]

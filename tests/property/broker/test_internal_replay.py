@@ -18,7 +18,7 @@ from hypothesis import given, note, settings, strategies as st
 
 from onceflow.broker.node import Node
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from onceflow.group.state import Group, State
+from onceflow.group.state import Group, GroupState
 from onceflow.log.store import LogStore
 from onceflow.testing.disk import SimDisk
 from onceflow.testing.world import World, run as simulate
@@ -347,7 +347,7 @@ def is_bare(node: Node, group: Group) -> bool:
 
 def essence(group: Group) -> object:
     """Of a group on its way to another generation the log knows the last one."""
-    if group.state not in (State.STABLE, State.EMPTY):
+    if group.state not in (GroupState.STABLE, GroupState.EMPTY):
         return "on its way"
     members = [
         (

@@ -13,11 +13,11 @@ import pytest
 from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import Delivered, ProducerBatch, ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
-from onceflow.client.types import TopicPartition
-from onceflow.producers.state import Written, judge
+from onceflow.producers.state import WrittenBatch, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import Codec, NewBatch
 from onceflow.records.plain import read_records
+from onceflow.types import TopicPartition
 from onceflow.wire import LAST_EPOCH
 from onceflow.wire.error_codes import ErrorCode
 
@@ -56,7 +56,7 @@ class BrokerPartition:
         if header.producer_id >= 0:
             producer = self.table.find(header.producer_id)
             verdict = judge(producer, header, from_zero=False)
-            if isinstance(verdict, Written):
+            if isinstance(verdict, WrittenBatch):
                 return BatchResponse(ErrorCode.NONE, verdict.first_offset, -1, 0)
             if verdict is not ErrorCode.NONE:
                 return BatchResponse(verdict, -1, -1, 0)

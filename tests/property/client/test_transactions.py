@@ -19,7 +19,7 @@ from onceflow.client.codec.transactions import (
 from onceflow.client.errors.requests import ConnectionLost, UnknownOutcome
 from onceflow.client.transactions.retrier import Operation, Reply, RequestAttempt
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
 from tests.unit.client.transactions.scripted_coordinator import Bench
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onceflow.group.offsets import FoundOffset, TopicPartition
+from onceflow.group.offsets import FoundOffset
 from onceflow.group.records import OffsetKey, decode_key, decode_offset
 from onceflow.records.batch import StoredBatch
 from onceflow.records.control import MarkerType, parse_marker
 from onceflow.records.plain import read_placed
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.group.coordinator_log import BenchLog

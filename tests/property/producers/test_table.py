@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from onceflow.producers.replaying import replay_plain
-from onceflow.producers.state import Written, judge, judge_marker
+from onceflow.producers.state import WrittenBatch, judge, judge_marker
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_codes import ErrorCode
@@ -200,7 +200,7 @@ class Walk:
         producer = self.log.table.find(header.producer_id)
         verdict = judge(producer, header, from_zero=False)
         expected = self.model.verdict(header)
-        if isinstance(verdict, Written):
+        if isinstance(verdict, WrittenBatch):
             assert (verdict.first_offset, verdict.last_offset) == expected
             return
         assert verdict is expected

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from onceflow.producers.draft import SnapshotDraft
 from onceflow.producers.replaying import replay_compiled, replay_plain
-from onceflow.producers.state import Written, judge
+from onceflow.producers.state import WrittenBatch, judge
 from onceflow.producers.table import ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_codes import ErrorCode
@@ -167,7 +167,7 @@ class Walk:
         for producer_id, (header, offset) in self.last_sent.items():
             if self.now_ms - self.written_ms[producer_id] < KEPT_MS:
                 verdict = judge(table.find(producer_id), header, from_zero=False)
-                assert isinstance(verdict, Written), "a repeat would be written a second time"
+                assert isinstance(verdict, WrittenBatch), "a repeat would be written a second time"
                 assert verdict.first_offset == offset
         for each in self.taken:
             if each.draft.is_finished:

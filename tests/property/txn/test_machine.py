@@ -14,14 +14,12 @@ from onceflow.txn.machine import (
     Answered,
     Decision,
     Finish,
-    Identity,
-    InitProducerId,
-    Limits,
-    Refused,
-    State,
-    TopicPartition,
-    Transaction,
-    Write,
+    InitProducerIdRequest,
+    Persist,
+    Rejected,
+    TransactionLimits,
+    TransactionMetadata,
+    TransactionState,
     add_partitions,
     end,
     init_producer_id,
@@ -31,20 +29,22 @@ from onceflow.txn.machine import (
 )
 from onceflow.txn.records import decode_value, encode_value
 from onceflow.txn.state import LEGAL
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.doses import examples
 
 NAME = "orders"
 PARTITIONS = [TopicPartition("a", number) for number in range(4)]
 CLIENTS = st.integers(0, 1)
-LIMITS = Limits(two_phase_commit_enabled=True, max_partitions_per_transaction=3)
+LIMITS = TransactionLimits(two_phase_commit_enabled=True, max_partitions_per_transaction=3)
 
 
 @dataclass
 class Client:
     """A producer, which believes to be somebody and to have a transaction open."""
 
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     transaction: int | None = None
     """The model's number of the transaction that it works on."""
     version: int = 5
@@ -56,7 +56,7 @@ class Client:
 class Late:
     """A copy of an EndTxn that is still on its way."""
 
-    identity: Identity
+    identity: ProducerIdentity
     commit: bool
     version: int
     transaction: int
@@ -67,13 +67,13 @@ class Coordinator(RuleBasedStateMachine):
 
     @initialize(epoch=st.sampled_from([0, 7, 32_763, 32_766]))
     def begin(self, epoch: int) -> None:
-        self.held = Transaction(NAME, 1, epoch, 60_000, State.EMPTY, 0)
+        self.held = TransactionMetadata(NAME, 1, epoch, 60_000, TransactionState.EMPTY, 0)
         self.clients = [Client(), Client()]
         self.late: list[Late] = []
         self.now_ms = 0
         self.newest_id = 1
         self.epochs: dict[int, int] = {1: epoch}
-        self.given: set[Identity] = set()
+        self.given: set[ProducerIdentity] = set()
         self.number = 0
         self.outcome: dict[int, bool] = {}
         self.a_client_starts(0, version=5, keep=False, two=False)
@@ -87,7 +87,7 @@ class Coordinator(RuleBasedStateMachine):
         if isinstance(decision, Finish):
             assert decision.result.error is ErrorCode.CONCURRENT_TRANSACTIONS
             decision = self.init(None, keep_prepared_txn=keep, enable_2pc=two)
-        assert isinstance(decision, Write)
+        assert isinstance(decision, Persist)
         client.identity = self.give(decision)
         if decision.result.ongoing_producer_id >= 0:
             client.transaction = self.number
@@ -101,13 +101,13 @@ class Coordinator(RuleBasedStateMachine):
         decision = self.init(client.identity, keep_prepared_txn=keep)
         if isinstance(decision, Finish):
             assert client.identity == before.client, "a zombie ended a transaction"
-        elif isinstance(decision, Write | Answered):
+        elif isinstance(decision, Persist | Answered):
             assert client.identity in (before.client, before.previous)
             is_new = client.identity == before.client
             client.identity = self.give(decision, is_new)
         # Who asks to keep what is open is told whether anything is: the end of it may have been one
         # whose answer was lost.
-        if not isinstance(decision, Refused) and decision.result.ongoing_producer_id < 0:
+        if not isinstance(decision, Rejected) and decision.result.ongoing_producer_id < 0:
             client.transaction = None
 
     @rule(at=CLIENTS, count=st.integers(1, 4))
@@ -117,7 +117,7 @@ class Coordinator(RuleBasedStateMachine):
             return
         before = self.held
         decision = self.add(client.identity, count, 2 if client.version >= 5 else 0)
-        if not isinstance(decision, Refused):
+        if not isinstance(decision, Rejected):
             assert before.client == client.identity
             self.number += before.is_idle
             client.transaction = self.number
@@ -138,7 +138,7 @@ class Coordinator(RuleBasedStateMachine):
         if is_copied and mine is not None:
             self.late.append(Late(client.identity, commit, client.version, mine))
         decision = self.end(client.identity, commit, client.version)
-        if isinstance(decision, Refused) or not is_heard:
+        if isinstance(decision, Rejected) or not is_heard:
             return
         if mine is not None:
             assert self.outcome[mine] is commit, "told what did not happen"
@@ -154,7 +154,7 @@ class Coordinator(RuleBasedStateMachine):
         if late.version < 5:
             # Nobody can tell it from a new one: what the older protocol does not promise.
             return
-        is_open = self.held.state is State.ONGOING
+        is_open = self.held.state is TransactionState.ONGOING
         if isinstance(self.end(late.identity, late.commit, late.version), Finish) and is_open:
             assert late.transaction == self.number, "a late EndTxn ended another transaction"
 
@@ -165,9 +165,9 @@ class Coordinator(RuleBasedStateMachine):
             return
         zombie = data.draw(st.sampled_from(zombies))
         before = self.held
-        assert isinstance(self.add(zombie, 1, 2), Refused)
+        assert isinstance(self.add(zombie, 1, 2), Rejected)
         answer = self.end(zombie, commit, version)
-        assert isinstance(answer, Refused | Answered)
+        assert isinstance(answer, Rejected | Answered)
         if isinstance(answer, Answered):
             assert zombie == before.previous, "told that it had ended what another did"
         assert self.held == before
@@ -176,7 +176,9 @@ class Coordinator(RuleBasedStateMachine):
     def time_is_up(self) -> None:
         before = self.held
         decision = time_out(before, self.tick(), new_producer_id=self.new_id)
-        assert (decision is None) == (before.state is not State.ONGOING or before.is_two_phase)
+        assert (decision is None) == (
+            before.state is not TransactionState.ONGOING or before.is_two_phase
+        )
         if decision is not None:
             self.apply(decision)
 
@@ -202,7 +204,7 @@ class Coordinator(RuleBasedStateMachine):
                 now_ms=self.now_ms,
                 new_producer_id=self.new_id,
             )
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, Rejected)
         again = resume(found, decision.complete.updated_ms)
         assert again is not None
         assert (again.complete, again.commit) == (decision.complete, decision.commit)
@@ -210,8 +212,8 @@ class Coordinator(RuleBasedStateMachine):
 
     # --- how it is done -----------------------------------------------------------------------
 
-    def init(self, expected: Identity | None, **fields: Any) -> Decision:
-        request = InitProducerId(NAME, 60_000, *(expected or (-1, -1)), **fields)
+    def init(self, expected: ProducerIdentity | None, **fields: Any) -> Decision:
+        request = InitProducerIdRequest(NAME, 60_000, *(expected or (-1, -1)), **fields)
         return self.apply(
             init_producer_id(
                 self.held,
@@ -222,7 +224,7 @@ class Coordinator(RuleBasedStateMachine):
             )
         )
 
-    def add(self, identity: Identity, count: int, client_version: int) -> Decision:
+    def add(self, identity: ProducerIdentity, count: int, client_version: int) -> Decision:
         return self.apply(
             add_partitions(
                 self.held,
@@ -234,16 +236,16 @@ class Coordinator(RuleBasedStateMachine):
             )
         )
 
-    def give(self, decision: Decision, is_new: bool = True) -> Identity:
+    def give(self, decision: Decision, is_new: bool = True) -> ProducerIdentity:
         """The identity that a client is told; a new one was never anybody's."""
-        assert not isinstance(decision, Refused)
-        identity = Identity(*decision.result[:2])
+        assert not isinstance(decision, Rejected)
+        identity = ProducerIdentity(*decision.result[:2])
         assert identity.epoch < 32_767
         assert not is_new or identity not in self.given, "two with one identity"
         self.given.add(identity)
         return identity
 
-    def end(self, identity: Identity, commit: bool, version: int) -> Decision:
+    def end(self, identity: ProducerIdentity, commit: bool, version: int) -> Decision:
         return self.apply(
             end(
                 self.held,
@@ -256,10 +258,10 @@ class Coordinator(RuleBasedStateMachine):
         )
 
     def apply(self, decision: Decision) -> Decision:
-        if isinstance(decision, Write):
+        if isinstance(decision, Persist):
             self.move(decision.transaction)
         elif isinstance(decision, Finish):
-            if self.held.state is State.ONGOING:
+            if self.held.state is TransactionState.ONGOING:
                 assert self.number not in self.outcome, "decided twice"
                 self.outcome[self.number] = decision.commit
                 assert set(decision.partitions) == self.held.partitions
@@ -268,12 +270,12 @@ class Coordinator(RuleBasedStateMachine):
                 assert decision.prepare.epoch == self.held.epoch + fences
             self.move(decision.prepare)
             self.move(decision.complete)
-            assert decision.commit is (decision.complete.state is State.COMPLETE_COMMIT)
+            assert decision.commit is (decision.complete.state is TransactionState.COMPLETE_COMMIT)
         return decision
 
-    def move(self, after: Transaction) -> None:
+    def move(self, after: TransactionMetadata) -> None:
         assert self.held.state in LEGAL[after.state]
-        for identity in (Identity(after.producer_id, after.epoch), after.client):
+        for identity in (ProducerIdentity(after.producer_id, after.epoch), after.client):
             assert identity.epoch >= self.epochs.get(identity.producer_id, 0), "an epoch went back"
         self.epochs[after.producer_id] = after.epoch
         self.held = after
@@ -301,7 +303,7 @@ class Coordinator(RuleBasedStateMachine):
 
     @invariant()
     def a_transaction_has_partitions_and_a_beginning_exactly_while_it_is_open(self) -> None:
-        is_open = self.held.state is State.ONGOING
+        is_open = self.held.state is TransactionState.ONGOING
         assert bool(self.held.partitions) is is_open
         assert not is_open or self.held.started_ms > 0
 

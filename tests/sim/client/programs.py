@@ -19,8 +19,8 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt, TableReceipt
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.sim.client.history import Delivery, History, Outcome, ReadBy, Sent, Used
 from tests.sim.client.proxy import Client, Proxy
 from tests.sim.txn.history import Place, PromiseBroken

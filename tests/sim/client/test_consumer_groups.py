@@ -21,9 +21,9 @@ from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import Running, simulated_broker
 from tests.unit.client.consumer.simulated_readers import ADVERTISED
 

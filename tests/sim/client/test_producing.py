@@ -20,10 +20,10 @@ import pytest
 from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
 from onceflow.testing.connection import TappedWrite
 from onceflow.testing.faults import Deliver, Redeliver, Side, TapAction
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.doses import some_long
 from tests.sim.client.bugs import BUGS, Bug

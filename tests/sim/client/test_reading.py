@@ -15,9 +15,9 @@ from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.types import TopicPartition
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running, batch, simulated_broker
 from tests.unit.broker.txn.transactional_requests import ended, ready, wrote
 from tests.unit.client.consumer.simulated_readers import ADVERTISED, P0, P1

@@ -16,8 +16,8 @@ from onceflow.client.admin.groups import committed_offsets
 from onceflow.client.errors.requests import ClientError, FatalProducerError, Fenced, UnknownOutcome
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.states import ProducerState, WrongState
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.sim.client.history import OLD, Attempt, End, History, Looked, Used
 from tests.sim.client.programs import PLACES, TRANSACTION_TIMEOUT_MS, Program
 from tests.sim.client.proxy import Proxy

@@ -16,8 +16,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from onceflow.broker.config.settings import Address
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.config.settings import ListenAddress
+from onceflow.broker.server import Runtime, Server
 from onceflow.client.admin.admin import Admin
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import sampled_images
@@ -47,7 +47,7 @@ QUIET_S: Final = LONGEST_DELAY_S + TRANSACTION_TIMEOUT_MS / 1000 + 15.0
 SETTLED_S: Final = 5.0
 """Nothing is under way any more, even of a client that does not wait for its answers."""
 BROKER: Final[dict[str, Any]] = {
-    "advertise": Address(*ADDRESS),
+    "advertise": ListenAddress(*ADDRESS),
     "journal_first_file_bytes": 64 << 10,
     "journal_largest_file_bytes": 64 << 10,
     "journal_files": 2,
@@ -106,8 +106,10 @@ class Broker:
         world = self._world
         # A name of its own: what it draws at random is not what the one before drew.
         rand = world.rand.fork(f"broker {self._starts}")
-        doors = Doors(world.clock, rand, world.net.host("broker"), self._disk, self._background())
-        server = Server(config(listen=Address("localhost", 9092), **BROKER), doors)
+        runtime = Runtime(
+            world.clock, rand, world.net.host("broker"), self._disk, self._background()
+        )
+        server = Server(config(listen=ListenAddress("localhost", 9092), **BROKER), runtime)
         await server.start()
         self._server = server
 
@@ -199,29 +201,31 @@ class Run:
         rand = world.rand.fork("proxy")
         proxy = Proxy(world.loop, rand, history, chance=shape.chance, struck=shape.struck)
         self._proxy = proxy
-        doors = world, history, proxy
+        runtime = world, history, proxy
         self._writers: list[Plain | Transactor] = [
-            Plain(*doors, f"plain-{number}") for number in range(shape.plain)
+            Plain(*runtime, f"plain-{number}") for number in range(shape.plain)
         ]
         generations = [NEW] * shape.newer + [OLD] * shape.older
         for number, generation in enumerate(generations):
             name = f"transactor-{number}"
             self._writers.append(
-                Transactor(*doors, name, transactional_id=name, generation=generation)
+                Transactor(*runtime, name, transactional_id=name, generation=generation)
             )
         for number, generation in enumerate(shape.zombies):
             name = f"zombie-{number}"
-            self._writers.append(Zombie(*doors, name, transactional_id=name, generation=generation))
+            self._writers.append(
+                Zombie(*runtime, name, transactional_id=name, generation=generation)
+            )
         for number, generation in enumerate(shape.rivals):
             for side in "ab":
                 name = f"rival-{number}-{side}"
                 shared = f"rivals-{number}"
                 self._writers.append(
-                    Transactor(*doors, name, transactional_id=shared, generation=generation)
+                    Transactor(*runtime, name, transactional_id=shared, generation=generation)
                 )
         self._readers = [
-            Reader(*doors, "reader", read_committed=True),
-            Reader(*doors, "early reader", read_committed=False),
+            Reader(*runtime, "reader", read_committed=True),
+            Reader(*runtime, "early reader", read_committed=False),
         ]
 
     async def main(self) -> Result:
@@ -269,7 +273,9 @@ class Run:
                 await admin.create_topic(name, partitions=partitions)
 
     async def _look(self) -> Seen:
-        client = await RawClient.connect(self._world.net.host("judge"), Address(*ADDRESS), "judge")
+        client = await RawClient.connect(
+            self._world.net.host("judge"), ListenAddress(*ADDRESS), "judge"
+        )
         groups = sorted({each.group for each in self._writers if isinstance(each, Transactor)})
         seen = await look(client, PLACES, groups)
         client.close()

@@ -15,7 +15,6 @@ import pytest
 from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.hanging_transactions import HangingTransaction
 from onceflow.spark.errors.sink import (
     BatchFailed,
@@ -29,6 +28,7 @@ from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import WriterEpoch
 from onceflow.testing.world import run_blocking
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim.years.ledger import NOTES, Checkpoint, Killed, Query, Run, Shape
 from tests.sim.years.machine import DAY_S, rare_sweeps

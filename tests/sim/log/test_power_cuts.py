@@ -16,12 +16,12 @@ import pytest
 from onceflow.errors import IndexInvalid
 from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.compaction import cleaner
-from onceflow.log.compaction.cleaner import Outcome
+from onceflow.log.compaction.cleaner import CleaningOutcome
 from onceflow.log.compaction.compactor import Compactor
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.segments.index import Indexes, OffsetIndex, TimeIndex
 from onceflow.log.segments.record_rows import Rows
-from onceflow.log.segments.segment import Found, Segment, scan
+from onceflow.log.segments.segment import FoundBatch, Segment, scan
 from onceflow.log.store import LogStore
 from onceflow.log.swap import Swap
 from onceflow.records.batch import StoredBatch
@@ -96,7 +96,7 @@ def test_the_checks_notice_a_compaction_that_does_not_wait_for_its_checkpoint(
 ) -> None:
     honest, rename = Compactor._swap, Swap.rename
 
-    def hasty(log: PartitionLog, outcome: Outcome) -> Swap:
+    def hasty(log: PartitionLog, outcome: CleaningOutcome) -> Swap:
         swap = honest(log, outcome)
         rename(swap, log._disk)
         return swap
@@ -262,7 +262,7 @@ def test_the_checks_notice_a_recovery_that_trusts_the_index(
             )
         return Indexes(interval, index, TimeIndex())
 
-    def follow(segment: Segment, entry: tuple[int, int] | None) -> Found | None:
+    def follow(segment: Segment, entry: tuple[int, int] | None) -> FoundBatch | None:
         if entry is None:
             return None
         return next(scan(segment.file, entry[1], segment.size), None)

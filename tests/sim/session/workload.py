@@ -20,9 +20,9 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer
 from onceflow.client.session.session import Session
-from onceflow.client.types import TopicPartition
 from onceflow.testing.faults import NetFaults
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.sim.client.programs import ADDRESS
 from tests.sim.client.workload import Broker
 

@@ -31,7 +31,7 @@ from onceflow.client.session.session_work import SessionWork
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.ending import TransactionEnds
 from onceflow.client.transactions.states import TransactionEvent
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim.sweeps.consumers import sweep_cuts, sweep_polls
 from tests.sim.sweeps.cutting import When

@@ -21,8 +21,8 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.pool import ConnectionLane
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from tests.sim.sweeps.cutting import When, cut
 from tests.sim.sweeps.sending import Waits
 from tests.unit.broker.broker_under_test import Running, simulated_broker

@@ -14,7 +14,7 @@ from typing import Any, Final
 from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.sim.sweeps.consumers import (
     LONGEST_S,
     PARTITIONS,

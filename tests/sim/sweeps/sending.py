@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from onceflow.broker.config.settings import Address
+from onceflow.broker.config.settings import ListenAddress
 from onceflow.testing.connection import TappedWrite
 from onceflow.testing.faults import Deliver, Redeliver, Side, TapAction
 from onceflow.testing.loop import SimTask
@@ -31,7 +31,7 @@ LONGEST_S: Final = 600.0
 LATE_S: Final = 25.0
 """Longer than a session, a rebalance or a transaction may take (`sending_programs`)."""
 BROKER: Final[dict[str, Any]] = {
-    "advertise": Address("broker", 9092),
+    "advertise": ListenAddress("broker", 9092),
     "group_initial_rebalance_delay_ms": 0,
     "transaction_two_phase_commit_enable": True,
 }

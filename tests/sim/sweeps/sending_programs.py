@@ -30,7 +30,7 @@ from onceflow.client.session.batch import Batch
 from onceflow.client.session.session import Session
 from onceflow.client.session.transaction import SessionTransaction
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.sim.sweeps.sending import HOST, Program, Stage
 from tests.sim.txn.history import PromiseBroken
 

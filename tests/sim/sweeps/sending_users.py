@@ -17,8 +17,8 @@ import pyarrow as pa
 from onceflow.client.errors.requests import ClientError, FatalProducerError
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
+from onceflow.types import TopicPartition
 from tests.sim.sweeps.sending import Stage, Strike, Waits, play
 from tests.sim.sweeps.sending_programs import Sender
 from tests.sim.txn.history import PromiseBroken

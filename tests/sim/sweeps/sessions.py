@@ -20,7 +20,7 @@ from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.session.session import Session
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.sim.sweeps.consumers import (
     FATES,

@@ -19,10 +19,10 @@ from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_produc
 from onceflow.broker.topics.topics import Topics
 from onceflow.broker.txn import coordinator as txn_service, topic as transactions_topic
 from onceflow.broker.txn.markers import Markers, OffsetsMarker
-from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
-from onceflow.log.side_files import Beside, SideFileKeeper
+from onceflow.log.side_files import PendingSideFile, SideFileKeeper
 from onceflow.log.urgency import Purpose
 from onceflow.producers.ids import Block
 from onceflow.producers.table import ProducerTable
@@ -30,8 +30,9 @@ from onceflow.txn import ending, machine
 from onceflow.txn.decisions import Finish
 from onceflow.txn.ending import COMPLETED, finish
 from onceflow.txn.records import decode_value
-from onceflow.txn.state import NONE, State, TopicPartition, Transaction
+from onceflow.txn.state import NONE, TransactionMetadata, TransactionState
 from onceflow.txn.timeouts import Deadlines
+from onceflow.types import TopicPartition
 from tests.unit.log.producer_companion import ModelSnapshot
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -61,16 +62,20 @@ def marker_skipped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Markers, "write", write)
 
 
-def _kept_in_memory(patch: pytest.MonkeyPatch, is_kept: Callable[[Transaction], bool]) -> None:
-    honest = TransactionBook.write
+def _kept_in_memory(
+    patch: pytest.MonkeyPatch, is_kept: Callable[[TransactionMetadata], bool]
+) -> None:
+    honest = TransactionStateStore.write
 
-    def write(book: TransactionBook, transaction: Transaction, purpose: Purpose) -> None:
+    def write(
+        book: TransactionStateStore, transaction: TransactionMetadata, purpose: Purpose
+    ) -> None:
         if is_kept(transaction):
             book._apply(transaction)
         else:
             honest(book, transaction, purpose)
 
-    patch.setattr(TransactionBook, "write", write)
+    patch.setattr(TransactionStateStore, "write", write)
 
 
 def prepare_not_written(patch: pytest.MonkeyPatch) -> None:
@@ -80,18 +85,18 @@ def prepare_not_written(patch: pytest.MonkeyPatch) -> None:
 
 def fencing_not_written(patch: pytest.MonkeyPatch) -> None:
     """The epoch that InitProducerId gives is in memory only."""
-    _kept_in_memory(patch, lambda each: each.state is State.EMPTY and each.epoch > 0)
+    _kept_in_memory(patch, lambda each: each.state is TransactionState.EMPTY and each.epoch > 0)
 
 
 def complete_before_markers(patch: pytest.MonkeyPatch) -> None:
     """It is noted that all markers are written, and then they are."""
-    honest = TransactionBook._carry_out
+    honest = TransactionStateStore._carry_out
 
-    def carry_out(book: TransactionBook, ending: Finish, places: Any) -> None:
+    def carry_out(book: TransactionStateStore, ending: Finish, places: Any) -> None:
         book.write(ending.complete, Purpose.TRANSACTION_ENDS)
         honest(book, ending, places)
 
-    patch.setattr(TransactionBook, "_carry_out", carry_out)
+    patch.setattr(TransactionStateStore, "_carry_out", carry_out)
 
 
 def end_answered_early(patch: pytest.MonkeyPatch) -> None:
@@ -119,10 +124,10 @@ def produce_answered_early(patch: pytest.MonkeyPatch) -> None:
 def recovery_flips_the_decision(patch: pytest.MonkeyPatch) -> None:
     """What was being committed is aborted by the next start."""
 
-    def resume(transaction: Transaction, now_ms: int) -> Finish | None:
+    def resume(transaction: TransactionMetadata, now_ms: int) -> Finish | None:
         if transaction.state not in COMPLETED:
             return None
-        return finish(replace(transaction, state=State.PREPARE_ABORT), now_ms)
+        return finish(replace(transaction, state=TransactionState.PREPARE_ABORT), now_ms)
 
     patch.setattr(machine, "resume", resume)
 
@@ -134,13 +139,13 @@ def recovery_forgets_the_decision(patch: pytest.MonkeyPatch) -> None:
 
 def deadlines_forgotten(patch: pytest.MonkeyPatch) -> None:
     """After a start, open transactions have all the time in the world."""
-    honest = TransactionBook.load
+    honest = TransactionStateStore.load
 
-    def load(book: TransactionBook, unapplied: Unapplied) -> None:
+    def load(book: TransactionStateStore, unapplied: Unapplied) -> None:
         honest(book, unapplied)
         book._deadlines = Deadlines()
 
-    patch.setattr(TransactionBook, "load", load)
+    patch.setattr(TransactionStateStore, "load", load)
 
 
 def _loaded(patch: pytest.MonkeyPatch, change: Callable[[ProducerTable], None]) -> None:
@@ -182,7 +187,7 @@ def snapshot_of_the_future(patch: pytest.MonkeyPatch) -> None:
     """A snapshot holds what came behind its offset, up to when it was written."""
     honest = SideFileKeeper.collect
 
-    def collect(keeper: SideFileKeeper, durable: int) -> tuple[Beside, ...]:
+    def collect(keeper: SideFileKeeper, durable: int) -> tuple[PendingSideFile, ...]:
         files = keeper.companion
         return tuple(
             each._replace(snapshot=ModelSnapshot(files._table.to_bytes(each.end), is_finished=True))
@@ -231,7 +236,7 @@ def zombies_let_in(patch: pytest.MonkeyPatch) -> None:
 def answers_forgotten(patch: pytest.MonkeyPatch) -> None:
     """After a start nobody knows which requests were answered last."""
 
-    def decode(transactional_id: str, value: bytes) -> Transaction:
+    def decode(transactional_id: str, value: bytes) -> TransactionMetadata:
         return replace(decode_value(transactional_id, value), last_epoch=NONE)
 
     patch.setattr(transactions_topic, "decode_value", decode)
@@ -240,7 +245,7 @@ def answers_forgotten(patch: pytest.MonkeyPatch) -> None:
 def undurable_records_shown(patch: pytest.MonkeyPatch) -> None:
     """The high watermark is the end of the log."""
     end = property(lambda partition: partition.log.end_offset)
-    patch.setattr(partition_module.Partition, "high_watermark", end)
+    patch.setattr(partition_module.HostedPartition, "high_watermark", end)
 
 
 _IN_PART = "is visible in part|has ended in part|group-. is at|was committed|visible is"

@@ -17,7 +17,7 @@ from onceflow.testing import background as sim_background
 from onceflow.testing.crash import Image, sampled_images
 from onceflow.testing.world import run
 from onceflow.txn import machine
-from onceflow.txn.machine import Finish, Transaction
+from onceflow.txn.machine import Finish, TransactionMetadata
 from tests.doses import some_long
 from tests.sim.broker.workload import without_syncs
 from tests.sim.txn.bugs import BUGS, Bug
@@ -66,7 +66,7 @@ def test_a_second_power_cut_while_the_first_is_recovered_from(
     resumed: list[Finish] = []
     honest = machine.resume
 
-    def resume(transaction: Transaction, now_ms: int) -> Finish | None:
+    def resume(transaction: TransactionMetadata, now_ms: int) -> Finish | None:
         finish = honest(transaction, now_ms)
         resumed.extend([finish] if finish is not None else [])
         return finish

@@ -20,7 +20,7 @@ from onceflow.testing.world import World, run
 from onceflow.txn import initialising
 from onceflow.txn.decisions import Finish
 from onceflow.txn.ending import end_with_new_epoch
-from onceflow.txn.state import Transaction
+from onceflow.txn.state import TransactionMetadata
 from onceflow.wire.api import ApiKey
 from tests.sim.txn.client import AGAIN, END, INIT, PRODUCE, Caller, Requests, make_batch
 from tests.sim.txn.history import NEW, OLD, Identity, Place, PromiseBroken
@@ -226,7 +226,7 @@ def test_takeovers_at_once_lose_nothing_and_show_nothing_that_was_aborted() -> N
     assert sum(each.takeovers for each in ledgers) > 3 * SEEDS
 
 
-def _fence_by_commit(transaction: Transaction, **more: Any) -> Finish:
+def _fence_by_commit(transaction: TransactionMetadata, **more: Any) -> Finish:
     return end_with_new_epoch(transaction, commit=True, **more)
 
 

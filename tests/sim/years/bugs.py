@@ -17,12 +17,12 @@ from onceflow.broker.topics import topics
 from onceflow.broker.topics.internal_logs import METADATA_POLICY
 from onceflow.broker.topics.metadata_log import MetadataImage
 from onceflow.broker.topics.topics import Topics
-from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.client.session.clients import SessionConsumer
 from onceflow.group import driver, offsets
 from onceflow.log import recovery
 from onceflow.log.compaction import cleaner, compactor
-from onceflow.log.compaction.transactions import Kind, Outcomes
+from onceflow.log.compaction.transactions import BatchKind, Outcomes
 from onceflow.log.config import WEEK_MS
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.segments.segment import Segment
@@ -34,7 +34,7 @@ from onceflow.spark.sink import batch as batch_run
 from onceflow.spark.sink.ledger import LedgerEntry, LedgerVerdict, Planned, decide
 from onceflow.spark.sink.offset_log import LoggedBatch
 from onceflow.spark.sink.run import StreamRun
-from onceflow.txn.state import Transaction
+from onceflow.txn.state import TransactionMetadata
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -131,9 +131,9 @@ def compaction_never(patch: pytest.MonkeyPatch) -> None:
 def aborted_records_displace(patch: pytest.MonkeyPatch) -> None:
     """To compaction all transactions were committed."""
 
-    def kind_of(outcomes: Outcomes, header: BatchHeader) -> Kind:
+    def kind_of(outcomes: Outcomes, header: BatchHeader) -> BatchKind:
         kind = honest(outcomes, header)
-        return Kind.COMMITTED if kind is Kind.ABORTED else kind
+        return BatchKind.COMMITTED if kind is BatchKind.ABORTED else kind
 
     honest = Outcomes.kind_of
     patch.setattr(Outcomes, "kind_of", kind_of)
@@ -192,22 +192,22 @@ def stamps_age_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
 
 def transactional_ids_never_age(patch: pytest.MonkeyPatch) -> None:
     """Transactional ids stay for ever."""
-    patch.setattr(TransactionBook, "_is_expired", lambda *_: False)
+    patch.setattr(TransactionStateStore, "_is_expired", lambda *_: False)
 
 
 def open_transactions_age(patch: pytest.MonkeyPatch) -> None:
     """A transactional id expires with a transaction that only its client may end."""
 
-    def forget(book: TransactionBook, transaction: Transaction) -> None:
-        book._outside.topic.append(transaction.transactional_id, None, Purpose.APPEND)
+    def forget(book: TransactionStateStore, transaction: TransactionMetadata) -> None:
+        book._dependencies.topic.append(transaction.transactional_id, None, Purpose.APPEND)
         del book._known[transaction.transactional_id]
 
     patch.setattr(
-        TransactionBook,
+        TransactionStateStore,
         "_is_expired",
         lambda book, each, longest: book._clock.age_ms(each.updated_ms) >= longest,
     )
-    patch.setattr(TransactionBook, "_forget", forget)
+    patch.setattr(TransactionStateStore, "_forget", forget)
 
 
 def start_trusts_the_page_cache(patch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from onceflow.broker import server as server_module
-from onceflow.broker.config.settings import Address
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.config.settings import ListenAddress
+from onceflow.broker.server import Runtime, Server
 from onceflow.errors import OnceflowError
 from onceflow.log.partition_log import PartitionLog
 from onceflow.testing.background import SimBackground
@@ -38,12 +38,12 @@ MARGIN_MS: Final = 60_000
 """Between what the broker noted of a time and what its client did."""
 NOTICED_S: Final = 3 * CHECK_S
 """Within that it has looked, and done what is to be done."""
-ADDRESS: Final = Address("broker", 9092)
+ADDRESS: Final = ListenAddress("broker", 9092)
 OWN_SEGMENT_BYTES: Final = 3_000
 """Of the broker's own logs: so that a week of few requests fills what takes a busy broker a day."""
 INT_MAX: Final = 2**31 - 1
 SETTINGS: Final[dict[str, Any]] = {
-    "listen": Address("localhost", 9092),
+    "listen": ListenAddress("localhost", 9092),
     "advertise": ADDRESS,
     "journal_first_file_bytes": 16 << 10,
     "journal_largest_file_bytes": 32 << 10,
@@ -224,10 +224,12 @@ class Machine:
         self._starts += 1
         world = self.world
         rand = world.rand.fork(self._process)
-        doors = Doors(world.clock, rand, world.net.host("broker"), self.disk, self._background())
+        runtime = Runtime(
+            world.clock, rand, world.net.host("broker"), self.disk, self._background()
+        )
         settings = {**SETTINGS, "durability": self.durability}
         self.clocks.started()
-        server = Server(config(**settings), doors)
+        server = Server(config(**settings), runtime)
         try:
             await world.loop.spawn(self._process, server.start())
         except OnceflowError as error:

@@ -29,8 +29,8 @@ from onceflow.client.offsets import offset_ranges
 from onceflow.client.session import session_work
 from onceflow.client.session.errors import OffsetsForgotten, SessionForgotten
 from onceflow.client.session.session import Session
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from tests.sim.seed_campaign import try_seeds
 from tests.sim.txn.history import Identity, Place, PromiseBroken
 from tests.sim.years.clients import Client, make_batch

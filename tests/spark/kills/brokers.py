@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import onceflow
 from onceflow.client.net.cluster import CoordinatorOf
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import (
     SETTINGS,
     coordinator_of,

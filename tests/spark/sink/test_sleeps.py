@@ -16,8 +16,8 @@ import pytest
 
 import onceflow
 from onceflow.client.admin.admin import Admin
-from onceflow.client.types import TopicPartition
 from onceflow.spark.sink.api import write_stream
+from onceflow.types import TopicPartition
 from tests.spark.sink.hooks import Once, at_points, die
 from tests.spark.sink.world import fresh, make_topic, values
 from tests.spark.source.world import SourceWorld

@@ -16,7 +16,7 @@ from onceflow.blocking import loop as loop_module
 from onceflow.blocking.handover import Handover
 from onceflow.blocking.loop import WouldWaitForever
 from onceflow.client.errors.consumer import WrongUse
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.blocking.interrupting import Interrupted, alarms, interrupt_waits
 from tests.unit.blocking.reading_back import visible
 

@@ -16,7 +16,7 @@ from onceflow import blocking
 from onceflow.blocking.handover import OutstandingCalls
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.blocking.interrupting import Interrupted, alarms, interrupt_waits
 from tests.unit.blocking.reading_back import visible
 

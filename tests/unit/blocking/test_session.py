@@ -9,7 +9,7 @@ import pytest
 
 from onceflow import blocking
 from onceflow.blocking.loop import NotRunning
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 NUMBERS = itertools.count()
 

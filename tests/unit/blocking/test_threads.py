@@ -16,7 +16,7 @@ import onceflow
 from onceflow import blocking
 from onceflow.client.errors.requests import ClientError, FatalProducerError
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.blocking.reading_back import visible
 
 THREADS = 4

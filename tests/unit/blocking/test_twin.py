@@ -22,7 +22,7 @@ from onceflow.client.producer import producer, transaction
 from onceflow.client.producer.receipts import Receipt
 from onceflow.client.session import session, transaction as session_transaction
 from onceflow.client.transactions.states import ProducerState, WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.blocking.reading_back import visible
 
 NUMBERS = itertools.count()

@@ -20,8 +20,8 @@ from uuid import UUID
 import uvloop
 
 from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.settings import Address
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.config.settings import ListenAddress
+from onceflow.broker.server import Runtime, Server
 from onceflow.records.batch import NewBatch, iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records
 from onceflow.runtime.background import Background, Threads
@@ -55,7 +55,7 @@ LOOPS: dict[str, LoopFactory] = {
 class Running:
     """A broker that serves."""
 
-    def __init__(self, server: Server, net: Net, address: Address) -> None:
+    def __init__(self, server: Server, net: Net, address: ListenAddress) -> None:
         self.server = server
         self.net = net
         self.address = address
@@ -68,7 +68,7 @@ def config(data_dir: Path | None = None, **settings: Any) -> BrokerConfig:
     """Small files and few partitions, so that a start costs little."""
     small = {
         "data_dir": data_dir or Path("simulated"),
-        "listen": Address("127.0.0.1", 0),
+        "listen": ListenAddress("127.0.0.1", 0),
         "offsets_topic_num_partitions": 2,
         "transaction_state_log_num_partitions": 2,
         "reserve_bytes": 0,
@@ -89,14 +89,14 @@ async def broker(
     """On the real network; on the real disk too unless another one is given."""
     loop = asyncio.get_running_loop()
     net = RealNet()
-    doors = Doors(
+    runtime = Runtime(
         clock or RealClock(),
         RealRand(),
         net,
         disk or RealDisk(tmp_path / "data"),
         background or Threads(loop.call_soon_threadsafe, loop.call_soon),
     )
-    server = Server(config(tmp_path / "data", **settings), doors)
+    server = Server(config(tmp_path / "data", **settings), runtime)
     address = await server.start()
     try:
         yield Running(server, net, address)
@@ -114,17 +114,17 @@ async def simulated_broker(
     **settings: Any,
 ) -> AsyncIterator[Running]:
     """On the network and the disk of a simulated world; stopped in an orderly way at the end."""
-    doors = Doors(
+    runtime = Runtime(
         world.clock,
         world.rand.fork(host),
         world.net.host(host),
         disk or world.disk,
         background or world.background,
     )
-    server = Server(config(listen=Address("localhost", 9092), **settings), doors)
+    server = Server(config(listen=ListenAddress("localhost", 9092), **settings), runtime)
     await server.start()
     try:
-        yield Running(server, world.net.host("client"), Address(host, 9092))
+        yield Running(server, world.net.host("client"), ListenAddress(host, 9092))
     finally:
         await server.stop()
 
@@ -183,7 +183,7 @@ class RawClient(asyncio.Protocol):
         self._news = asyncio.Event()
 
     @classmethod
-    async def connect(cls, net: Net, address: Address, name: str) -> RawClient:
+    async def connect(cls, net: Net, address: ListenAddress, name: str) -> RawClient:
         _, client = await net.connect(*address, lambda: cls(name))
         if isinstance(net, RealNet):
             _clients.setdefault(asyncio.get_running_loop(), []).append(client)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from onceflow.runtime.background import Background, Done, Job, Lane
+from onceflow.runtime.background import Background, Done, Job, JobLane
 
 
 class HeldJournal:
     """Lets everything happen but the writes of the journal, until `release`."""
 
-    lane = Lane.JOURNAL
+    lane = JobLane.JOURNAL
 
     def __init__(self, inner: Background) -> None:
         self._inner = inner
         self._held: list[tuple[Job, Done]] = []
         self.is_holding = False
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         if self.is_holding and lane is self.lane:
             self._held.append((job, done))
         else:

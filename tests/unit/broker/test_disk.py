@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.config.settings import Address
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.config.settings import ListenAddress
+from onceflow.broker.server import Runtime, Server
 from onceflow.errors import DiskFailed, ListenFailed, PathInUse
 from onceflow.testing.disk import Op, SimDisk, SyncWrite, Write
 from onceflow.testing.world import World, run as simulate
@@ -225,14 +225,14 @@ def test_requests_after_the_failure_are_refused_or_hung_up_on_but_never_acknowle
 def test_a_data_directory_in_use_is_refused() -> None:
     async def main(world: World) -> None:
         async with simulated_broker(world):
-            doors = Doors(
+            runtime = Runtime(
                 world.clock,
                 world.rand.fork("second"),
                 world.net.host("second"),
                 world.disk,
                 world.background,
             )
-            second = Server(config(listen=Address("localhost", 9092)), doors)
+            second = Server(config(listen=ListenAddress("localhost", 9092)), runtime)
             with pytest.raises(PathInUse):
                 await second.start()
 
@@ -242,17 +242,17 @@ def test_a_data_directory_in_use_is_refused() -> None:
 def test_a_port_in_use_gives_the_data_directory_back() -> None:
     async def main(world: World) -> None:
         async with simulated_broker(world):
-            doors = Doors(
+            runtime = Runtime(
                 world.clock,
                 world.rand.fork("second"),
                 world.net.host("broker"),
                 SimDisk(),
                 world.background,
             )
-            second = Server(config(listen=Address("localhost", 9092)), doors)
+            second = Server(config(listen=ListenAddress("localhost", 9092)), runtime)
             with pytest.raises(ListenFailed, match="in use"):
                 await second.start()
-            third = Server(config(listen=Address("localhost", 9093)), doors)
+            third = Server(config(listen=ListenAddress("localhost", 9093)), runtime)
             await third.start()
             await third.stop()
 

@@ -21,7 +21,7 @@ import pytest
 import onceflow
 from onceflow.blocking import Admin, Consumer, Producer
 from onceflow.cli import run
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 SECONDS = 60
 P0 = TopicPartition("jobs", 0)

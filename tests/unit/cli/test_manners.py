@@ -19,7 +19,7 @@ import onceflow
 from onceflow.blocking import Admin, Consumer, Producer
 from onceflow.cli import run
 from onceflow.cli.common import output
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 SECONDS = 60
 PLACE = TopicPartition("orders", 0)

@@ -14,7 +14,7 @@ import pytest
 
 import onceflow
 from onceflow.blocking import Admin, Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.harness import eventually
 
 SECONDS: Final = 60.0

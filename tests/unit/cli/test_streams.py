@@ -15,7 +15,7 @@ import pytest
 import onceflow
 from onceflow.blocking import Admin, Producer
 from onceflow.cli import run
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 SECONDS: Final = 120.0
 CRASHES: Final = ("Traceback", "Assertion", "Exception ignored")

@@ -45,9 +45,9 @@ from onceflow.client.errors.requests import (
     DeliveryFailed,
     TopicNotFound,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.records.batch import StoredBatch
 from onceflow.records.columns import encode
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
 
 

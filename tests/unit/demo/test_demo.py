@@ -17,7 +17,6 @@ from rich.console import Console
 import onceflow
 from onceflow.cli import run
 from onceflow.client.admin.admin import Admin
-from onceflow.client.types import TopicPartition
 from onceflow.demo import command as demo_command
 from onceflow.demo.count import Count, Output, Sample, judge
 from onceflow.demo.driver import DemoStuck
@@ -30,6 +29,7 @@ from onceflow.demo.strikes import COMMITTED, STRIKES, Asking, Points, Survived, 
 from onceflow.demo.verdict import Outcome, bar, figures, headline, show
 from onceflow.spark.pipeline.file import load_plan
 from onceflow.spark.session import home as session_java, session
+from onceflow.types import TopicPartition
 from tests.interop.harness import eventually
 
 SENT = 400

@@ -15,7 +15,7 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.consumer import CommitFailed
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "CONSUMER.md"
 WHOLE, LOOP = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from onceflow.errors import OnceflowError
-from onceflow.group.events import Producer
 from onceflow.log.journal.journal import Ticket
 from onceflow.records.batch import NewBatch, StoredBatch
 from onceflow.records.control import marker
 from onceflow.records.plain import PlainRecord, read_records, write_records
+from onceflow.wire.transactions import ProducerIdentity
 
 Record = tuple[bytes, bytes | None]
 
@@ -28,7 +28,7 @@ class BenchLog:
         self._held: list[tuple[int, StoredBatch, Ticket]] = []
 
     def append(
-        self, partition: int, records: Sequence[Record], producer: Producer | None
+        self, partition: int, records: Sequence[Record], producer: ProducerIdentity | None
     ) -> tuple[int, Ticket]:
         plain = [PlainRecord(*each) for each in records]
         if producer is None:

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
 
-from onceflow.broker.group.coordinator import GroupService, Outcome
-from onceflow.broker.requests.answers import Answer, Promise, then
+from onceflow.broker.group.coordinator import GroupOutcome, GroupService
+from onceflow.broker.requests.answers import Answer, AnswerPromise, then
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,
-    Identity,
     JoinRequest,
     JoinResult,
+    MemberIdentity,
     OffsetEntry,
     OffsetQuery,
-    Producer,
     SyncRequest,
     SyncResult,
     TxnCommitRequest,
 )
 from onceflow.group.offsets import FoundOffset, FoundOffsets
-from onceflow.group.state import Group, Protocol, State
+from onceflow.group.state import Group, GroupState, Protocol
 from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.group.coordinator_log import WALL_MS, BenchLog
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Asked(Generic[T]):
 
     def __init__(self, answer: Answer[T]) -> None:
         self.answers: list[T] = []
-        if isinstance(answer, Promise):
+        if isinstance(answer, AnswerPromise):
             answer.then(self.answers.append)
         else:
             self.answers.append(answer)
@@ -143,7 +143,7 @@ class Bench:
         assert found is not None
         return found
 
-    def state(self) -> State:
+    def state(self) -> GroupState:
         return self.group.state
 
     # --- requests -----------------------------------------------------------------------------
@@ -188,16 +188,17 @@ class Bench:
         return Asked(self.groups.sync(request))
 
     def heartbeat(self, member_id: str, generation: int, instance: str | None = None) -> ErrorCode:
-        return self.groups.heartbeat("g", Identity(member_id, instance), generation)
+        return self.groups.heartbeat("g", MemberIdentity(member_id, instance), generation)
 
     def leave(self, *members: str | tuple[str, str | None]) -> tuple[ErrorCode, ...]:
         outcome = self.leave_without_waiting(*members).answer
         assert outcome.error is ErrorCode.NONE
         return outcome.errors
 
-    def leave_without_waiting(self, *members: str | tuple[str, str | None]) -> Asked[Outcome]:
+    def leave_without_waiting(self, *members: str | tuple[str, str | None]) -> Asked[GroupOutcome]:
         identities = [
-            Identity(each, None) if isinstance(each, str) else Identity(*each) for each in members
+            MemberIdentity(each, None) if isinstance(each, str) else MemberIdentity(*each)
+            for each in members
         ]
         return Asked(self.groups.leave("g", identities))
 
@@ -215,7 +216,7 @@ class Bench:
         version: int = 9,
     ) -> Asked[tuple[ErrorCode, ...]]:
         entry = OffsetEntry(topic, partition, offset, -1, metadata)
-        identity = Identity(member_id, instance)
+        identity = MemberIdentity(member_id, instance)
         return Asked(
             self.groups.commit(CommitRequest(group_id, identity, generation, version, (entry,)))
         )
@@ -236,9 +237,9 @@ class Bench:
     ) -> Asked[tuple[ErrorCode, ...]]:
         request = TxnCommitRequest(
             group_id,
-            Identity(member_id, instance),
+            MemberIdentity(member_id, instance),
             generation,
-            Producer(producer_id, 0),
+            ProducerIdentity(producer_id, 0),
             (OffsetEntry(topic, partition, offset, -1, metadata),),
         )
         return Asked(self.groups.txn_commit(request, lambda: verified))
@@ -307,7 +308,7 @@ class Bench:
         asked = [self.sync(each, generation) for each in ids[1:]]
         asked.insert(0, self.sync(ids[0], generation, {each: each.encode() for each in ids}))
         assert [each.answer.assignment for each in asked] == [each.encode() for each in ids]
-        assert self.state() is State.STABLE
+        assert self.state() is GroupState.STABLE
 
 
 def check_invariants(group: Group) -> None:
@@ -318,18 +319,18 @@ def check_invariants(group: Group) -> None:
     assert list(group.members) == [each.member_id for each in group.members.values()]
     assert not set(group.pending) & set(group.members)
     assert set(group.pending_sync) <= set(group.members)
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         assert not group.members
         assert group.leader is None
     if group.members:
         assert group.leader in group.members
-    if group.state in (State.COMPLETING_REBALANCE, State.STABLE):
+    if group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         assert group.members
         assert group.protocol_name is not None
         assert all(
             group.protocol_name in {p.name for p in m.protocols} for m in group.members.values()
         )
-    if group.state is not State.COMPLETING_REBALANCE:
+    if group.state is not GroupState.COMPLETING_REBALANCE:
         assert all(each.sync_ticket is None for each in group.members.values())
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is GroupState.COMPLETING_REBALANCE:
         assert all(each.join_ticket is None for each in group.members.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import InvariantViolated
-from onceflow.group.state import TRANSITIONS, Group, Protocol, State
+from onceflow.group.state import TRANSITIONS, Group, GroupState, Protocol
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import RANGE, Bench, subscription
 
@@ -109,7 +109,7 @@ def test_the_wait_for_an_earlier_first_generation_does_not_count() -> None:
     ids = [bench.new_member(rebalance_ms=3_000)[0] for _ in range(2)]
     bench.advance(3)
     bench.leave(*ids)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     _, joined = bench.new_member()
     bench.advance(3)
     assert joined.answer.generation == 3
@@ -121,7 +121,7 @@ def test_members_that_leave_before_the_first_generation_leave_it_empty() -> None
     assert bench.leave(member_id) == (ErrorCode.NONE,)
     assert joined.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
     bench.advance(3)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     assert bench.group.generation == 1
 
 
@@ -132,7 +132,7 @@ def test_a_new_member_that_never_hears_an_answer_is_given_up() -> None:
     assert joined.waits
     bench.advance(2)
     assert joined.answer.error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 # --- later generations ------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_member_more_calls_everybody_to_join() -> None:
     bench = Bench()
     (leader,) = bench.stable()
     _, joined = bench.new_member()
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert bench.heartbeat(leader, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     rejoined = bench.join(leader)
     assert rejoined.answer.generation == joined.answer.generation == 2
@@ -158,7 +158,7 @@ def test_who_does_not_come_in_time_is_dropped() -> None:
         bench.advance(4.9)
         bench.heartbeat(laggard, 1)
         bench.heartbeat(leader, 1)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     bench.advance(1.5)
     assert list(bench.group.members) == [leader]
     assert bench.group.generation == 2
@@ -181,7 +181,7 @@ def test_a_follower_that_joins_unchanged_is_told_the_current_generation() -> Non
     again = bench.join(follower).answer
     assert (again.error, again.generation, again.leader) == (ErrorCode.NONE, 1, leader)
     assert again.members == ()
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 def test_a_follower_that_changed_its_metadata_starts_a_rebalance() -> None:
@@ -189,21 +189,21 @@ def test_a_follower_that_changed_its_metadata_starts_a_rebalance() -> None:
     _, follower = bench.stable(2)
     changed = (Protocol("range", subscription("clicks")),)
     assert bench.join(follower, protocols=changed).waits
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
 
 
 def test_a_leader_that_joins_starts_a_rebalance() -> None:
     bench = Bench()
     leader, _ = bench.stable(2)
     assert bench.join(leader).waits
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
 
 
 def test_a_join_that_is_repeated_during_the_sync_is_answered_again() -> None:
     bench = Bench()
     member_id, joined = bench.new_member()
     bench.advance(3)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     assert bench.join(member_id).answer == joined.answer
 
 
@@ -258,7 +258,7 @@ def test_who_shares_no_protocol_is_not_let_in(
     bench.stable()
     answer = bench.join(protocol_type=protocol_type, protocols=protocols).answer
     assert answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 @pytest.mark.parametrize(("protocol_type", "protocols"), [("", RANGE), ("consumer", ())])
@@ -273,7 +273,7 @@ def test_an_empty_group_may_change_its_protocol_type() -> None:
     bench = Bench()
     (member_id,) = bench.stable()
     bench.leave(member_id)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     bench.join(version=3, protocol_type="connect")
     bench.advance(3)
     assert bench.group.protocol_type == "connect"
@@ -286,7 +286,7 @@ def test_a_full_group_turns_clients_away() -> None:
     bench = Bench(group_max_size=2)
     leader, _ = bench.stable(2)
     assert bench.join().answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
     bench.join(leader)
     assert bench.join(version=3).waits  # During a rebalance those who have come count.
 
@@ -295,7 +295,7 @@ def test_a_group_that_is_read_back_too_large_loses_its_last() -> None:
     before = Bench()
     first, second, third = before.stable(3)
     bench = Bench(before.log, group_max_size=2)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     asked = [bench.join(first), bench.join(second)]
     assert bench.join(third).answer.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert [each.answer.generation for each in asked] == [2, 2]
@@ -304,9 +304,9 @@ def test_a_group_that_is_read_back_too_large_loses_its_last() -> None:
 # --- the table --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("start", State)
-@pytest.mark.parametrize("end", State)
-def test_only_the_ways_of_the_table_are_open(start: State, end: State) -> None:
+@pytest.mark.parametrize("start", GroupState)
+@pytest.mark.parametrize("end", GroupState)
+def test_only_the_ways_of_the_table_are_open(start: GroupState, end: GroupState) -> None:
     group = Group("g", state=start)
     if end in TRANSITIONS[start]:
         group.transition(end, 5)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onceflow.errors import StoreBusy
-from onceflow.group.events import CommitRequest, Identity, OffsetEntry, OffsetQuery
-from onceflow.group.offsets import TopicPartition, is_metadata_too_long
-from onceflow.group.state import Protocol, State
+from onceflow.group.events import CommitRequest, MemberIdentity, OffsetEntry, OffsetQuery
+from onceflow.group.offsets import is_metadata_too_long
+from onceflow.group.state import GroupState, Protocol
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import Asked, Bench, subscription
 
@@ -23,7 +24,7 @@ def test_anybody_commits_to_a_group_that_nobody_is_in() -> None:
     assert bench.fetch() is None
     assert bench.commit(5).answer == NONE
     assert bench.fetch() == 5
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     assert bench.group.protocol_type is None
     assert bench.commit(6, member_id="whoever").answer == NONE
     assert bench.commit(7, group_id="").answer == NONE
@@ -50,7 +51,7 @@ def test_members_commit_while_others_join_but_not_while_the_leader_assigns() -> 
     bench.new_member()
     assert bench.commit(5, member_id=member_id, generation=1).answer == NONE
     bench.join(member_id)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     refused = bench.commit(6, member_id=member_id, generation=2)
     assert refused.answer == (ErrorCode.REBALANCE_IN_PROGRESS,)
 
@@ -82,7 +83,7 @@ def test_each_entry_has_its_own_answer() -> None:
         OffsetEntry("clicks", 1, 2, -1, "x" * 4097),
         OffsetEntry("clicks", 0, 3, -1, None),
     )
-    request = CommitRequest("g", Identity("", None), -1, 9, entries)
+    request = CommitRequest("g", MemberIdentity("", None), -1, 9, entries)
     assert Asked(bench.groups.commit(request)).answer == (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -158,7 +159,7 @@ def test_a_commit_that_fails_leaves_no_trace() -> None:
     bench.log.failure = StoreBusy("full")
     assert bench.commit(2).answer == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
     assert bench.fetch() == 1
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 def test_a_commit_that_fails_does_not_take_a_joining_clients_group_away() -> None:
@@ -298,7 +299,7 @@ def test_a_deletion_that_fails_leaves_the_group() -> None:
     bench.log.failure = StoreBusy("full")
     assert delete_groups(bench, "g") == (ErrorCode.COORDINATOR_NOT_AVAILABLE,)
     assert bench.fetch() == 1
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 def test_a_group_may_come_to_be_again_while_the_old_one_is_being_deleted() -> None:
@@ -380,7 +381,7 @@ def test_a_group_that_nothing_is_kept_for_goes() -> None:
     bench = Bench()
     (member_id,) = bench.stable()
     bench.leave(member_id)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     bench.advance(600)
     assert bench.groups.find("g") is None
 

@@ -22,7 +22,7 @@ from onceflow.group.records import (
     encode_key,
     encode_offset,
 )
-from onceflow.group.state import Group, State, subscribed_topics
+from onceflow.group.state import Group, GroupState, subscribed_topics
 from onceflow.records.partitioning import coordinator_partition
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.wire.error_codes import ErrorCode
@@ -236,7 +236,7 @@ def test_groups_and_offsets_come_back_from_the_log() -> None:
     assert after.fetch_all() == bench.fetch_all()
     assert after.fetch_all("simple") == bench.fetch_all("simple")
     states = {each.group_id: each.state for each in after.groups.all_groups()}
-    assert states == {"g": State.STABLE, "simple": State.EMPTY, "gone": State.EMPTY}
+    assert states == {"g": GroupState.STABLE, "simple": GroupState.EMPTY, "gone": GroupState.EMPTY}
 
 
 def test_members_that_come_back_go_on_and_others_expire() -> None:
@@ -247,7 +247,7 @@ def test_members_that_come_back_go_on_and_others_expire() -> None:
     assert bench.heartbeat(leader, 1) is ErrorCode.NONE
     assert bench.sync(leader, 1).answer.assignment == leader.encode()
     bench.advance(2)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert follower not in bench.group.members
     assert bench.join(leader).answer.generation == 2
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.errors import StoreBusy
-from onceflow.group.state import Protocol, State
+from onceflow.group.state import GroupState, Protocol
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import Bench
 
@@ -26,7 +26,7 @@ def test_a_restarted_follower_goes_on_in_its_place_without_a_rebalance() -> None
     assert again.member_id.startswith("i1-")
     assert not again.skip_assignment
     assert again.members == ()
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
     assert bench.sync(again.member_id, 1, instance="i1").answer.assignment == follower.encode()
     assert bench.heartbeat(again.member_id, 1, "i1") is ErrorCode.NONE
 
@@ -38,7 +38,7 @@ def test_a_restarted_leader_is_told_to_skip_the_assignment() -> None:
     assert again.skip_assignment
     assert again.leader == again.member_id != leader
     assert {each.member_id for each in again.members} == {again.member_id, follower}
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 def test_a_restarted_leader_that_cannot_skip_is_not_told_that_it_leads() -> None:
@@ -108,7 +108,7 @@ def test_a_rebalance_in_between_answers_the_replacement() -> None:
     rejoined = bench.join(leader, instance="i0")
     assert again.answer.generation == rejoined.answer.generation == 2
     bench.log.release()
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
 
 
 def test_a_replacement_goes_on_waiting_for_a_rebalance_in_between() -> None:
@@ -118,7 +118,7 @@ def test_a_replacement_goes_on_waiting_for_a_rebalance_in_between() -> None:
     again = bench.join(instance="i1")
     bench.leave_without_waiting(("", "i2"))
     bench.log.release()
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert again.waits
     assert bench.join(bench.group.static_members["i0"], instance="i0").answer.generation == 2
     assert again.answer.generation == 2
@@ -130,14 +130,14 @@ def test_a_member_that_is_replaced_before_it_synced_is_waited_for_under_its_new_
     bench.advance(6)
     leader = asked[0].answer.member_id
     bench.sync(leader, 1, {leader: b"L"}, instance="i0")
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
     again = bench.join(instance="i1").answer.member_id
     bench.sync(again, 1, instance="i1")
     for _ in range(20):
         bench.advance(5)
         bench.heartbeat(leader, 1, "i0")
         bench.heartbeat(again, 1, "i1")
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 def test_a_replacement_before_the_first_generation_waits_like_any_member() -> None:
@@ -168,11 +168,11 @@ def test_a_replacement_during_the_sync_starts_over() -> None:
     bench = Bench()
     asked = [bench.join(instance="i0"), bench.join(instance="i1")]
     bench.advance(6)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     waiting = bench.sync(asked[1].answer.member_id, 1, instance="i1")
     again = bench.join(instance="i1")
     assert waiting.answer.error is ErrorCode.FENCED_INSTANCE_ID
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     bench.join(asked[0].answer.member_id, instance="i0")
     assert again.answer.generation == 2
 
@@ -193,14 +193,14 @@ def test_a_rebalance_that_nobody_comes_to_waits_for_the_sessions_to_end() -> Non
     bench = Bench()
     first, second = bench.stable(2, instances=True)
     bench.leave((second, "i1"))
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     for _ in range(13):
         bench.advance(5)
         bench.heartbeat(first, 1, "i0")
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert first in bench.group.members
     bench.advance(60)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 def test_an_administrator_removes_a_static_member_by_its_name() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.errors import DiskFull, StoreBusy, StoreFailed
 from onceflow.group.events import SyncResult
-from onceflow.group.state import State
+from onceflow.group.state import GroupState
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import Asked, Bench
 
@@ -16,7 +16,7 @@ def completing(bench: Bench, members: int = 2) -> list[str]:
     asked = [bench.new_member()[1] for _ in range(members)]
     while any(each.waits for each in asked):
         bench.advance(3)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     return [each.answer.member_id for each in asked]
 
 
@@ -48,10 +48,10 @@ def test_the_assignment_is_given_out_when_it_is_durable() -> None:
     bench.log.is_holding = True
     asked = [bench.sync(follower, 1), bench.sync(leader, 1, {follower: b"F"})]
     assert all(each.waits for each in asked)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     bench.log.release()
     assert asked[0].answer.assignment == b"F"
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 def test_a_leader_that_repeats_itself_changes_nothing() -> None:
@@ -85,7 +85,7 @@ def test_an_assignment_that_cannot_be_written_is_an_error_for_all(
     asked.append(bench.sync(leader, 1, {follower: b"F"}))
     assert {each.answer.error for each in asked} == {code}
     assert {each.answer.assignment for each in asked} == {b""}
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
 
 
 def test_an_assignment_that_becomes_durable_after_a_new_rebalance_does_not_count() -> None:
@@ -96,7 +96,7 @@ def test_an_assignment_that_becomes_durable_after_a_new_rebalance_does_not_count
     bench.new_member()
     assert synced.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     bench.log.release()
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert bench.group.members[leader].assignment == b""
 
 
@@ -124,14 +124,14 @@ def test_who_does_not_sync_in_time_is_dropped() -> None:
     bench = Bench()
     leader, follower = completing(bench)
     bench.sync(leader, 1, {leader: b"L"})
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
     for _ in range(14):
         bench.advance(4)
         bench.heartbeat(leader, 1)
         bench.heartbeat(follower, 1)
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
     bench.advance(4.1)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert list(bench.group.members) == [leader]
 
 
@@ -158,7 +158,7 @@ def test_an_assignment_of_an_older_generation_does_not_count() -> None:
     follower = bench.sync(joined.answer.member_id, 2)
     bench.log.release()
     assert follower.waits
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
 
 
 def test_the_time_to_sync_ends_with_the_generation() -> None:
@@ -173,7 +173,7 @@ def test_the_time_to_sync_ends_with_the_generation() -> None:
         bench.heartbeat(follower, 1)
     bench.advance(0.5)  # The time to sync of the first generation is over, that to join is not.
     assert follower in bench.group.members
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
 
 
 # --- Heartbeat and sessions -------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_heartbeats_keep_a_member_alive() -> None:
         assert bench.heartbeat(member_id, 1) is ErrorCode.NONE
     bench.advance(10.1)
     assert bench.heartbeat(member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 def test_a_heartbeat_of_the_wrong_generation_is_refused() -> None:
@@ -238,7 +238,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
         bench.advance(8)
         done = bench.commit(number, member_id=member_id, generation=1)
         assert done.answer == (ErrorCode.NONE,)
-    assert bench.state() is State.STABLE
+    assert bench.state() is GroupState.STABLE
 
 
 def test_a_dead_member_calls_the_others_to_join() -> None:
@@ -247,7 +247,7 @@ def test_a_dead_member_calls_the_others_to_join() -> None:
     bench.advance(6)
     bench.heartbeat(leader, 1)
     bench.advance(6)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert follower not in bench.group.members
     assert bench.join(leader).answer.generation == 2
 
@@ -259,7 +259,7 @@ def test_leaving_calls_the_others_to_join() -> None:
     bench = Bench()
     leader, follower = bench.stable(2)
     assert bench.leave(follower) == (ErrorCode.NONE,)
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert bench.join(leader).answer.generation == 2
 
 
@@ -271,7 +271,7 @@ def test_the_last_to_leave_leaves_an_empty_group_once_that_is_durable() -> None:
     assert asked.waits
     bench.log.release()
     assert asked.answer.errors == (ErrorCode.NONE,)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     assert bench.group.generation == 2
     assert bench.group.protocol_name is None
 
@@ -281,7 +281,7 @@ def test_each_of_several_has_its_own_answer() -> None:
     leader, follower = bench.stable(2)
     left = bench.leave("stranger", follower, leader)
     assert left == (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NONE, ErrorCode.NONE)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
     assert Bench().leave("a", "b") == (ErrorCode.UNKNOWN_MEMBER_ID,) * 2
 
 

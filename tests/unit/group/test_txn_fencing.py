@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
-from onceflow.group.events import Identity, OffsetEntry, Producer, TxnCommitRequest
-from onceflow.group.state import State
+from onceflow.group.events import MemberIdentity, OffsetEntry, TxnCommitRequest
+from onceflow.group.state import GroupState
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.group.coordinator_under_test import Asked, Bench
 
 NONE = (ErrorCode.NONE,)
@@ -97,17 +98,17 @@ def test_a_generation_of_an_unknown_group_is_refused() -> None:
     assert asked.answer == (ErrorCode.ILLEGAL_GENERATION,)
     assert bench.groups.find("g") is None
     assert bench.txn_commit(5, member_id="m").answer == NONE
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY
 
 
 def test_a_rebalance_is_no_obstacle() -> None:
     bench = Bench()
     (member_id,) = bench.stable()
     bench.new_member()
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
     assert bench.txn_commit(5, member_id=member_id, generation=1).answer == NONE
     bench.join(member_id)
-    assert bench.state() is State.COMPLETING_REBALANCE
+    assert bench.state() is GroupState.COMPLETING_REBALANCE
     assert bench.txn_commit(6, member_id=member_id, generation=2).answer == NONE
     zombie = bench.txn_commit(7, member_id=member_id, generation=1)
     assert zombie.answer == (ErrorCode.ILLEGAL_GENERATION,)
@@ -154,7 +155,7 @@ def test_each_entry_has_its_own_answer() -> None:
         OffsetEntry("clicks", 1, 2, -1, "x" * 4097),
         OffsetEntry("clicks", 0, 3, -1, None),
     )
-    request = TxnCommitRequest("g", Identity("", None), -1, Producer(7, 0), entries)
+    request = TxnCommitRequest("g", MemberIdentity("", None), -1, ProducerIdentity(7, 0), entries)
     assert Asked(bench.groups.txn_commit(request, lambda: ErrorCode.NONE)).answer == (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

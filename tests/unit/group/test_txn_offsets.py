@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from onceflow.errors import StoreBusy
 from onceflow.group.events import OffsetQuery
-from onceflow.group.offsets import FoundOffset, TopicPartition
-from onceflow.group.state import State
+from onceflow.group.offsets import FoundOffset
+from onceflow.group.state import GroupState
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.group.coordinator_under_test import Asked, Bench
 
@@ -286,9 +287,9 @@ def test_a_group_that_a_transaction_commits_to_is_not_forgotten() -> None:
     before.txn_commit(5)
     before.advance(8 * DAY_S)
     for bench in (before, restarted(before)):
-        assert bench.state() is State.EMPTY
+        assert bench.state() is GroupState.EMPTY
         bench.advance(600)
-        assert bench.state() is State.EMPTY
+        assert bench.state() is GroupState.EMPTY
         bench.end(commit=False)
         bench.advance(600)
         assert bench.groups.find("g") is None
@@ -299,4 +300,4 @@ def test_a_commit_that_fails_does_not_take_a_pending_groups_place_away() -> None
     bench.txn_commit(5)
     bench.log.failure = StoreBusy("full")
     bench.commit(1)
-    assert bench.state() is State.EMPTY
+    assert bench.state() is GroupState.EMPTY

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from onceflow.errors import StoreBusy
 from onceflow.group.events import JoinResult, SyncResult
 from onceflow.group.records import GroupKey, decode_group, decode_key
-from onceflow.group.state import Protocol, State
+from onceflow.group.state import GroupState, Protocol
 from onceflow.wire.error_codes import ErrorCode
 from tests.doses import examples
 from tests.unit.group.coordinator_under_test import Asked, Bench, check_invariants, subscription
@@ -186,7 +186,7 @@ class Walk(RuleBasedStateMachine):
     @invariant()
     def a_stable_group_is_what_the_log_says(self) -> None:
         group = self.bench.groups.find("g")
-        if group is None or group.state is not State.STABLE or self.bench.log.held:
+        if group is None or group.state is not GroupState.STABLE or self.bench.log.held:
             return
         values = [
             record.value
@@ -210,7 +210,7 @@ class Walk(RuleBasedStateMachine):
         self.learn()
         assert not self.asked
         group = self.bench.groups.find("g")
-        assert group is None or (group.state is State.EMPTY and not group.pending)
+        assert group is None or (group.state is GroupState.EMPTY and not group.pending)
 
 
 TestWalk = Walk.TestCase

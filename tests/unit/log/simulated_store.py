@@ -13,7 +13,7 @@ from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore, StoreConfig
 from onceflow.records.batch import HEADER_SIZE, NewBatch, iter_stored, seal
-from onceflow.runtime.background import Done, Inline, Job, Lane
+from onceflow.runtime.background import Done, Inline, Job, JobLane
 from onceflow.testing.disk import Op, Rename, SimDisk
 from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
@@ -42,16 +42,16 @@ class Held(Inline):
 
     def __init__(self) -> None:
         super().__init__()
-        self.held: set[Lane] = set()
-        self._kept: deque[tuple[Lane, Job, Done]] = deque()
+        self.held: set[JobLane] = set()
+        self._kept: deque[tuple[JobLane, Job, Done]] = deque()
 
-    def submit(self, lane: Lane, job: Job, done: Done) -> None:
+    def submit(self, lane: JobLane, job: Job, done: Done) -> None:
         if lane in self.held:
             self._kept.append((lane, job, done))
         else:
             super().submit(lane, job, done)
 
-    def let_go(self, *lanes: Lane) -> None:
+    def let_go(self, *lanes: JobLane) -> None:
         """What has been held back until now, in these lanes or all, runs; what it asks for is held
         back again."""
         for _ in range(len(self._kept)):

@@ -13,7 +13,7 @@ from onceflow.errors import (
     LogCorrupt,
     LogExists,
     NewerFormat,
-    OffsetOutOfRange,
+    OffsetOutsideLog,
     PathInUse,
     StoreBusy,
 )
@@ -57,7 +57,7 @@ def test_an_append_is_readable_at_its_offset() -> None:
 def test_an_offset_outside_the_log_is_refused_by_name(offset: int) -> None:
     _, store, log = store_with_log()
     append(store, log, new_batch(5))
-    with pytest.raises(OffsetOutOfRange, match=r"orders-0 is outside 0\.\.5"):
+    with pytest.raises(OffsetOutsideLog, match=r"orders-0 is outside 0\.\.5"):
         log.read(offset, 100)
 
 
@@ -162,11 +162,11 @@ def test_delete_records_hides_them_at_once_and_for_good() -> None:
     for _ in range(6):
         append(store, log, new_batch(2, size=339))
     assert store.delete_records(log, 7).done
-    with pytest.raises(OffsetOutOfRange):
+    with pytest.raises(OffsetOutsideLog):
         log.read(6, 100)
     (batch,) = iter_stored(log.read(7, 1).read())
     assert batch.header.base_offset == 6  # the batch that holds offset 7
-    with pytest.raises(OffsetOutOfRange, match="high watermark is 12"):
+    with pytest.raises(OffsetOutsideLog, match="high watermark is 12"):
         store.delete_records(log, 13)
     store.close()
     assert open_store(disk).logs[log_id(1)].start_offset == 7
@@ -176,7 +176,7 @@ def test_truncation_cuts_between_batches_and_the_log_goes_on_there() -> None:
     disk, store, log = store_with_log(small_segments())
     for _ in range(6):
         append(store, log, new_batch(2, size=339))
-    with pytest.raises(OffsetOutOfRange, match="inside a batch"):
+    with pytest.raises(OffsetOutsideLog, match="inside a batch"):
         store.truncate(log, 5)
     store.truncate(log, 4)
     assert (log.high_watermark, log.end_offset) == (4, 4)

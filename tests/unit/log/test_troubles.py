@@ -15,7 +15,7 @@ from onceflow.log.checkpointer import Checkpointer
 from onceflow.log.config import LogConfig
 from onceflow.log.journal.ring import JournalConfig
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.background import Inline, Lane
+from onceflow.runtime.background import Inline, JobLane
 from onceflow.runtime.disk import Disk
 from onceflow.testing.background import SimBackground
 from onceflow.testing.disk import Link, SimDisk, Unlink
@@ -91,7 +91,7 @@ def test_indexes_stay_in_memory_until_they_are_written() -> None:
     for _ in range(100):
         append(store, other, new_batch())
         store.request_checkpoint()
-    background.held = {Lane.BULK}
+    background.held = {JobLane.BULK}
     for _ in range(14):
         append(store, log, new_batch())
     store.request_checkpoint()
@@ -99,7 +99,7 @@ def test_indexes_stay_in_memory_until_they_are_written() -> None:
     assert len(offsets(other)) == 100  # the files of the first log are closed for these
     disk.most_open = 0
     background.let_go()  # the checkpoint finds no descriptor, and is due again
-    background.held = {Lane.JOURNAL}
+    background.held = {JobLane.JOURNAL}
     tickets = [append(store, log, new_batch()) for _ in range(2)]
     background.let_go()
     disk.most_open, background.held = None, set()
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_loses_count_of_what_to_sync_stops_the_store(
 def test_logs_that_replay_deletes_hold_no_descriptor() -> None:
     disk, background = SimDisk(), Held()
     store = LogStore.open(disk, background, RAND, StoreConfig(reserve_bytes=0))
-    background.held = {Lane.BULK}
+    background.held = {JobLane.BULK}
     store.create("gone", [log_id(1, number) for number in range(20)])
     store.create("kept", [log_id(2)])
     logs = [store.logs[log_id(1, number)] for number in range(20)]

@@ -10,7 +10,7 @@ from onceflow.checksum import crc32c
 from onceflow.producers.aborted import Aborted
 from onceflow.producers.replaying import replay_plain
 from onceflow.producers.snapshot import SnapshotInvalid
-from onceflow.producers.state import Producer, Written, judge
+from onceflow.producers.state import ProducerMemory, WrittenBatch, judge
 from onceflow.producers.table import ProducerTable
 from tests.unit.producers.handmade_log import OTHER, PRODUCER, Log, header
 
@@ -52,7 +52,7 @@ def test_all_five_batches_are_recognised_after_a_restart() -> None:
     producer = table.find(PRODUCER)
     for number in range(1, 6):
         repeat = judge(producer, header(number), from_zero=False)
-        assert repeat == Written(number, number, number, number, 1000)
+        assert repeat == WrittenBatch(number, number, number, number, 1000)
 
 
 def test_a_restored_window_still_holds_five() -> None:
@@ -133,8 +133,10 @@ def test_a_snapshot_of_version_1_is_read_and_silence_begins_at_the_start() -> No
     body += struct.pack(">qqqq", 9, 5, 6, 7)
     table = ProducerTable.from_bytes(resealed(body), 9)
     assert dict(table.producers()) == {
-        7: Producer(3, 1000, 5, None, [Written(0, 1, 0, 1, 900), Written(2, 2, 2, 2, 1000)]),
-        8: Producer(0, 2000, -1, 4),
+        7: ProducerMemory(
+            3, 1000, 5, None, [WrittenBatch(0, 1, 0, 1, 900), WrittenBatch(2, 2, 2, 2, 1000)]
+        ),
+        8: ProducerMemory(0, 2000, -1, 4),
     }
     assert list(table.aborted) == [Aborted(9, 5, 6, 7)]
     assert table.expire(10**15, 1000) == 0, "the first look only notes that they are silent"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.producers.state import Producer, Written, judge, judge_marker, judge_offsets
+from onceflow.producers.state import (
+    ProducerMemory,
+    WrittenBatch,
+    judge,
+    judge_marker,
+    judge_offsets,
+)
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.producers.handmade_log import PRODUCER, Log, header
@@ -17,33 +23,33 @@ WRONG_STATE = ErrorCode.INVALID_TXN_STATE
 OLD_COORDINATOR = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-def known(log: Log) -> Producer:
+def known(log: Log) -> ProducerMemory:
     producer = log.table.find(PRODUCER)
     assert producer is not None
     return producer
 
 
-def wrote_ten() -> Producer:
+def wrote_ten() -> ProducerMemory:
     """Sequences 0 to 9 at epoch 5, offsets 0 to 9."""
     log = Log()
     log.data(PRODUCER, 0, 10, epoch=5)
     return known(log)
 
 
-def marked() -> Producer:
+def marked() -> ProducerMemory:
     """Only a marker of epoch 5 was ever seen."""
     log = Log()
     log.commit(PRODUCER, epoch=5)
     return known(log)
 
 
-def in_transaction() -> Producer:
+def in_transaction() -> ProducerMemory:
     log = Log()
     log.data(PRODUCER, 0, 10, epoch=5, transactional=True)
     return known(log)
 
 
-def at_the_wrap() -> Producer:
+def at_the_wrap() -> ProducerMemory:
     log = Log()
     log.data(PRODUCER, LAST_SEQUENCE - 9, 10, epoch=5)
     return known(log)
@@ -91,7 +97,7 @@ def at_the_wrap() -> Producer:
 )
 @pytest.mark.parametrize("from_zero", [False, True])
 def test_a_batch_is_judged(
-    producer: Producer | None, batch: BatchHeader, expected: ErrorCode, from_zero: bool
+    producer: ProducerMemory | None, batch: BatchHeader, expected: ErrorCode, from_zero: bool
 ) -> None:
     if producer is None and from_zero and batch.base_sequence:
         expected = OUT_OF_ORDER
@@ -104,12 +110,12 @@ def test_a_repeat_is_answered_with_the_first_offsets_and_timestamp() -> None:
     log.data(PRODUCER, 0, 10, timestamp=77)
     log.data(PRODUCER, 10, 5, timestamp=88)
     producer = known(log)
-    assert judge(producer, header(0, 10), from_zero=False) == Written(0, 9, 100, 109, 77)
-    assert judge(producer, header(10, 5), from_zero=False) == Written(10, 14, 110, 114, 88)
+    assert judge(producer, header(0, 10), from_zero=False) == WrittenBatch(0, 9, 100, 109, 77)
+    assert judge(producer, header(10, 5), from_zero=False) == WrittenBatch(10, 14, 110, 114, 88)
 
 
 def test_a_repeat_inside_an_open_transaction_is_a_repeat_even_if_not_transactional() -> None:
-    assert judge(in_transaction(), header(0, 10, epoch=5), from_zero=False) == Written(
+    assert judge(in_transaction(), header(0, 10, epoch=5), from_zero=False) == WrittenBatch(
         0, 9, 0, 9, 1000
     )
 
@@ -122,7 +128,7 @@ def test_exactly_the_last_five_batches_are_remembered() -> None:
     assert judge(producer, header(0, 10), from_zero=False) is OUT_OF_ORDER
     for number in range(1, 6):
         repeat = judge(producer, header(10 * number, 10), from_zero=False)
-        assert isinstance(repeat, Written)
+        assert isinstance(repeat, WrittenBatch)
         assert repeat.first_offset == 10 * number
     assert judge(producer, header(60, 10), from_zero=False) is NONE
 
@@ -135,7 +141,7 @@ def test_a_batch_across_the_wrap_is_followed_and_recognised() -> None:
     assert judge(producer, header(3), from_zero=False) is NONE
     assert judge(producer, header(2), from_zero=False) is OUT_OF_ORDER
     repeat = judge(producer, header(LAST_SEQUENCE - 1, 5), from_zero=False)
-    assert repeat == Written(LAST_SEQUENCE - 1, 2, 0, 4, 1000)
+    assert repeat == WrittenBatch(LAST_SEQUENCE - 1, 2, 0, 4, 1000)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -144,7 +150,7 @@ def test_a_marker_of_the_same_epoch_keeps_the_window(commit: bool) -> None:
     first = log.begin(PRODUCER, 0, 10)
     log.finish(PRODUCER, commit=commit)
     repeat = judge(known(log), header(0, 10, transactional=True), from_zero=False)
-    assert isinstance(repeat, Written)
+    assert isinstance(repeat, WrittenBatch)
     assert repeat.first_offset == first
     assert judge(known(log), header(10, transactional=True), from_zero=False) is NONE
     assert judge(known(log), header(0, transactional=True), from_zero=False) is OUT_OF_ORDER
@@ -167,13 +173,13 @@ def test_a_marker_of_a_higher_epoch_clears_the_window(commit: bool) -> None:
     [(None, 0, NONE), (wrote_ten(), 4, FENCED), (wrote_ten(), 5, NONE), (wrote_ten(), 6, NONE)],
 )
 def test_offset_commits_are_judged_by_epoch_alone(
-    producer: Producer | None, epoch: int, expected: ErrorCode
+    producer: ProducerMemory | None, epoch: int, expected: ErrorCode
 ) -> None:
     assert judge_offsets(producer, epoch) is expected
 
 
-def producer_at(epoch: int, *, is_open: bool, coordinator_epoch: int = 3) -> Producer:
-    return Producer(epoch, 1000, coordinator_epoch, 10 if is_open else None)
+def producer_at(epoch: int, *, is_open: bool, coordinator_epoch: int = 3) -> ProducerMemory:
+    return ProducerMemory(epoch, 1000, coordinator_epoch, 10 if is_open else None)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +204,11 @@ def producer_at(epoch: int, *, is_open: bool, coordinator_epoch: int = 3) -> Pro
     ],
 )
 def test_a_marker_is_judged(
-    producer: Producer | None, epoch: int, coordinator_epoch: int, old: ErrorCode, new: ErrorCode
+    producer: ProducerMemory | None,
+    epoch: int,
+    coordinator_epoch: int,
+    old: ErrorCode,
+    new: ErrorCode,
 ) -> None:
     for version, expected in ((0, old), (1, old), (2, new)):
         code = judge_marker(producer, epoch, coordinator_epoch, transaction_version=version)

@@ -6,8 +6,8 @@ import pytest
 
 from onceflow.errors import InvariantViolated
 from onceflow.producers.aborted import Aborted
-from onceflow.producers.state import Written, judge
-from onceflow.producers.table import OpenTransaction, ProducerTable
+from onceflow.producers.state import WrittenBatch, judge
+from onceflow.producers.table import OngoingTransaction, ProducerTable
 from onceflow.records.batch import BatchHeader
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.producers.handmade_log import OTHER, PRODUCER, Log, data_batch, header
@@ -34,7 +34,7 @@ def test_a_transaction_opens_with_its_first_batch_and_ends_with_its_marker() -> 
     assert log.table.is_open(PRODUCER, 0)
     assert not log.table.is_open(PRODUCER, 1)
     assert not log.table.is_open(OTHER, 0)
-    assert log.table.open_transactions() == [OpenTransaction(PRODUCER, 0, 3, 6000, -1)]
+    assert log.table.open_transactions() == [OngoingTransaction(PRODUCER, 0, 3, 6000, -1)]
     assert stable(log) == 3
     log.commit(PRODUCER, coordinator_epoch=4)
     assert not log.table.is_open(PRODUCER, 0)
@@ -173,7 +173,7 @@ def test_an_emptied_batch_keeps_its_sequences_and_begins_nothing() -> None:
     log.data(PRODUCER, 4, 3, transactional=True, emptied=True)
     producer = log.table.find(PRODUCER)
     assert producer is not None
-    assert list(producer.window) == [Written(4, 6, 0, 2, 1000)]
+    assert list(producer.window) == [WrittenBatch(4, 6, 0, 2, 1000)]
     assert log.table.open_transactions() == []
     assert judge(producer, header(7), from_zero=False) is ErrorCode.NONE
     assert stable(log) == log.end
@@ -206,7 +206,7 @@ def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     log.data(PRODUCER, 0, 2, epoch=1)
     producer = log.table.find(PRODUCER)
     assert producer is not None
-    assert list(producer.window) == [Written(0, 1, 10, 11, 1000)]
+    assert list(producer.window) == [WrittenBatch(0, 1, 10, 11, 1000)]
 
 
 @pytest.mark.parametrize("timestamp", [-(2**63), -1, 1000, 10**12, 2**63 - 1])
@@ -282,7 +282,7 @@ def test_the_start_of_the_log_moves_past_part_of_a_transaction() -> None:
     log.table.start_moved(25)
     assert stable(log) == 25
     repeat = judge(log.table.find(PRODUCER), header(0, 10, transactional=True), from_zero=False)
-    assert isinstance(repeat, Written)
+    assert isinstance(repeat, WrittenBatch)
     log.commit(PRODUCER)
     assert stable(log) == 25
     log.abort(OTHER)

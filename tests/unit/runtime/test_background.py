@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from onceflow.runtime.background import Job, Lane, Threads
+from onceflow.runtime.background import Job, JobLane, Threads
 
 
 class Posts:
@@ -44,7 +44,7 @@ def test_what_is_due_soon_goes_through_the_loop_s_own_cheap_way() -> None:
         assert not seen  # never in the middle of a step
         await asyncio.sleep(0)
         assert seen == ["soon"]
-        background.submit(Lane.BULK, nothing(), done)
+        background.submit(JobLane.BULK, nothing(), done)
         await ended.wait()
         background.close()
         assert (seen, posts.plain, posts.threadsafe) == (["soon", "job"], 1, 1)
@@ -59,7 +59,7 @@ def test_an_owner_that_blocks_gets_what_is_due_soon_too() -> None:
         seen: list[str] = []
 
         def start() -> None:
-            background.submit(Lane.JOURNAL, nothing(), lambda _: seen.append("job"))
+            background.submit(JobLane.JOURNAL, nothing(), lambda _: seen.append("job"))
 
         background.soon(start)
         background.wait(lambda: bool(seen))
@@ -78,7 +78,7 @@ def test_what_is_due_may_wait_for_something_itself() -> None:
         seen: list[str] = []
 
         def wait() -> None:
-            background.submit(Lane.BULK, nothing(), lambda _: seen.append("job"))
+            background.submit(JobLane.BULK, nothing(), lambda _: seen.append("job"))
             background.wait(lambda: len(seen) == 2)  # which calls what is due behind this
 
         background.soon(wait)

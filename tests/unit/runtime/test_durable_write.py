@@ -14,7 +14,7 @@ import pytest
 from onceflow.errors import DiskFailed, StoreFailed
 from onceflow.log.journal.journal import Ticket
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.background import Job, Lane, Threads
+from onceflow.runtime.background import Job, JobLane, Threads
 from onceflow.runtime.disk import BLOCK_SIZE, Access, DurableWrite, RealDisk, RealFile
 from onceflow.runtime.rand import RealRand
 from onceflow.types import LogId
@@ -51,7 +51,7 @@ def block(letter: bytes, size: int = BLOCK_SIZE) -> memoryview:
 def submitted(background: Threads, write: DurableWrite) -> tuple[bool, Exception | None]:
     """Whether it was done at once, and its outcome."""
     outcomes: list[Exception | None] = []
-    background.submit(Lane.JOURNAL, write, outcomes.append)
+    background.submit(JobLane.JOURNAL, write, outcomes.append)
     at_once = bool(outcomes)
     background.wait(lambda: bool(outcomes))
     return at_once, outcomes[0]
@@ -118,10 +118,10 @@ def test_a_disk_that_is_slow_is_left_to_a_thread_until_it_is_quick_again(
 
 @pytest.mark.parametrize(
     ("lane", "at_once"),
-    [(Lane.BULK, False), (Lane.GROW, False), (Lane.COMPACT, False), (Lane.CHECK, True)],
+    [(JobLane.BULK, False), (JobLane.GROW, False), (JobLane.COMPACT, False), (JobLane.CHECK, True)],
 )
 def test_a_disk_that_other_jobs_load_is_left_to_a_thread(
-    file: RealFile, lane: Lane, at_once: bool
+    file: RealFile, lane: JobLane, at_once: bool
 ) -> None:
     background = Threads()
     begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()

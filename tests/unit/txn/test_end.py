@@ -6,41 +6,46 @@ import pytest
 
 from onceflow.errors import InvariantViolated
 from onceflow.txn.ending import CURRENT, REPEATED, SAME_EPOCH
-from onceflow.txn.machine import Finish, Identity, Result, State, end, resume
+from onceflow.txn.machine import Finish, Result, TransactionState, end, resume
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.txn.transactional_id import A0, A1, B0, TV1, TV2, Coordinator, held
 
-ME = Identity(42, 5)
-BEFORE = Identity(42, 4)
+ME = ProducerIdentity(42, 5)
+BEFORE = ProducerIdentity(42, 4)
 COMMIT, ABORT = True, False
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 INVALID = ErrorCode.INVALID_TXN_STATE
 FENCED = ErrorCode.PRODUCER_FENCED
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-HELD = [each for each in State if each not in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
+HELD = [
+    each
+    for each in TransactionState
+    if each not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+]
 
 # --- the older protocol -----------------------------------------------------------------------
 
 OLDER = [
-    (State.EMPTY, ABORT, INVALID),
-    (State.EMPTY, COMMIT, INVALID),
-    (State.ONGOING, ABORT, "ends"),
-    (State.ONGOING, COMMIT, "ends"),
-    (State.PREPARE_COMMIT, ABORT, INVALID),
-    (State.PREPARE_COMMIT, COMMIT, BUSY),
-    (State.PREPARE_ABORT, ABORT, BUSY),
-    (State.PREPARE_ABORT, COMMIT, INVALID),
-    (State.COMPLETE_COMMIT, ABORT, INVALID),
-    (State.COMPLETE_COMMIT, COMMIT, "nothing"),
-    (State.COMPLETE_ABORT, ABORT, "nothing"),
-    (State.COMPLETE_ABORT, COMMIT, INVALID),
+    (TransactionState.EMPTY, ABORT, INVALID),
+    (TransactionState.EMPTY, COMMIT, INVALID),
+    (TransactionState.ONGOING, ABORT, "ends"),
+    (TransactionState.ONGOING, COMMIT, "ends"),
+    (TransactionState.PREPARE_COMMIT, ABORT, INVALID),
+    (TransactionState.PREPARE_COMMIT, COMMIT, BUSY),
+    (TransactionState.PREPARE_ABORT, ABORT, BUSY),
+    (TransactionState.PREPARE_ABORT, COMMIT, INVALID),
+    (TransactionState.COMPLETE_COMMIT, ABORT, INVALID),
+    (TransactionState.COMPLETE_COMMIT, COMMIT, "nothing"),
+    (TransactionState.COMPLETE_ABORT, ABORT, "nothing"),
+    (TransactionState.COMPLETE_ABORT, COMMIT, INVALID),
 ]
 
 
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize(("state", "commit", "outcome"), OLDER)
 def test_the_older_protocol(
-    version: int, state: State, commit: bool, outcome: ErrorCode | str
+    version: int, state: TransactionState, commit: bool, outcome: ErrorCode | str
 ) -> None:
     coordinator = Coordinator(held(state, started_ms=900))
     answer = coordinator.end(ME, commit, version)
@@ -49,8 +54,12 @@ def test_the_older_protocol(
         assert coordinator.written == []
         return
     prepare, complete = coordinator.written
-    assert prepare.state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
-    assert complete.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert prepare.state is (
+        TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+    )
+    assert complete.state is (
+        TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+    )
     assert prepare.epoch == complete.epoch == 5
     assert prepare.partitions == {A0}
     assert complete.partitions == frozenset()
@@ -63,10 +72,14 @@ def test_the_older_protocol(
 @pytest.mark.parametrize("state", HELD)
 @pytest.mark.parametrize(
     ("identity", "code"),
-    [(Identity(42, 3), FENCED), (Identity(42, 6), FENCED), (Identity(7, 5), UNKNOWN)],
+    [
+        (ProducerIdentity(42, 3), FENCED),
+        (ProducerIdentity(42, 6), FENCED),
+        (ProducerIdentity(7, 5), UNKNOWN),
+    ],
 )
 def test_others_are_refused_in_every_state(
-    version: int, state: State, identity: Identity, code: ErrorCode
+    version: int, state: TransactionState, identity: ProducerIdentity, code: ErrorCode
 ) -> None:
     coordinator = Coordinator(held(state))
     for commit in (COMMIT, ABORT):
@@ -80,8 +93,10 @@ def test_an_id_that_is_not_known(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [TV1, TV2])
-@pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
-def test_states_that_are_only_passed_through_are_a_defect(version: int, state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE])
+def test_states_that_are_only_passed_through_are_a_defect(
+    version: int, state: TransactionState
+) -> None:
     with pytest.raises(InvariantViolated, match="only passed through"):
         Coordinator(held(state)).end(ME, ABORT, version)
 
@@ -95,12 +110,12 @@ def test_the_tables_have_a_row_for_every_state_that_is_held() -> None:
 
 NEWER = [
     # state, abort again, abort now, commit again, commit now
-    (State.EMPTY, FENCED, "ends", FENCED, INVALID),
-    (State.ONGOING, FENCED, "ends", FENCED, "ends"),
-    (State.PREPARE_COMMIT, INVALID, BUSY, BUSY, BUSY),
-    (State.PREPARE_ABORT, BUSY, BUSY, INVALID, BUSY),
-    (State.COMPLETE_COMMIT, INVALID, "ends", "nothing", INVALID),
-    (State.COMPLETE_ABORT, "nothing", "ends", FENCED, INVALID),
+    (TransactionState.EMPTY, FENCED, "ends", FENCED, INVALID),
+    (TransactionState.ONGOING, FENCED, "ends", FENCED, "ends"),
+    (TransactionState.PREPARE_COMMIT, INVALID, BUSY, BUSY, BUSY),
+    (TransactionState.PREPARE_ABORT, BUSY, BUSY, INVALID, BUSY),
+    (TransactionState.COMPLETE_COMMIT, INVALID, "ends", "nothing", INVALID),
+    (TransactionState.COMPLETE_ABORT, "nothing", "ends", FENCED, INVALID),
 ]
 ROWS = [
     (state, identity, commit, outcome)
@@ -113,7 +128,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("state", "identity", "commit", "outcome"), ROWS)
 def test_an_epoch_for_each_transaction(
-    state: State, identity: Identity, commit: bool, outcome: ErrorCode | str
+    state: TransactionState, identity: ProducerIdentity, commit: bool, outcome: ErrorCode | str
 ) -> None:
     coordinator = Coordinator(held(state, last_epoch=4, started_ms=900))
     answer = coordinator.end(identity, commit)
@@ -125,13 +140,15 @@ def test_an_epoch_for_each_transaction(
     prepare, complete = coordinator.written
     assert (prepare.epoch, prepare.last_epoch, prepare.client_version) == (6, 5, 2)
     assert (complete.epoch, complete.last_epoch, complete.client_version) == (6, 5, 2)
-    assert prepare.started_ms == (900 if state is State.ONGOING else 2_000)
-    assert complete.state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert prepare.started_ms == (900 if state is TransactionState.ONGOING else 2_000)
+    assert complete.state is (
+        TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+    )
 
 
 def test_markers_go_to_every_partition_in_one_order_with_the_epoch_of_the_prepare() -> None:
     decision = end(
-        held(State.ONGOING, partitions=frozenset({B0, A1, A0})),
+        held(TransactionState.ONGOING, partitions=frozenset({B0, A1, A0})),
         ME,
         COMMIT,
         version=TV2,
@@ -153,8 +170,8 @@ def test_markers_go_to_every_partition_in_one_order_with_the_epoch_of_the_prepar
 def test_an_end_that_is_repeated_gets_the_same_answer_also_after_a_restart(
     commit: bool, version: int, epoch: int
 ) -> None:
-    me = Identity(42, epoch)
-    coordinator = Coordinator(held(State.ONGOING, epoch=epoch))
+    me = ProducerIdentity(42, epoch)
+    coordinator = Coordinator(held(TransactionState.ONGOING, epoch=epoch))
     first = coordinator.end(me, commit, version)
     assert isinstance(first, Result)
     for _ in range(2):
@@ -166,7 +183,7 @@ def test_an_end_that_is_repeated_gets_the_same_answer_also_after_a_restart(
 @pytest.mark.parametrize("version", [TV1, TV2])
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_a_decision_is_not_reversed_by_asking_for_the_other(version: int, commit: bool) -> None:
-    coordinator = Coordinator(held(State.ONGOING))
+    coordinator = Coordinator(held(TransactionState.ONGOING))
     coordinator.end(ME, commit, version)
     done = coordinator.held
     assert coordinator.end(ME, not commit, version) in (INVALID, FENCED)
@@ -177,26 +194,26 @@ def test_a_decision_is_not_reversed_by_asking_for_the_other(version: int, commit
 @pytest.mark.parametrize("in_time", [COMMIT, ABORT])
 def test_a_late_endtxn_does_not_end_the_next_transaction(late: bool, in_time: bool) -> None:
     """KAFKA-17754, as far as the protocol can tell: with an epoch for each transaction."""
-    coordinator = Coordinator(held(State.ONGOING))
+    coordinator = Coordinator(held(TransactionState.ONGOING))
     answer = coordinator.end(ME, in_time)
     assert isinstance(answer, Result)
-    coordinator.add(Identity(answer.producer_id, answer.epoch), A0)
+    coordinator.add(ProducerIdentity(answer.producer_id, answer.epoch), A0)
     assert coordinator.end(ME, late) == FENCED
-    assert coordinator.held.state is State.ONGOING
+    assert coordinator.held.state is TransactionState.ONGOING
 
 
 @pytest.mark.parametrize("epoch", [5, 32_766])
 def test_a_commit_that_meets_an_abort_by_timeout_is_fenced_not_invalid(epoch: int) -> None:
     """KAFKA-20785: INVALID_TXN_STATE is the end of a client, PRODUCER_FENCED is not."""
-    me = Identity(42, epoch)
-    coordinator = Coordinator(held(State.ONGOING, epoch=epoch))
+    me = ProducerIdentity(42, epoch)
+    coordinator = Coordinator(held(TransactionState.ONGOING, epoch=epoch))
     coordinator.time_out()
     assert coordinator.end(me, COMMIT) == FENCED
     assert coordinator.end(me, ABORT) == Result(*coordinator.held.client)
 
 
 def test_under_the_older_protocol_a_timeout_fences_too() -> None:
-    coordinator = Coordinator(held(State.ONGOING))
+    coordinator = Coordinator(held(TransactionState.ONGOING))
     coordinator.time_out()
     assert coordinator.end(ME, COMMIT, TV1) == FENCED
     assert coordinator.end(ME, ABORT, TV1) == FENCED
@@ -204,23 +221,23 @@ def test_under_the_older_protocol_a_timeout_fences_too() -> None:
 
 def test_aborting_nothing_right_after_an_end_does_not_fence_oneself() -> None:
     """KAFKA-18464."""
-    coordinator = Coordinator(held(State.ONGOING))
+    coordinator = Coordinator(held(TransactionState.ONGOING))
     coordinator.end(ME, COMMIT)
     prepare, complete = coordinator.written
     coordinator.transaction = prepare
-    assert coordinator.end(Identity(42, 6), ABORT) == BUSY
+    assert coordinator.end(ProducerIdentity(42, 6), ABORT) == BUSY
     coordinator.transaction = complete
-    assert coordinator.end(Identity(42, 6), ABORT) == Result(42, 7)
-    assert coordinator.end(Identity(42, 7), ABORT) == Result(42, 8)
+    assert coordinator.end(ProducerIdentity(42, 6), ABORT) == Result(42, 7)
+    assert coordinator.end(ProducerIdentity(42, 7), ABORT) == Result(42, 8)
 
 
 def test_a_zombie_is_not_told_that_it_committed_what_its_successor_did() -> None:
     """The successor speaks the older protocol, so that its epoch is the zombie's plus one."""
-    zombie = Identity(42, 5)
-    coordinator = Coordinator(held(State.EMPTY))
+    zombie = ProducerIdentity(42, 5)
+    coordinator = Coordinator(held(TransactionState.EMPTY))
     assert coordinator.init() == Result(42, 6)
-    coordinator.add(Identity(42, 6), A0, client_version=0)
-    coordinator.end(Identity(42, 6), COMMIT, TV1)
+    coordinator.add(ProducerIdentity(42, 6), A0, client_version=0)
+    coordinator.end(ProducerIdentity(42, 6), COMMIT, TV1)
     for commit in (COMMIT, ABORT):
         assert coordinator.end(zombie, commit) == FENCED
 
@@ -231,8 +248,8 @@ def test_a_zombie_is_not_told_that_it_committed_what_its_successor_did() -> None
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_the_last_epoch_leads_to_a_new_producer_id(commit: bool) -> None:
     """KAFKA-18660: both the answer and its repetition have the new one."""
-    me = Identity(42, 32_766)
-    coordinator = Coordinator(held(State.ONGOING, epoch=32_766))
+    me = ProducerIdentity(42, 32_766)
+    coordinator = Coordinator(held(TransactionState.ONGOING, epoch=32_766))
     assert coordinator.end(me, commit) == Result(100, 0)
     prepare, complete = coordinator.written
     assert (prepare.producer_id, prepare.epoch) == (42, 32_767)
@@ -242,21 +259,24 @@ def test_the_last_epoch_leads_to_a_new_producer_id(commit: bool) -> None:
     assert coordinator.end(me, commit) == Result(100, 0)
     coordinator.transaction = prepare
     assert coordinator.end(me, commit) == BUSY
-    assert coordinator.end(Identity(100, 0), ABORT) == BUSY
+    assert coordinator.end(ProducerIdentity(100, 0), ABORT) == BUSY
 
 
 def test_the_new_producer_id_goes_on_and_the_old_one_is_fenced() -> None:
-    coordinator = Coordinator(held(State.ONGOING, epoch=32_766))
-    coordinator.end(Identity(42, 32_766), COMMIT)
-    coordinator.add(Identity(100, 0), A0)
-    assert coordinator.end(Identity(42, 32_766), COMMIT) == UNKNOWN
-    assert coordinator.end(Identity(100, 0), COMMIT) == Result(100, 1)
+    coordinator = Coordinator(held(TransactionState.ONGOING, epoch=32_766))
+    coordinator.end(ProducerIdentity(42, 32_766), COMMIT)
+    coordinator.add(ProducerIdentity(100, 0), A0)
+    assert coordinator.end(ProducerIdentity(42, 32_766), COMMIT) == UNKNOWN
+    assert coordinator.end(ProducerIdentity(100, 0), COMMIT) == Result(100, 1)
 
 
-@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_aborting_nothing_at_the_last_epoch(state: State) -> None:
+@pytest.mark.parametrize(
+    "state",
+    [TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT],
+)
+def test_aborting_nothing_at_the_last_epoch(state: TransactionState) -> None:
     coordinator = Coordinator(held(state, epoch=32_766))
-    assert coordinator.end(Identity(42, 32_766), ABORT) == Result(100, 0)
+    assert coordinator.end(ProducerIdentity(42, 32_766), ABORT) == Result(100, 0)
 
 
 # --- found at start ---------------------------------------------------------------------------
@@ -268,8 +288,10 @@ def test_aborting_nothing_at_the_last_epoch(state: State) -> None:
 def test_a_prepare_found_at_start_comes_to_the_same_end(
     commit: bool, version: int, epoch: int
 ) -> None:
-    coordinator = Coordinator(held(State.ONGOING, epoch=epoch, partitions=frozenset({B0, A0})))
-    coordinator.end(Identity(42, epoch), commit, version)
+    coordinator = Coordinator(
+        held(TransactionState.ONGOING, epoch=epoch, partitions=frozenset({B0, A0}))
+    )
+    coordinator.end(ProducerIdentity(42, epoch), commit, version)
     prepare, complete = coordinator.written
     coordinator.transaction = prepare
     coordinator.restart()
@@ -281,7 +303,13 @@ def test_a_prepare_found_at_start_comes_to_the_same_end(
 
 
 @pytest.mark.parametrize(
-    "state", [State.EMPTY, State.ONGOING, State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
+    "state",
+    [
+        TransactionState.EMPTY,
+        TransactionState.ONGOING,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    ],
 )
-def test_nothing_else_is_ended_at_start(state: State) -> None:
+def test_nothing_else_is_ended_at_start(state: TransactionState) -> None:
     assert resume(held(state), 2_000) is None

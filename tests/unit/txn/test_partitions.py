@@ -6,27 +6,29 @@ import pytest
 
 from onceflow.records.partitioning import coordinator_partition
 from onceflow.txn.fencing import KNOWN_FROM
-from onceflow.txn.machine import Identity, Limits, Result, State, TopicPartition, code_for, verify
+from onceflow.txn.machine import Result, TransactionLimits, TransactionState, code_for, verify
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.txn.transactional_id import A0, A1, B0, Coordinator, held
 
-ME = Identity(42, 5)
+ME = ProducerIdentity(42, 5)
 OFFSETS = TopicPartition("__consumer_offsets", 7)
 REFUSALS = [
     (None, ME, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    (State.ONGOING, Identity(7, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    (State.ONGOING, Identity(42, 4), ErrorCode.PRODUCER_FENCED),
-    (State.EMPTY, Identity(42, 6), ErrorCode.PRODUCER_FENCED),
-    (State.PREPARE_COMMIT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
-    (State.PREPARE_ABORT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
-    (State.PREPARE_ABORT, Identity(42, 4), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.ONGOING, ProducerIdentity(7, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    (TransactionState.ONGOING, ProducerIdentity(42, 4), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.EMPTY, ProducerIdentity(42, 6), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.PREPARE_COMMIT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (TransactionState.PREPARE_ABORT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
+    (TransactionState.PREPARE_ABORT, ProducerIdentity(42, 4), ErrorCode.PRODUCER_FENCED),
 ]
 
 
 @pytest.mark.parametrize(("state", "identity", "code"), REFUSALS)
 def test_who_may_not_add_may_not_append_either(
-    state: State | None, identity: Identity, code: ErrorCode
+    state: TransactionState | None, identity: ProducerIdentity, code: ErrorCode
 ) -> None:
     transaction = None if state is None else held(state)
     coordinator = Coordinator(transaction)
@@ -35,13 +37,18 @@ def test_who_may_not_add_may_not_append_either(
     assert coordinator.written == []
 
 
-@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
+@pytest.mark.parametrize(
+    "state",
+    [TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT],
+)
 @pytest.mark.parametrize("client_version", [0, 2])
-def test_the_first_partition_begins_the_transaction(state: State, client_version: int) -> None:
+def test_the_first_partition_begins_the_transaction(
+    state: TransactionState, client_version: int
+) -> None:
     coordinator = Coordinator(held(state, started_ms=7, last_epoch=4))
     assert coordinator.add(ME, A0, A1, client_version=client_version) == Result()
     after = coordinator.held
-    assert after.state is State.ONGOING
+    assert after.state is TransactionState.ONGOING
     assert after.partitions == {A0, A1}
     assert (after.started_ms, after.updated_ms) == (2_000, 2_000)
     assert (after.client, after.client_version) == (ME, client_version)
@@ -49,21 +56,23 @@ def test_the_first_partition_begins_the_transaction(state: State, client_version
 
 
 def test_later_ones_join_it_and_do_not_move_its_start() -> None:
-    coordinator = Coordinator(held(State.ONGOING, started_ms=900))
+    coordinator = Coordinator(held(TransactionState.ONGOING, started_ms=900))
     assert coordinator.add(ME, A1, OFFSETS) == Result()
     assert coordinator.held.partitions == {A0, A1, OFFSETS}
     assert coordinator.held.started_ms == 900
 
 
 def test_what_is_in_it_already_is_not_written_again() -> None:
-    coordinator = Coordinator(held(State.ONGOING, partitions=frozenset({A0, A1})))
+    coordinator = Coordinator(held(TransactionState.ONGOING, partitions=frozenset({A0, A1})))
     coordinator.now_ms = 9_000
     assert coordinator.add(ME, A1) == Result()
     assert coordinator.written == []
 
 
 def test_too_many_partitions_are_refused_and_change_nothing() -> None:
-    coordinator = Coordinator(held(State.ONGOING), Limits(max_partitions_per_transaction=2))
+    coordinator = Coordinator(
+        held(TransactionState.ONGOING), TransactionLimits(max_partitions_per_transaction=2)
+    )
     assert coordinator.add(ME, A1, B0) == ErrorCode.POLICY_VIOLATION
     assert coordinator.held.partitions == {A0}
     assert coordinator.add(ME, A1) == Result()
@@ -71,14 +80,17 @@ def test_too_many_partitions_are_refused_and_change_nothing() -> None:
 
 
 def test_a_partition_that_was_not_added_must_not_be_appended_to() -> None:
-    assert verify(held(State.ONGOING), ME, [A0, A1]) == {
+    assert verify(held(TransactionState.ONGOING), ME, [A0, A1]) == {
         A0: ErrorCode.NONE,
         A1: ErrorCode.TRANSACTION_ABORTABLE,
     }
 
 
-@pytest.mark.parametrize("state", [State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT])
-def test_without_a_transaction_nothing_may_be_appended(state: State) -> None:
+@pytest.mark.parametrize(
+    "state",
+    [TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT],
+)
+def test_without_a_transaction_nothing_may_be_appended(state: TransactionState) -> None:
     assert verify(held(state), ME, [A0]) == {A0: ErrorCode.TRANSACTION_ABORTABLE}
 
 

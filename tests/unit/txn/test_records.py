@@ -15,22 +15,23 @@ from onceflow.txn.records import (
     encode_key,
     encode_value,
 )
-from onceflow.txn.state import State, TopicPartition, Transaction
+from onceflow.txn.state import TransactionMetadata, TransactionState
+from onceflow.types import TopicPartition
 
 PARTITIONS = frozenset(
     {TopicPartition("orders", 1), TopicPartition("a", 2), TopicPartition("a", 0)}
 )
-ONGOING = Transaction(
+ONGOING = TransactionMetadata(
     "my-id",
     42,
     7,
     60_000,
-    State.ONGOING,
+    TransactionState.ONGOING,
     2_000,
     partitions=PARTITIONS,
     started_ms=1_000,
 )
-EMPTY = Transaction("my-id", 42, 0, 60_000, State.EMPTY, 2_000)
+EMPTY = TransactionMetadata("my-id", 42, 0, 60_000, TransactionState.EMPTY, 2_000)
 FULL = replace(ONGOING, client_version=2, previous_producer_id=41, next_producer_id=43)
 
 HEAD = "000000000000002a00070000ea60"
@@ -72,7 +73,9 @@ def test_what_a_newer_version_may_write_is_told_from_what_nobody_does(
 
 
 @pytest.mark.parametrize(("transaction", "data"), [(FULL, FULL_1), (EMPTY, EMPTY_1)])
-def test_values_are_written_as_kafka_writes_them(transaction: Transaction, data: str) -> None:
+def test_values_are_written_as_kafka_writes_them(
+    transaction: TransactionMetadata, data: str
+) -> None:
     assert encode_value(transaction).hex() == data
 
 
@@ -80,15 +83,20 @@ def test_values_are_written_as_kafka_writes_them(transaction: Transaction, data:
     ("data", "transaction"),
     [(ONGOING_0, ONGOING), (FULL_1, FULL), (EMPTY_0, EMPTY), (EMPTY_1, EMPTY)],
 )
-def test_values_of_both_versions_are_read(data: str, transaction: Transaction) -> None:
+def test_values_of_both_versions_are_read(data: str, transaction: TransactionMetadata) -> None:
     assert decode_value("my-id", bytes.fromhex(data)) == transaction
 
 
 @pytest.mark.parametrize(
-    "state", [each for each in State if each not in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
+    "state",
+    [
+        each
+        for each in TransactionState
+        if each not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+    ],
 )
-def test_all_that_a_decision_may_need_survives(state: State) -> None:
-    transaction = Transaction(
+def test_all_that_a_decision_may_need_survives(state: TransactionState) -> None:
+    transaction = TransactionMetadata(
         "my-id",
         2**62,
         32_767,
@@ -99,7 +107,7 @@ def test_all_that_a_decision_may_need_survives(state: State) -> None:
         next_producer_id=8,
         next_producer_epoch=9,
         last_epoch=32_766,
-        partitions=frozenset() if state is State.EMPTY else PARTITIONS,
+        partitions=frozenset() if state is TransactionState.EMPTY else PARTITIONS,
         started_ms=4,
         client_version=2,
     )
@@ -107,7 +115,9 @@ def test_all_that_a_decision_may_need_survives(state: State) -> None:
 
 
 def test_a_transaction_without_partitions_has_none_where_an_empty_id_has_null() -> None:
-    done = Transaction("my-id", 42, 0, 60_000, State.COMPLETE_ABORT, 2_000, started_ms=1)
+    done = TransactionMetadata(
+        "my-id", 42, 0, 60_000, TransactionState.COMPLETE_ABORT, 2_000, started_ms=1
+    )
     data = encode_value(done).hex()
     assert data[32:36] == "0501"
     assert decode_value("my-id", bytes.fromhex(data)) == done
@@ -181,6 +191,6 @@ def test_what_must_not_be_written_is_not() -> None:
         encode_key("x" * 32_768)
     with pytest.raises(TransactionRecordMalformed, match="as Empty with 3 partitions"):
         encode_value(replace(EMPTY, partitions=PARTITIONS))
-    for state in (State.DEAD, State.PREPARE_EPOCH_FENCE):
+    for state in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE):
         with pytest.raises(TransactionRecordMalformed, match=state.title):
             encode_value(replace(EMPTY, state=state))

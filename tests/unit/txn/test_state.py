@@ -8,7 +8,8 @@ from itertools import product
 import pytest
 
 from onceflow.errors import InvariantViolated
-from onceflow.txn.state import LEGAL, NEVER_MS, Identity, State, Transaction, moved
+from onceflow.txn.state import LEGAL, NEVER_MS, TransactionMetadata, TransactionState, moved
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.txn.transactional_id import held
 
 # Target, sources: as the protocol has them.
@@ -25,7 +26,7 @@ TABLE = {
 
 
 def test_names_and_numbers_are_kafkas() -> None:
-    assert {each.title: each.value for each in State} == {
+    assert {each.title: each.value for each in TransactionState} == {
         "Empty": 0,
         "Ongoing": 1,
         "PrepareCommit": 2,
@@ -38,9 +39,11 @@ def test_names_and_numbers_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), list(product(State, State)), ids=lambda each: each.title
+    ("source", "target"),
+    list(product(TransactionState, TransactionState)),
+    ids=lambda each: each.title,
 )
-def test_every_pair_of_states(source: State, target: State) -> None:
+def test_every_pair_of_states(source: TransactionState, target: TransactionState) -> None:
     before = held(source)
     if source.title in TABLE[target.title].split():
         after = moved(before, target, updated_ms=3_000)
@@ -53,9 +56,9 @@ def test_every_pair_of_states(source: State, target: State) -> None:
 
 def test_the_table_and_a_transaction_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
-        LEGAL[State.EMPTY] = frozenset()  # type: ignore[index]  # that it cannot is the test
+        LEGAL[TransactionState.EMPTY] = frozenset()  # type: ignore[index]  # that it cannot is the test
     with pytest.raises(FrozenInstanceError):
-        held(State.EMPTY).epoch = 9  # type: ignore[misc]  # that it cannot is the test
+        held(TransactionState.EMPTY).epoch = 9  # type: ignore[misc]  # that it cannot is the test
 
 
 @pytest.mark.parametrize(
@@ -63,23 +66,29 @@ def test_the_table_and_a_transaction_cannot_be_changed() -> None:
 )
 def test_an_identity_that_is_none_or_goes_back_is_refused(identity: dict[str, int]) -> None:
     with pytest.raises(InvariantViolated, match="producer 42 at epoch 5 cannot become"):
-        moved(held(State.EMPTY), State.EMPTY, **identity)
+        moved(held(TransactionState.EMPTY), TransactionState.EMPTY, **identity)
 
 
 def test_a_new_producer_id_may_start_over_and_the_old_one_is_remembered_once() -> None:
-    rotated = moved(held(State.EMPTY), State.EMPTY, producer_id=43, epoch=0, last_epoch=5)
+    rotated = moved(
+        held(TransactionState.EMPTY), TransactionState.EMPTY, producer_id=43, epoch=0, last_epoch=5
+    )
     assert rotated.previous_producer_id == 42
-    assert rotated.previous == Identity(42, 5)
-    assert moved(rotated, State.ONGOING).previous_producer_id == -1
+    assert rotated.previous == ProducerIdentity(42, 5)
+    assert moved(rotated, TransactionState.ONGOING).previous_producer_id == -1
 
 
 def test_what_a_state_says_about_itself() -> None:
-    idle = {State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT}
-    assert {each for each in State if held(each).is_idle} == idle
-    assert held(State.EMPTY).client == Identity(42, 5)
-    assert held(State.EMPTY).previous is None
-    overflowing = held(State.PREPARE_COMMIT, epoch=32_767, next_producer_id=43)
-    assert overflowing.client == Identity(43, 0)
-    never = Transaction("orders", 42, 0, NEVER_MS, State.ONGOING, 0)
+    idle = {
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    }
+    assert {each for each in TransactionState if held(each).is_idle} == idle
+    assert held(TransactionState.EMPTY).client == ProducerIdentity(42, 5)
+    assert held(TransactionState.EMPTY).previous is None
+    overflowing = held(TransactionState.PREPARE_COMMIT, epoch=32_767, next_producer_id=43)
+    assert overflowing.client == ProducerIdentity(43, 0)
+    never = TransactionMetadata("orders", 42, 0, NEVER_MS, TransactionState.ONGOING, 0)
     assert never.is_two_phase
     assert not never.is_kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.txn.machine import State, is_expired, time_out
+from onceflow.txn.machine import TransactionState, is_expired, time_out
 from onceflow.txn.timeouts import Deadlines, remaining_ms
 from tests.unit.txn.transactional_id import A0, Coordinator, held
 
@@ -80,7 +80,7 @@ def test_transactions_that_came_and_went_leave_nothing_behind() -> None:
     ],
 )
 def test_what_is_left_after_a_restart(now_ms: int, left: int) -> None:
-    assert remaining_ms(held(State.ONGOING, started_ms=1_000), now_ms) == left
+    assert remaining_ms(held(TransactionState.ONGOING, started_ms=1_000), now_ms) == left
 
 
 # --- the end of a transaction whose time is up ------------------------------------------------
@@ -88,7 +88,7 @@ def test_what_is_left_after_a_restart(now_ms: int, left: int) -> None:
 
 def test_it_is_aborted_and_its_producer_fenced() -> None:
     finish = time_out(
-        held(State.ONGOING, started_ms=900),
+        held(TransactionState.ONGOING, started_ms=900),
         2_000,
         new_producer_id=lambda: 100,
     )
@@ -96,13 +96,15 @@ def test_it_is_aborted_and_its_producer_fenced() -> None:
     assert not finish.commit
     assert finish.partitions == (A0,)
     assert (finish.prepare.epoch, finish.complete.epoch) == (6, 6)
-    assert finish.complete.state is State.COMPLETE_ABORT
+    assert finish.complete.state is TransactionState.COMPLETE_ABORT
     assert finish.complete.last_epoch == 5
     assert finish.complete.client_version == 2
 
 
-@pytest.mark.parametrize("state", [each for each in State if each is not State.ONGOING])
-def test_what_is_not_open_does_not_time_out(state: State) -> None:
+@pytest.mark.parametrize(
+    "state", [each for each in TransactionState if each is not TransactionState.ONGOING]
+)
+def test_what_is_not_open_does_not_time_out(state: TransactionState) -> None:
     """A commit that was decided first stays one."""
     coordinator = Coordinator(held(state))
     coordinator.time_out()
@@ -112,8 +114,12 @@ def test_what_is_not_open_does_not_time_out(state: State) -> None:
 # --- ids that nobody uses ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_only_idle_ids_are_forgotten_and_only_when_the_time_is_up(state: State) -> None:
-    idle = state in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+@pytest.mark.parametrize("state", list(TransactionState))
+def test_only_idle_ids_are_forgotten_and_only_when_the_time_is_up(state: TransactionState) -> None:
+    idle = state in (
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    )
     assert not is_expired(held(state), 499, 500)
     assert is_expired(held(state), 500, 500) is idle

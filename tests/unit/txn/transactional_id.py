@@ -8,22 +8,22 @@ from typing import Any
 from onceflow.txn.machine import (
     Decision,
     Finish,
-    Identity,
-    InitProducerId,
-    Limits,
-    Refused,
+    InitProducerIdRequest,
+    Persist,
+    Rejected,
     Result,
-    State,
-    TopicPartition,
-    Transaction,
-    Write,
+    TransactionLimits,
+    TransactionMetadata,
+    TransactionState,
     add_partitions,
     end,
     init_producer_id,
     time_out,
 )
 from onceflow.txn.records import decode_value, encode_value
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 
 NAME = "orders"
 TIMEOUT_MS = 60_000
@@ -32,33 +32,39 @@ TV1, TV2 = 4, 5
 """Versions of EndTxn that stand for the two protocols."""
 
 
-def held(state: State, *, epoch: int = 5, **fields: Any) -> Transaction:
+def held(state: TransactionState, *, epoch: int = 5, **fields: Any) -> TransactionMetadata:
     """Producer 42 at an epoch, in any state."""
-    if state not in (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+    if state not in (
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    ):
         fields.setdefault("partitions", frozenset({A0}))
-    return Transaction(NAME, 42, epoch, TIMEOUT_MS, state, 1_000, **fields)
+    return TransactionMetadata(NAME, 42, epoch, TIMEOUT_MS, state, 1_000, **fields)
 
 
 class Coordinator:
     """One transactional id. New producer ids are 100, 101 and so on."""
 
     def __init__(
-        self, transaction: Transaction | None = None, limits: Limits | None = None
+        self,
+        transaction: TransactionMetadata | None = None,
+        limits: TransactionLimits | None = None,
     ) -> None:
         self.transaction = transaction
-        self.limits = limits or Limits()
+        self.limits = limits or TransactionLimits()
         self.now_ms = 2_000
-        self.written: list[Transaction] = []
+        self.written: list[TransactionMetadata] = []
         self._ids = count(100)
 
     def new_producer_id(self) -> int:
         return next(self._ids)
 
     def init(
-        self, expected: Identity | None = None, timeout_ms: int = TIMEOUT_MS, **fields: Any
+        self, expected: ProducerIdentity | None = None, timeout_ms: int = TIMEOUT_MS, **fields: Any
     ) -> Result | ErrorCode:
-        identity = expected or Identity(-1, -1)
-        request = InitProducerId(NAME, timeout_ms, *identity, **fields)
+        identity = expected or ProducerIdentity(-1, -1)
+        request = InitProducerIdRequest(NAME, timeout_ms, *identity, **fields)
         return self.apply(
             init_producer_id(
                 self.transaction,
@@ -70,7 +76,7 @@ class Coordinator:
         )
 
     def add(
-        self, identity: Identity, *partitions: TopicPartition, client_version: int = 2
+        self, identity: ProducerIdentity, *partitions: TopicPartition, client_version: int = 2
     ) -> Result | ErrorCode:
         return self.apply(
             add_partitions(
@@ -83,7 +89,9 @@ class Coordinator:
             )
         )
 
-    def end(self, identity: Identity, commit: bool, version: int = TV2) -> Result | ErrorCode:
+    def end(
+        self, identity: ProducerIdentity, commit: bool, version: int = TV2
+    ) -> Result | ErrorCode:
         return self.apply(
             end(
                 self.transaction,
@@ -105,9 +113,9 @@ class Coordinator:
 
     def apply(self, decision: Decision) -> Result | ErrorCode:
         """What is answered: a result, or the code that tells there is none."""
-        if isinstance(decision, Refused):
+        if isinstance(decision, Rejected):
             return decision.code
-        if isinstance(decision, Write):
+        if isinstance(decision, Persist):
             self.written = [decision.transaction]
         elif isinstance(decision, Finish):
             self.written = [decision.prepare, decision.complete]
@@ -122,6 +130,6 @@ class Coordinator:
         self.transaction = decode_value(NAME, encode_value(self.held))
 
     @property
-    def held(self) -> Transaction:
+    def held(self) -> TransactionMetadata:
         assert self.transaction is not None
         return self.transaction

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         ALL_BROKERS as ALL_BROKERS,
         BrokerSettings as BrokerSettings,
     )
-    from onceflow.broker.config.settings import Address as Address
+    from onceflow.broker.config.settings import ListenAddress as ListenAddress
     from onceflow.broker.config.topic_config import (
         Alteration as Alteration,
         ConfigEntry as ConfigEntry,
@@ -40,7 +40,7 @@ else:
             "describe": "describe_all_brokers describe_broker",
             "example": "example_toml",
             "live": "ALL_BROKERS BrokerSettings",
-            "settings": "Address",
+            "settings": "ListenAddress",
             "topic_config": "Alteration ConfigEntry Operation TopicConfig altered "
             "config_of_new_topic replaced usable_config",
         },

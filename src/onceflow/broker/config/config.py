@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from onceflow.broker.config.settings import SETTINGS, Address
+from onceflow.broker.config.settings import SETTINGS, ListenAddress
 from onceflow.broker.config.topic_config import TopicConfig
 from onceflow.broker.config.topic_settings import BROKER_NAMES
 from onceflow.errors import InvalidSetting
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onceflow.log import StoreConfig
 
 PREFIX: Final = "ONCEFLOW_"
-DEFAULT_LISTEN: Final = Address("127.0.0.1", 9092)
+DEFAULT_LISTEN: Final = ListenAddress("127.0.0.1", 9092)
 _KNOWN: Final = (*SETTINGS, *BROKER_NAMES)
 _BY_VARIABLE: Final = {PREFIX + key.replace(".", "_").upper(): key for key in _KNOWN}
 
@@ -37,8 +37,8 @@ class BrokerConfig:
     """
 
     data_dir: Path
-    listen: Address = DEFAULT_LISTEN
-    advertise: Address | None = None
+    listen: ListenAddress = DEFAULT_LISTEN
+    advertise: ListenAddress | None = None
     durability: str = "fsync"
     insecure: bool = False
     node_id: int = 1

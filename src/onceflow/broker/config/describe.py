@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
-from onceflow.broker.config.settings import SETTINGS, Address, Setting
+from onceflow.broker.config.settings import SETTINGS, ListenAddress, Setting
 from onceflow.broker.config.topic_config import (
     ConfigEntry,
     ConfigSource,
@@ -99,8 +99,8 @@ _NAMES: Final = frozenset(
 
 def describe_broker(
     settings: BrokerSettings,
-    listening: Address,
-    advertised: Address,
+    listening: ListenAddress,
+    advertised: ListenAddress,
     names: Collection[str] | None,
 ) -> Iterator[ConfigEntry]:
     """The settings asked for that there are; all for None or an empty collection. The addresses are
@@ -173,7 +173,10 @@ def _default_synonyms(
 
 
 def _under_kafkas_names(
-    config: BrokerConfig, listening: Address, advertised: Address, wanted: Collection[str]
+    config: BrokerConfig,
+    listening: ListenAddress,
+    advertised: ListenAddress,
+    wanted: Collection[str],
 ) -> Iterator[ConfigEntry]:
     values = {
         "advertise": f"{_SCHEME}://{advertised}",

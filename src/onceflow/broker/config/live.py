@@ -26,7 +26,7 @@ from onceflow.broker.config.topic_config import (
 )
 from onceflow.broker.config.topic_settings import BROKER_NAMES
 from onceflow.broker.config.topic_values import ConfigType
-from onceflow.broker.requests import Refusal
+from onceflow.broker.requests import RequestRefusal
 from onceflow.errors import InvalidSetting
 from onceflow.wire import ErrorCode
 
@@ -70,7 +70,7 @@ class BrokerSettings:
 
     def decide(
         self, broker: str, alterations: Sequence[Alteration], *, anew: bool
-    ) -> Mapping[str, str] | Refusal:
+    ) -> Mapping[str, str] | RequestRefusal:
         """What is altered under this name after all of the alterations, or why none is made.
         `anew`: what they do not name goes back to what it was."""
         if refusal := malformed(alterations) or _unalterable(alterations):
@@ -82,7 +82,7 @@ class BrokerSettings:
                 continue
             if operation != Operation.SET:
                 changed = self._changed_list(broker, Alteration(name, operation, value), value)
-                if isinstance(changed, Refusal):
+                if isinstance(changed, RequestRefusal):
                     return changed
                 value = changed
             configs[name] = value
@@ -90,7 +90,7 @@ class BrokerSettings:
             _check_values(configs)
             self._combined({**self._altered, broker: configs})
         except InvalidSetting as problem:
-            return Refusal(ErrorCode.INVALID_REQUEST, str(problem))
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, str(problem))
         return configs
 
     def apply(self, broker: str, configs: Mapping[str, str]) -> None:
@@ -135,14 +135,16 @@ class BrokerSettings:
                     fitting = more
         return fitting
 
-    def _changed_list(self, broker: str, alteration: Alteration, value: str) -> str | Refusal:
+    def _changed_list(
+        self, broker: str, alteration: Alteration, value: str
+    ) -> str | RequestRefusal:
         """From what holds under this name on: what one broker has is nothing for all of them."""
         name, operation, _ = alteration
         setting = BROKER_NAMES[name][0] if name in BROKER_NAMES else None
         if setting is None or setting.type is not ConfigType.LIST:
             verb = Operation(operation).name
             message = f"Can't {verb} to key {name} because its type is not LIST."
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
         layers = self.defaults.layers
         found = BrokerDefaults(*(layers[1:] if broker == ALL_BROKERS else layers)).find(name)
         return changed_list(name, operation, setting.default if found is None else found[0], value)
@@ -177,7 +179,7 @@ def _layers(
     )
 
 
-def _unalterable(alterations: Sequence[Alteration]) -> Refusal | None:
+def _unalterable(alterations: Sequence[Alteration]) -> RequestRefusal | None:
     """Also for names that Kafka does not know, either: it takes them, and nothing comes of it."""
     names = [
         name
@@ -186,7 +188,7 @@ def _unalterable(alterations: Sequence[Alteration]) -> Refusal | None:
     ]
     if not names:
         return None
-    return Refusal(
+    return RequestRefusal(
         ErrorCode.INVALID_REQUEST,
         f"Cannot update these configs dynamically: [{', '.join(names)}]. What this broker has of "
         "them is set by a flag, a variable or its file, and holds from the next start on",

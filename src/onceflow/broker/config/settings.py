@@ -20,7 +20,7 @@ LONG_MAX: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where a broker listens, or where clients are told that it does."""
 
     host: str
@@ -31,7 +31,7 @@ class Address(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SettingKind:
     """What a setting takes: in words for the user, from text, and as a check of a value."""
 
     allowed: str
@@ -49,7 +49,7 @@ class Setting:
     """One setting of the broker."""
 
     key: str
-    kind: Kind
+    kind: SettingKind
     documentation: str
     field: str
     """Of `BrokerConfig`."""
@@ -62,7 +62,7 @@ class Setting:
         return value
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> ListenAddress:
     """`HOST:PORT`, where an IPv6 host stands in brackets."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
@@ -71,7 +71,7 @@ def parse_address(text: str) -> Address:
         raise ValueError(text)
     if not colon or not host or any(letter.isspace() for letter in host):
         raise ValueError(text)
-    return Address(host, _read_whole(port))
+    return ListenAddress(host, _read_whole(port))
 
 
 def _read_whole(text: str) -> int:
@@ -93,8 +93,8 @@ def _read_path(text: str) -> Path:
     return Path(text)
 
 
-def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> Kind:
-    return Kind(
+def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> SettingKind:
+    return SettingKind(
         f"a whole number from {lowest} to {highest}",
         _read_whole,
         lambda value: type(value) is int and lowest <= value <= highest,
@@ -102,22 +102,22 @@ def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> Kind:
     )
 
 
-def _address(lowest_port: int) -> Kind:
-    return Kind(
+def _address(lowest_port: int) -> SettingKind:
+    return SettingKind(
         f"HOST:PORT (an IPv6 host in brackets) with a port from {lowest_port} to 65535",
         parse_address,
-        lambda value: isinstance(value, Address) and lowest_port <= value.port <= 65535,
+        lambda value: isinstance(value, ListenAddress) and lowest_port <= value.port <= 65535,
     )
 
 
-def _choice(*choices: str) -> Kind:
-    return Kind(f"one of {', '.join(choices)}", str, lambda value: value in choices)
+def _choice(*choices: str) -> SettingKind:
+    return SettingKind(f"one of {', '.join(choices)}", str, lambda value: value in choices)
 
 
-_BOOLEAN: Final = Kind(
+_BOOLEAN: Final = SettingKind(
     "true or false", _read_boolean, lambda value: isinstance(value, bool), ConfigType.BOOLEAN
 )
-_PATH: Final = Kind(
+_PATH: Final = SettingKind(
     "the path of a directory, without blanks before or behind it",
     _read_path,
     lambda value: isinstance(value, Path),
@@ -130,7 +130,7 @@ _MS_AS_INT: Final = _whole(1, LONG_MAX, ConfigType.INT)
 """Where Kafka takes an INT, and we take more."""
 
 
-def _setting(key: str, kind: Kind, documentation: str, field: str = "") -> Setting:
+def _setting(key: str, kind: SettingKind, documentation: str, field: str = "") -> Setting:
     return Setting(key, kind, documentation, field or key.replace(".", "_"))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.broker.config.topic_settings import INTERNAL_SEGMENT_BYTES, SETTINGS
 from onceflow.broker.config.topic_values import ConfigType, TopicSetting, Value, render, split_list
-from onceflow.broker.requests import Refusal
+from onceflow.broker.requests import RequestRefusal
 from onceflow.errors import InvalidSetting
 from onceflow.log import LogConfig
 from onceflow.wire import LONGEST_STRING, ErrorCode
@@ -280,18 +280,18 @@ def _is_good(name: str, value: str) -> bool:
 
 def config_of_new_topic(
     configs: Sequence[tuple[str, str | None]], defaults: Defaults
-) -> TopicConfig | Refusal:
+) -> TopicConfig | RequestRefusal:
     """The config that CreateTopics asks for; of a name that comes twice, the last counts."""
     overrides: dict[str, str] = {}
     for name, value in configs:
         if value is None:
             message = f"Null value not supported for topic configs: {name}"
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
         overrides[name] = value
     return _parse_or_refuse(overrides, defaults)
 
 
-def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConfig | Refusal:
+def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConfig | RequestRefusal:
     """The config after all of the alterations; or none of them is made, and why. What was unusable
     and is not altered stays so: to forget it could delete what it was to keep."""
     if refusal := malformed(alterations):
@@ -304,56 +304,56 @@ def altered(config: TopicConfig, alterations: Sequence[Alteration]) -> TopicConf
             overrides[name] = value
         else:
             changed = _changed_list(config, Alteration(name, operation, value), value)
-            if isinstance(changed, Refusal):
+            if isinstance(changed, RequestRefusal):
                 return changed
             overrides[name] = changed
     after = _parse_or_refuse(overrides, config.defaults)
     named = {alteration.name for alteration in alterations}
     unusable = {name: config.unusable[name] for name in config.unusable if name not in named}
-    if isinstance(after, Refusal) or not unusable:
+    if isinstance(after, RequestRefusal) or not unusable:
         return after
     return replace(after, unusable=MappingProxyType(unusable), keeps_everything=True)
 
 
-def replaced(config: TopicConfig, configs: Sequence[Alteration]) -> TopicConfig | Refusal:
+def replaced(config: TopicConfig, configs: Sequence[Alteration]) -> TopicConfig | RequestRefusal:
     """As AlterConfigs has it: what is not named goes back to its default."""
     return malformed(configs) or altered(TopicConfig.parse({}, config.defaults), configs)
 
 
-def malformed(alterations: Sequence[Alteration]) -> Refusal | None:
+def malformed(alterations: Sequence[Alteration]) -> RequestRefusal | None:
     """What is wrong with the alterations, whatever the config is that they alter."""
     names = [alteration.name for alteration in alterations]
     if len(set(names)) != len(names):
-        return Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+        return RequestRefusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
     nulls = [
         name
         for name, operation, value in alterations
         if value is None and operation != Operation.DELETE
     ]
     if nulls:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}"
         )
     allowed = set(Operation)
     for name, operation, _ in alterations:
         if operation not in allowed:
             message = f"Unknown operation {operation} on {name}: allowed is 0 to 3"
-            return Refusal(ErrorCode.INVALID_REQUEST, message)
+            return RequestRefusal(ErrorCode.INVALID_REQUEST, message)
     return None
 
 
-def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> str | Refusal:
+def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> str | RequestRefusal:
     """The text of a list with items added or taken away; it starts from the value in effect."""
     name, operation, _ = alteration
     setting = SETTINGS.get(name)
     if setting is None or setting.type is not ConfigType.LIST:
         message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
-        return Refusal(ErrorCode.INVALID_CONFIG, message)
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
     current, _ = _effective(setting, config.overrides, config.defaults)
     return changed_list(name, operation, render(current), value)
 
 
-def changed_list(name: str, operation: int, current: str, value: str) -> str | Refusal:
+def changed_list(name: str, operation: int, current: str, value: str) -> str | RequestRefusal:
     """The text of a list with the items of another added or taken away."""
     items = split_list(current)
     # An empty text is an empty item here, which the list's own check then refuses.
@@ -362,16 +362,18 @@ def changed_list(name: str, operation: int, current: str, value: str) -> str | R
         longer = ",".join(dict.fromkeys((*items, *given)))
         if len(longer.encode()) > LONGEST_STRING:
             message = f"{name} would be longer than a string may be: {LONGEST_STRING} bytes"
-            return Refusal(ErrorCode.INVALID_CONFIG, message)
+            return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
         return longer
     return ",".join(item for item in items if item not in given)
 
 
-def _parse_or_refuse(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig | Refusal:
+def _parse_or_refuse(
+    overrides: Mapping[str, str], defaults: Defaults
+) -> TopicConfig | RequestRefusal:
     try:
         return TopicConfig.parse(overrides, defaults)
     except InvalidSetting as problem:
-        return Refusal(ErrorCode.INVALID_CONFIG, str(problem))
+        return RequestRefusal(ErrorCode.INVALID_CONFIG, str(problem))
 
 
 def _effective(

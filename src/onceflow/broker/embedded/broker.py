@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from onceflow.broker.config import Address, load_config
+from onceflow.broker.config import ListenAddress, load_config
 from onceflow.broker.embedded.hosts import (
     BrokerEnded,
     BrokerNotStarted,
@@ -179,7 +179,7 @@ class Broker:
         self._cleanup = ExitStack()
         self._host: Host | None = None
         self._data_dir = Path()
-        self._address = Address("", 0)
+        self._address = ListenAddress("", 0)
         self._reserved: socket.socket | None = None
         self._log_before = ""
 
@@ -309,7 +309,7 @@ class Broker:
         else:
             self._data_dir = config.data_dir.absolute()
         self._reserved = self._cleanup.enter_context(_reserve(listen))
-        self._address = Address(listen.host, self._reserved.getsockname()[1])
+        self._address = ListenAddress(listen.host, self._reserved.getsockname()[1])
         self._settings |= {"listen": str(self._address)}
 
     def _config(self, data_dir: str) -> BrokerConfig:
@@ -388,7 +388,7 @@ def _texts(settings: Mapping[str, SettingValue]) -> dict[str, str]:
     }
 
 
-def _reserve(listen: Address) -> socket.socket:
+def _reserve(listen: ListenAddress) -> socket.socket:
     """A socket that holds the port, on which only the broker listens.
 
     Between a kill and a restart nobody else is given the port: no other broker, and no client

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, Protocol
 
-from onceflow.broker.config import PREFIX, Address, BrokerConfig
+from onceflow.broker.config import PREFIX, BrokerConfig, ListenAddress
 from onceflow.broker.embedded.log import MOST_LINES, LogBuffer, attach, detach
 from onceflow.errors import OnceflowError
 from onceflow.runtime import loading
@@ -54,7 +54,7 @@ class ThreadHost:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self._log = LogBuffer(config.log_level)
-        self._ready: Future[Address] = Future()
+        self._ready: Future[ListenAddress] = Future()
         self._thread = threading.Thread(target=self._run, name="onceflow-broker", daemon=True)
         self._is_told_to_stop = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -84,7 +84,7 @@ class ThreadHost:
             else:
                 self._ready.set_exception(error)
 
-    def _is_ready(self, address: Address) -> None:
+    def _is_ready(self, address: ListenAddress) -> None:
         self._loop = asyncio.get_running_loop()
         # What the broker does beside its loop is its own too.
         self._loop.set_default_executor(

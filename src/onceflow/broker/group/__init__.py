@@ -9,15 +9,15 @@ from onceflow.doors import door
 if TYPE_CHECKING:
     from onceflow.broker.group.coordinator import (
         GroupHost as GroupHost,
+        GroupOutcome as GroupOutcome,
         GroupService as GroupService,
-        Outcome as Outcome,
     )
     from onceflow.broker.group.topic import OffsetsTopic as OffsetsTopic
 else:
     __getattr__ = door(
         __name__,
         {
-            "coordinator": "GroupHost GroupService Outcome",
+            "coordinator": "GroupHost GroupOutcome GroupService",
             "topic": "OffsetsTopic",
         },
     )

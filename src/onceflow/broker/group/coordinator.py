@@ -14,32 +14,30 @@ from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from onceflow.broker.requests import Answer, Promise
+from onceflow.broker.requests import Answer, AnswerPromise
 from onceflow.group import (
+    AppendTicket,
     Attempt,
     CallLater,
     CommitRequest,
-    Driver,
     EmptinessStored,
     FoundOffsets,
     Group,
     GroupConfig,
-    Identity,
+    GroupDriver,
+    GroupProblem,
+    GroupState,
     JoinRequest,
     JoinResult,
+    MemberIdentity,
     OffsetEntry,
     OffsetKey,
     OffsetQuery,
     OffsetRecord,
     OffsetsLog,
     OffsetValue,
-    Problem,
-    Producer,
-    State,
     SyncRequest,
     SyncResult,
-    Ticket,
-    TopicPartition,
     TxnCommitRequest,
     check_commit,
     check_delete,
@@ -53,7 +51,8 @@ from onceflow.group import (
 )
 from onceflow.records import StoredBatch
 from onceflow.runtime import Clock, Rand, SteadyClock
-from onceflow.wire import LONGEST_STRING, ErrorCode
+from onceflow.types import TopicPartition
+from onceflow.wire import LONGEST_STRING, ErrorCode, ProducerIdentity
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -68,7 +67,7 @@ class GroupHost(Protocol):
     def groups(self) -> GroupService: ...
 
 
-class Outcome(NamedTuple):
+class GroupOutcome(NamedTuple):
     """The answer to a request about several things: one error for all, or one for each."""
 
     error: ErrorCode
@@ -104,10 +103,10 @@ class GroupService:
         self._clock = SteadyClock(clock)
         self._rand = rand
         self._topic_exists = topic_exists
-        self._driver = Driver(config, self._clock, call_later, log, self._answer, attempt)
+        self._driver = GroupDriver(config, self._clock, call_later, log, self._answer, attempt)
         self._writer = self._driver.writer
         self._tickets = count()
-        self._parked: dict[int, Promise[Any]] = {}
+        self._parked: dict[int, AnswerPromise[Any]] = {}
         self._is_closed = False
 
     def partition_for(self, group_id: str) -> int:
@@ -116,7 +115,7 @@ class GroupService:
 
     # --- recovery and the end -----------------------------------------------------------------
 
-    def replay(self, partition: int, batch: StoredBatch) -> Sequence[Problem]:
+    def replay(self, partition: int, batch: StoredBatch) -> Sequence[GroupProblem]:
         """One batch of a partition, in that log's order; the records that cannot be applied."""
         return self._driver.replay(partition, batch)
 
@@ -170,7 +169,7 @@ class GroupService:
         self._driver.perform(group, turn)
         return promise
 
-    def heartbeat(self, group_id: str, identity: Identity, generation: int) -> ErrorCode:
+    def heartbeat(self, group_id: str, identity: MemberIdentity, generation: int) -> ErrorCode:
         """Heartbeat."""
         refusal = self._refusal(group_id)
         if refusal:
@@ -183,27 +182,27 @@ class GroupService:
         self._driver.perform(group, turn)
         return error
 
-    def leave(self, group_id: str, identities: Sequence[Identity]) -> Answer[Outcome]:
+    def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> Answer[GroupOutcome]:
         """LeaveGroup; if the group is empty now, answered when the log knows it."""
         refusal = self._refusal(group_id)
         if refusal:
-            return Outcome(refusal)
+            return GroupOutcome(refusal)
         group = self._driver.find(group_id)
         if group is None:
-            return Outcome(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(identities))
+            return GroupOutcome(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(identities))
         turn = self._driver.turn()
         errors = machine.leave(group, identities, turn)
         self._driver.perform(group, turn)
-        return self._once_settled([group_id], lambda: Outcome(ErrorCode.NONE, errors))
+        return self._once_settled([group_id], lambda: GroupOutcome(ErrorCode.NONE, errors))
 
     def _refusal(self, group_id: str) -> ErrorCode:
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
-    def _park(self) -> tuple[int, Promise[Any]]:
+    def _park(self) -> tuple[int, AnswerPromise[Any]]:
         ticket = next(self._tickets)
-        promise: Promise[Any] = Promise()
+        promise: AnswerPromise[Any] = AnswerPromise()
         self._parked[ticket] = promise
         return ticket, promise
 
@@ -211,7 +210,7 @@ class GroupService:
         self._parked.pop(ticket).resolve(result)
 
     def _once_settled(self, group_ids: Iterable[str], look: Callable[[], T]) -> Answer[T]:
-        promise: Promise[T] = Promise()
+        promise: AnswerPromise[T] = AnswerPromise()
         self._writer.when_settled(group_ids, lambda: promise.resolve(look()))
         return promise
 
@@ -244,7 +243,7 @@ class GroupService:
         self,
         group_id: str,
         entries: Sequence[OffsetEntry],
-        producer: Producer | None,
+        producer: ProducerIdentity | None,
         check: Callable[[], ErrorCode],
     ) -> Answer[tuple[ErrorCode, ...]]:
         errors = [self._check_entry(entry) for entry in entries]
@@ -263,7 +262,7 @@ class GroupService:
             return tuple(errors)
         if self._driver.find(group_id) is None:
             self._driver.add(Group(group_id, state_since_ms=now_ms))
-        promise: Promise[tuple[ErrorCode, ...]] = Promise()
+        promise: AnswerPromise[tuple[ErrorCode, ...]] = AnswerPromise()
 
         def settled(code: ErrorCode) -> None:
             if code:
@@ -274,7 +273,7 @@ class GroupService:
         return promise
 
     def marker_appended(
-        self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool
+        self, partition: int, producer_id: int, ticket: AppendTicket, *, commit: bool
     ) -> None:
         """A marker was appended to a partition of `__consumer_offsets`: when it is durable, what
         the producer's transaction has written there is committed or dropped."""
@@ -316,16 +315,18 @@ class GroupService:
             return look()
         return self._once_settled([query.group_id for query in queries], look)
 
-    def delete_offsets(self, group_id: str, places: Sequence[TopicPartition]) -> Answer[Outcome]:
+    def delete_offsets(
+        self, group_id: str, places: Sequence[TopicPartition]
+    ) -> Answer[GroupOutcome]:
         """OffsetDelete: forgets the offsets of topics that the group does not read."""
         exist = [self._topic_exists(place.topic, place.partition) for place in places]
         unknown = [ErrorCode.NONE if each else _UNKNOWN for each in exist]
         if all(unknown):
-            return Outcome(ErrorCode.NONE, tuple(unknown))
+            return GroupOutcome(ErrorCode.NONE, tuple(unknown))
         group = self._driver.find(group_id)
         refusal = self._refusal(group_id) or check_delete(group)
         if refusal or group is None:
-            return Outcome(refusal)
+            return GroupOutcome(refusal)
         errors = tuple(
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             if not error and group.is_subscribed_to(place.topic)
@@ -338,13 +339,13 @@ class GroupService:
             for place, error in zip(places, errors, strict=True)
             if not error and place in known
         ]
-        outcome = Outcome(ErrorCode.NONE, errors)
+        outcome = GroupOutcome(ErrorCode.NONE, errors)
         if not doomed:
             return outcome
-        promise: Promise[Outcome] = Promise()
+        promise: AnswerPromise[GroupOutcome] = AnswerPromise()
 
         def settled(code: ErrorCode) -> None:
-            promise.resolve(Outcome(code) if code else outcome)
+            promise.resolve(GroupOutcome(code) if code else outcome)
 
         self._writer.delete(group_id, doomed, settled)
         return promise
@@ -383,7 +384,7 @@ class GroupService:
         group = self._driver.find(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        return ErrorCode.NONE if group.state is State.EMPTY else ErrorCode.NON_EMPTY_GROUP
+        return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
 
 def _member_id(prefix: str, unique: UUID) -> str:

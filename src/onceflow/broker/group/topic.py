@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from onceflow.broker.topics import OFFSETS_TOPIC, OwnTopic, Topics, Unapplied, log_batches
-from onceflow.group import Problem, Producer
+from onceflow.broker.topics import OFFSETS_TOPIC, InternalTopic, Topics, Unapplied, log_batches
+from onceflow.group import GroupProblem
 from onceflow.log import Ticket
 from onceflow.records import PlainRecord, StoredBatch, write_records
 from onceflow.runtime import Clock
+from onceflow.wire import ProducerIdentity
 
 
-class OffsetsTopic(OwnTopic):
+class OffsetsTopic(InternalTopic):
     """The log of all groups, as the group service sees it."""
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
@@ -21,7 +22,7 @@ class OffsetsTopic(OwnTopic):
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        producer: Producer | None,
+        producer: ProducerIdentity | None,
     ) -> tuple[int, Ticket]:
         """Appends keys and values as one batch, in a producer's transaction if one is given: the
         offset of the first, and when it is durable. Raises what `Partition.append` does."""
@@ -42,7 +43,7 @@ class OffsetsTopic(OwnTopic):
         return stored.header.base_offset, ticket
 
     def replay(
-        self, into: Callable[[int, StoredBatch], Iterable[Problem]], unapplied: Unapplied
+        self, into: Callable[[int, StoredBatch], Iterable[GroupProblem]], unapplied: Unapplied
     ) -> None:
         """Every batch of every partition, in each one's order."""
         for partition in self._to_replay():

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING
 from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
-from onceflow.broker.requests import Client
-from onceflow.txn import Identity
+from onceflow.broker.requests import RequestContext
+from onceflow.wire import ProducerIdentity
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
-def handle(node: Node, client: Client, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+def handle(
+    node: Node, client: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
     """Asks the coordinator, which is always this broker."""
-    identity = Identity(request.producer_id, request.producer_epoch)
+    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
     code = node.transactions.add_offsets(
         request.transactional_id, identity, request.group_id, client.version
     )

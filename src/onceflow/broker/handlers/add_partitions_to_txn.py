@@ -28,9 +28,16 @@ from kio.schema.add_partitions_to_txn.v5.response import (
     AddPartitionsToTxnTopicResult,
 )
 
-from onceflow.broker.requests import Client
-from onceflow.txn import Identity, TopicPartition
-from onceflow.wire import ApiKey, ErrorCode, message_class, message_class_in, recast
+from onceflow.broker.requests import RequestContext
+from onceflow.types import TopicPartition
+from onceflow.wire import (
+    ApiKey,
+    ErrorCode,
+    ProducerIdentity,
+    message_class,
+    message_class_in,
+    recast,
+)
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -65,7 +72,7 @@ def downgrade(response: AddPartitionsToTxnResponse, version: int) -> Any:
 
 
 def handle(
-    node: Node, client: Client, request: AddPartitionsToTxnRequest
+    node: Node, client: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     """Adds, or verifies, for each transaction by itself."""
     return AddPartitionsToTxnResponse(
@@ -82,9 +89,9 @@ def handle(
 
 
 def _codes(
-    node: Node, client: Client, wanted: AddPartitionsToTxnTransaction
+    node: Node, client: RequestContext, wanted: AddPartitionsToTxnTransaction
 ) -> dict[TopicPartition, ErrorCode]:
-    identity = Identity(wanted.producer_id, wanted.producer_epoch)
+    identity = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
     places = [
         TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
     ]

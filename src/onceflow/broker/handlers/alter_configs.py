@@ -18,14 +18,14 @@ from kio.schema.alter_configs.v2.response import (
 
 from onceflow.broker.config import Alteration, Operation
 from onceflow.broker.handlers.config_changes import Change, make_changes
-from onceflow.broker.requests import Answer, Client, Refused
+from onceflow.broker.requests import Answer, RequestContext, RequestRefused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
 def handle(
-    node: Node, client: Client, request: AlterConfigsRequest
+    node: Node, client: RequestContext, request: AlterConfigsRequest
 ) -> Answer[AlterConfigsResponse]:
     """Alters what can be altered; answers when that is durable."""
     changes = [
@@ -38,7 +38,7 @@ def handle(
         for each in request.resources
     ]
 
-    def answer(outcomes: list[Refused]) -> AlterConfigsResponse:
+    def answer(outcomes: list[RequestRefused]) -> AlterConfigsResponse:
         return AlterConfigsResponse(
             throttle_time=timedelta(0),
             responses=tuple(

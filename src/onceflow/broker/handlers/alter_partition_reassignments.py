@@ -19,7 +19,7 @@ from kio.schema.alter_partition_reassignments.v1.response import (
     ReassignableTopicResponse,
 )
 
-from onceflow.broker.requests import Client, Refused
+from onceflow.broker.requests import RequestContext, RequestRefused
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _UNFIT = ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def handle(
-    node: Node, client: Client, request: AlterPartitionReassignmentsRequest
+    node: Node, client: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Moves nothing, and says of each partition whether that is what was asked for."""
     return AlterPartitionReassignmentsResponse(
@@ -58,18 +58,18 @@ def _reassign(
     )
 
 
-def _refusal(node: Node, topic: str, asked: ReassignablePartition) -> Refused:
+def _refusal(node: Node, topic: str, asked: ReassignablePartition) -> RequestRefused:
     index, replicas, here = asked.partition_index, asked.replicas, node.config.node_id
     if node.topics.partition(topic, index) is None:
         reason = "There is no such partition."  # its name may be long, and is told once, above
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+        return RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     if replicas is None:
-        return Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        return RequestRefused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     if not replicas:
-        return Refused(_UNFIT, "The list of replicas is empty.")
+        return RequestRefused(_UNFIT, "The list of replicas is empty.")
     for each in replicas:
         if each != here:
-            return Refused(_UNFIT, f"There is no broker {each}: the only one is {here}.")
+            return RequestRefused(_UNFIT, f"There is no broker {each}: the only one is {here}.")
     if len(replicas) > 1:
-        return Refused(_UNFIT, f"The list of replicas has broker {here} more than once.")
-    return Refused(ErrorCode.NONE)
+        return RequestRefused(_UNFIT, f"The list of replicas has broker {here} more than once.")
+    return RequestRefused(ErrorCode.NONE)

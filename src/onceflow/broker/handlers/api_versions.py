@@ -26,7 +26,7 @@ from kio.schema.api_versions.v4.response import (
     SupportedFeatureKey,
 )
 
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.broker.router import SERVED
 from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 from onceflow.wire.newer.api_versions_v5 import ApiVersionsRequest
@@ -43,7 +43,7 @@ FINALIZED: Final[Mapping[str, int]] = MappingProxyType({"transaction.version": 2
 """The features, and the level that each is at for good."""
 
 
-def handle(node: Node, client: Client, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(node: Node, client: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Lists what is served."""
     names = (request.client_software_name, request.client_software_version)
     if client.version >= _SOFTWARE_FROM and not all(map(_SOFTWARE.fullmatch, names)):

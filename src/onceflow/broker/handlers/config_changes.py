@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from onceflow.broker.config import ALL_BROKERS, Alteration, altered, replaced
-from onceflow.broker.requests import Answer, Refusal, Refused, or_hang_up, refusal_of
-from onceflow.broker.topics import name_refusal, own_topic_refusal
+from onceflow.broker.requests import Answer, RequestRefusal, RequestRefused, or_hang_up, refusal_of
+from onceflow.broker.topics import internal_topic_refusal, name_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
 from onceflow.wire import ErrorCode
@@ -43,7 +43,7 @@ def make_changes(
     changes: Sequence[Change],
     *,
     validate_only: bool,
-    answer: Callable[[list[Refused]], T],
+    answer: Callable[[list[RequestRefused]], T],
 ) -> Answer[T]:
     """Makes those that can be made; answers, with one outcome for each, when that is durable and
     all topics go by it."""
@@ -52,10 +52,12 @@ def make_changes(
     outcomes = []
     has_altered_broker = False
     for change in changes:
-        outcome = Refused(ErrorCode.NONE)
+        outcome = RequestRefused(ErrorCode.NONE)
         try:
             if times[change.kind, change.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                raise RequestRefused(
+                    ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                )
             make = _decide(node, change)
             if not validate_only:
                 tickets.append(make())
@@ -72,12 +74,12 @@ def make_changes(
 
 
 def _decide(node: Node, change: Change) -> Callable[[], Ticket]:
-    """How the change is to be made; raises `Refused` if it cannot be."""
+    """How the change is to be made; raises `RequestRefused` if it cannot be."""
     if change.kind == TOPIC:
         return _decide_topic(node, change)
     if change.kind == BROKER:
         return _decide_broker(node, change)
-    raise Refused(
+    raise RequestRefused(
         ErrorCode.INVALID_REQUEST,
         f"resource type {change.kind} cannot be altered here: only topics ({TOPIC}) and this "
         f"broker ({BROKER})",
@@ -87,28 +89,30 @@ def _decide(node: Node, change: Change) -> Callable[[], Ticket]:
 def _decide_topic(node: Node, change: Change) -> Callable[[], Ticket]:
     name = change.name
     if not name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "a topic needs a name")
+        raise RequestRefused(ErrorCode.INVALID_REQUEST, "a topic needs a name")
     if refusal := name_refusal(name):
-        raise Refused.of(refusal)
+        raise RequestRefused.of(refusal)
     topic = node.topics.by_name.get(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        raise RequestRefused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist."
+        )
     if topic.is_internal:
-        raise Refused.of(own_topic_refusal(name))
+        raise RequestRefused.of(internal_topic_refusal(name))
     config = (replaced if change.anew else altered)(topic.config, change.alterations)
-    if isinstance(config, Refusal):
-        raise Refused.of(config)
+    if isinstance(config, RequestRefusal):
+        raise RequestRefused.of(config)
     return lambda: node.topics.alter(topic, config)
 
 
 def _decide_broker(node: Node, change: Change) -> Callable[[], Ticket]:
     name, settings = change.name, node.settings
     if name not in (ALL_BROKERS, settings.broker):
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.INVALID_REQUEST,
             f"Unexpected broker id, expected {settings.broker}, but received {name}",
         )
     configs = settings.decide(name, change.alterations, anew=change.anew)
-    if isinstance(configs, Refusal):
-        raise Refused.of(configs)
+    if isinstance(configs, RequestRefusal):
+        raise RequestRefused.of(configs)
     return lambda: node.topics.alter_broker(name, configs)

@@ -19,8 +19,8 @@ from kio.schema.create_partitions.v3.response import (
     CreatePartitionsTopicResult,
 )
 
-from onceflow.broker.requests import Answer, Client, Refused, or_hang_up, refusal_of
-from onceflow.broker.topics import Steps, increase_refusal, own_topic_refusal
+from onceflow.broker.requests import Answer, RequestContext, RequestRefused, or_hang_up, refusal_of
+from onceflow.broker.topics import Steps, increase_refusal, internal_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
 from onceflow.wire import ErrorCode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def handle(
-    node: Node, client: Client, request: CreatePartitionsRequest
+    node: Node, client: RequestContext, request: CreatePartitionsRequest
 ) -> Answer[CreatePartitionsResponse]:
     """Grows the topics that can grow; answers when that is durable."""
     tickets: list[Ticket] = []
@@ -51,13 +51,13 @@ def _grow_all(
 ) -> Steps[None]:
     times = Counter(topic.name for topic in request.topics)
     for topic in request.topics:
-        refused = Refused(ErrorCode.NONE)
+        refused = RequestRefused(ErrorCode.NONE)
         if not times[topic.name]:
             continue
         try:
             if times[topic.name] > 1:
                 times[topic.name] = 0  # said once
-                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+                raise RequestRefused(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
             yield from _grow(node, topic, request.validate_only, tickets)
         except OnceflowError as error:
             refused = refusal_of(error)
@@ -74,12 +74,12 @@ def _grow(
 ) -> Steps[None]:
     topic = node.topics.by_name.get(wanted.name)
     if topic is None:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "This server does not host this topic-partition.",
         )
     if topic.is_internal:
-        raise Refused.of(own_topic_refusal(topic.name))
+        raise RequestRefused.of(internal_topic_refusal(topic.name))
     assignments = wanted.assignments
     refusal = increase_refusal(
         topic.name,
@@ -89,6 +89,6 @@ def _grow(
         node.config.node_id,
     )
     if refusal is not None:
-        raise Refused.of(refusal)
+        raise RequestRefused.of(refusal)
     if not validate_only:
         tickets.append((yield from node.topics.add_partitions(topic, wanted.count)))

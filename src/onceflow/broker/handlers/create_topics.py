@@ -20,7 +20,14 @@ from kio.schema.create_topics.v7.response import (
 )
 
 from onceflow.broker.config import TopicConfig, config_of_new_topic
-from onceflow.broker.requests import Answer, Client, Refusal, Refused, once_durable, refusal_of
+from onceflow.broker.requests import (
+    Answer,
+    RequestContext,
+    RequestRefusal,
+    RequestRefused,
+    once_durable,
+    refusal_of,
+)
 from onceflow.broker.topics import (
     POLICIES,
     Assignment,
@@ -42,7 +49,7 @@ _REPLICAS = 1
 
 
 def handle(
-    node: Node, client: Client, request: CreateTopicsRequest
+    node: Node, client: RequestContext, request: CreateTopicsRequest
 ) -> Answer[CreateTopicsResponse]:
     """Makes the topics that can be made; answers when they are durable."""
     tickets: list[Ticket] = []
@@ -67,7 +74,7 @@ def _create_all(
     too_many = total_refusal(_partitions(node, topic) for topic in request.topics)
     for topic in request.topics:
         if times[topic.name] > 1:
-            duplicate = Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            duplicate = RequestRefused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(_refused(topic, duplicate))
             times[topic.name] = -1  # said once
         elif times[topic.name] == 1:
@@ -89,7 +96,7 @@ def _partitions(node: Node, topic: CreatableTopic) -> int:
 def _create(
     node: Node,
     topic: CreatableTopic,
-    too_many: Refusal | None,
+    too_many: RequestRefusal | None,
     validate_only: bool,
     tickets: list[Ticket],
 ) -> Steps[CreatableTopicResult]:
@@ -120,7 +127,7 @@ def _make(node: Node, name: str, partitions: int, config: TopicConfig) -> Steps[
     return (yield from node.topics.make(name, partitions, dict(config.overrides)))[1]
 
 
-def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> TopicConfig:
+def _checked(node: Node, topic: CreatableTopic, too_many: RequestRefusal | None) -> TopicConfig:
     refusal = (
         new_name_refusal(topic.name, node.topics.names_like(topic.name))
         or layout_refusal(
@@ -137,16 +144,16 @@ def _checked(node: Node, topic: CreatableTopic, too_many: Refusal | None) -> Top
         config = config_of_new_topic(configs, node.settings.defaults)
     else:
         config = _config_of_own(topic.name, configs, _partitions(node, topic), own.partition_count)
-    if refusal is None and isinstance(config, Refusal):
+    if refusal is None and isinstance(config, RequestRefusal):
         refusal = config
-    if refusal is not None or isinstance(config, Refusal):
-        raise Refused.of(refusal)
+    if refusal is not None or isinstance(config, RequestRefusal):
+        raise RequestRefused.of(refusal)
     return config
 
 
 def _config_of_own(
     name: str, configs: list[tuple[str, str | None]], count: int, own_count: int
-) -> TopicConfig | Refusal:
+) -> TopicConfig | RequestRefusal:
     policy = POLICIES[name]
     difference = own_topic_difference(name, count, configs, own_count, policy)
     return difference or TopicConfig.parse(policy, {})
@@ -165,7 +172,7 @@ def _config(config: TopicConfig) -> list[CreatableTopicConfigs]:
     ]
 
 
-def _refused(topic: CreatableTopic, refused: Refused) -> CreatableTopicResult:
+def _refused(topic: CreatableTopic, refused: RequestRefused) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name,
         topic_id=None,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Answer, Client, once_each, then
+from onceflow.broker.requests import Answer, RequestContext, once_each, then
 from onceflow.wire import ErrorCode
 from onceflow.wire.newer.delete_groups_v3 import DeletableGroupResult, DeleteGroupsResponse
 
@@ -22,7 +22,7 @@ _WORDS = {
 
 
 def handle(
-    node: GroupHost, client: Client, request: DeleteGroupsRequest
+    node: GroupHost, client: RequestContext, request: DeleteGroupsRequest
 ) -> Answer[DeleteGroupsResponse]:
     """Answers when the groups are durably gone."""
     names = once_each(request.groups_names)

@@ -13,7 +13,7 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
-from onceflow.broker.requests import Answer, Client, or_hang_up, refusal_of
+from onceflow.broker.requests import Answer, RequestContext, or_hang_up, refusal_of
 from onceflow.broker.topics import Steps
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
@@ -27,7 +27,7 @@ _NO_WATERMARK = -1
 
 
 def handle(
-    node: Node, client: Client, request: DeleteRecordsRequest
+    node: Node, client: RequestContext, request: DeleteRecordsRequest
 ) -> Answer[DeleteRecordsResponse]:
     """Moves the starts that can be moved, some in each turn; answers when that is durable."""
     tickets: list[Ticket] = []

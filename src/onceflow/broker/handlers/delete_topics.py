@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
-from onceflow.broker.requests import Answer, Client, or_hang_up, refusal_of
-from onceflow.broker.topics import Steps, own_topic_refusal
+from onceflow.broker.requests import Answer, RequestContext, or_hang_up, refusal_of
+from onceflow.broker.topics import Steps, internal_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
 from onceflow.wire import ErrorCode
@@ -37,7 +37,7 @@ def upgrade(request: Any, version: int) -> DeleteTopicsRequest:
 
 
 def handle(
-    node: Node, client: Client, request: DeleteTopicsRequest
+    node: Node, client: RequestContext, request: DeleteTopicsRequest
 ) -> Answer[DeleteTopicsResponse]:
     """Deletes what is there; answers when that is durable."""
     tickets: list[Ticket] = []
@@ -76,7 +76,7 @@ def _delete(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
         )
     if topic.is_internal:
-        return _result(wanted, *own_topic_refusal(topic.name))
+        return _result(wanted, *internal_topic_refusal(topic.name))
     try:
         tickets.append((yield from node.topics.delete(topic)))
     except OnceflowError as error:

@@ -11,7 +11,7 @@ from kio.schema.describe_cluster.v2.response import (
     DescribeClusterResponse,
 )
 
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ CLUSTER_OPERATIONS = 0x1FA0
 _NOT_ASKED_FOR = -(2**31)
 
 
-def handle(node: Node, client: Client, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(
+    node: Node, client: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
     """Describes the broker."""
     if request.endpoint_type != _BROKERS:
         return _response(node, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, (), _NOT_ASKED_FOR)

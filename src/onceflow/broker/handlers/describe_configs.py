@@ -23,7 +23,7 @@ from kio.schema.describe_configs.v4.response import (
 
 from onceflow.broker.config import ConfigEntry, describe_all_brokers, describe_broker
 from onceflow.broker.handlers.config_changes import BROKER, TOPIC
-from onceflow.broker.requests import Client, Refused, once_each
+from onceflow.broker.requests import RequestContext, RequestRefused, once_each
 from onceflow.broker.topics import name_refusal
 from onceflow.wire import ErrorCode
 
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
-def handle(node: Node, client: Client, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(
+    node: Node, client: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
     """Describes each resource."""
     return DescribeConfigsResponse(
         throttle_time=timedelta(0),
@@ -42,11 +44,11 @@ def handle(node: Node, client: Client, request: DescribeConfigsRequest) -> Descr
 def _describe(
     node: Node, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
-    refused = Refused(ErrorCode.NONE)
+    refused = RequestRefused(ErrorCode.NONE)
     entries: Iterable[ConfigEntry] = ()
     try:
         entries = _entries(node, resource)
-    except Refused as error:
+    except RequestRefused as error:
         refused = error
     return DescribeConfigsResult(
         error_code=refused.code,
@@ -73,14 +75,14 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
     name, names = resource.resource_name, resource.configuration_keys
     if resource.resource_type == TOPIC:
         if refusal := name_refusal(name):
-            raise Refused.of(refusal)
+            raise RequestRefused.of(refusal)
         topic = node.topics.by_name.get(name)
         if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.config.describe(names)
     if resource.resource_type == BROKER:
         if name not in ("", str(node.config.node_id)):
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {node.config.node_id} or empty string, "
                 f"but received {name}",
@@ -88,7 +90,9 @@ def _entries(node: Node, resource: DescribeConfigsResource) -> Iterable[ConfigEn
         if not name:
             return describe_all_brokers(node.settings, names)
         return describe_broker(node.settings, node.listening, node.address, names)
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
+    raise RequestRefused(
+        ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}"
+    )
 
 
 def _synonyms(entry: ConfigEntry) -> tuple[DescribeConfigsSynonym, ...]:

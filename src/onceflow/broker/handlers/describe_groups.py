@@ -17,8 +17,8 @@ from kio.schema.describe_groups.v6.response import (
 )
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Client, once_each, shortened
-from onceflow.group import Group, Member, State
+from onceflow.broker.requests import RequestContext, once_each, shortened
+from onceflow.group import Group, GroupState, MemberMetadata
 from onceflow.wire import ErrorCode
 
 _NOT_FOUND_FROM = 6
@@ -28,7 +28,7 @@ _ALL_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))
 
 
 def handle(
-    node: GroupHost, client: Client, request: DescribeGroupsRequest
+    node: GroupHost, client: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """Answers at once."""
     asked = request.include_authorized_operations
@@ -46,7 +46,7 @@ def _describe(group_id: str, group: Group | None, version: int, operations: int)
     if group is None:
         return _missing(group_id, version, operations)
     # Who is in a rebalance has not settled on a protocol, and so on no metadata.
-    protocol = group.protocol_name if group.state is State.STABLE else None
+    protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -65,7 +65,7 @@ def _missing(group_id: str, version: int, operations: int) -> DescribedGroup:
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
         error_message=shortened(f"Group {group_id} not found.") if is_error else None,
         group_id=group_id,
-        group_state=State.DEAD.value,
+        group_state=GroupState.DEAD.value,
         protocol_type="",
         protocol_data="",
         members=(),
@@ -73,7 +73,7 @@ def _missing(group_id: str, version: int, operations: int) -> DescribedGroup:
     )
 
 
-def _describe_member(member: Member, protocol: str | None) -> DescribedGroupMember:
+def _describe_member(member: MemberMetadata, protocol: str | None) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,

@@ -18,7 +18,7 @@ from kio.schema.describe_log_dirs.v5.response import (
     DescribeLogDirsTopic,
 )
 
-from onceflow.broker.requests import Client, refusal_of
+from onceflow.broker.requests import RequestContext, refusal_of
 from onceflow.errors import OnceflowError
 from onceflow.wire import ErrorCode
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _UNKNOWN = -1
 
 
-def handle(node: Node, client: Client, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(
+    node: Node, client: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
     """Describes the partitions asked for, or all of them."""
     code, total, usable = ErrorCode.NONE, _UNKNOWN, _UNKNOWN
     try:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
 
-from onceflow.broker.requests import Answer, Client, Promise
-from onceflow.producers import Producer, ProducerTable
+from onceflow.broker.requests import Answer, AnswerPromise, RequestContext
+from onceflow.producers import ProducerMemory, ProducerTable
 from onceflow.wire import (
     DescribedPartition,
     ErrorCode,
@@ -38,20 +38,22 @@ def write(topics: Described, version: int) -> Iterable[bytes]:
     return write_describe_producers_response(topics)
 
 
-def handle(node: Node, client: Client, request: DescribeProducersRequest) -> Answer[Described]:
+def handle(
+    node: Node, client: RequestContext, request: DescribeProducersRequest
+) -> Answer[Described]:
     """Looks each partition up; the answer comes later when that takes long."""
     topics: Described = []
     work = _describe(node, request, topics)
     if next(work, StopIteration) is StopIteration:
         return topics
-    promise: Promise[Described] = Promise()
+    promise: AnswerPromise[Described] = AnswerPromise()
     promise.on_abandoned = work.close
     node.slices.run(f"DescribeProducers {next(_requests)}", _then_resolve(work, promise, topics))
     return promise
 
 
 def _then_resolve(
-    work: Generator[None, None, bool], promise: Promise[Described], topics: Described
+    work: Generator[None, None, bool], promise: AnswerPromise[Described], topics: Described
 ) -> Iterator[None]:
     is_whole = yield from work
     if is_whole:  # and not closed, because nobody waits for it any more
@@ -91,7 +93,7 @@ def _slices(table: ProducerTable) -> Iterator[list[ProducerRow]]:
         yield [_row(producer_id, each) for producer_id, each in known if each is not None]
 
 
-def _row(producer_id: int, producer: Producer) -> ProducerRow:
+def _row(producer_id: int, producer: ProducerMemory) -> ProducerRow:
     start = producer.transaction_start
     return ProducerRow(
         producer_id,

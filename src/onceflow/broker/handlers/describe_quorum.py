@@ -18,7 +18,7 @@ from kio.schema.describe_quorum.v2.response import (
     TopicData,
 )
 
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.broker.topics import METADATA_LOG, METADATA_TOPIC
 from onceflow.wire import ErrorCode
 
@@ -30,7 +30,9 @@ _LEADER_EPOCH = 0
 """That of all records of the log: no other broker has ever led it."""
 
 
-def handle(node: Node, client: Client, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    node: Node, client: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
     """Describes the quorum of one."""
     asked = [
         (topic.topic_name, each.partition_index)

@@ -18,8 +18,8 @@ from kio.schema.describe_topic_partitions.v0.response import (
 )
 
 from onceflow.broker.handlers.metadata import TOPIC_OPERATIONS
-from onceflow.broker.requests import Client
-from onceflow.broker.topics import Partition, name_refusal
+from onceflow.broker.requests import RequestContext
+from onceflow.broker.topics import HostedPartition, name_refusal
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _MOST_PARTITIONS = 2000
 
 
 def handle(
-    node: Node, client: Client, request: DescribeTopicPartitionsRequest
+    node: Node, client: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """One page of topics."""
     asked = {each.name for each in request.topics}
@@ -83,7 +83,7 @@ def _topic(node: Node, name: str, first: int, most: int) -> DescribeTopicPartiti
     )
 
 
-def _partition(node: Node, partition: Partition) -> DescribeTopicPartitionsResponsePartition:
+def _partition(node: Node, partition: HostedPartition) -> DescribeTopicPartitionsResponsePartition:
     here = (node.config.node_id,)
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.NONE,

@@ -16,8 +16,8 @@ from kio.schema.describe_transactions.v0.response import (
     TransactionState,
 )
 
-from onceflow.broker.requests import Answer, Client, once_each
-from onceflow.txn import TopicPartition
+from onceflow.broker.requests import Answer, RequestContext, once_each
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def handle(
-    node: Node, client: Client, request: DescribeTransactionsRequest
+    node: Node, client: RequestContext, request: DescribeTransactionsRequest
 ) -> Answer[DescribeTransactionsResponse]:
     """Looks each id up; answers when what it has seen is durable."""
     asked = once_each(request.transactional_ids)

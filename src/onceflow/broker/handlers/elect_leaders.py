@@ -16,7 +16,7 @@ from kio.schema.elect_leaders.v2.response import (
     ReplicaElectionResult,
 )
 
-from onceflow.broker.requests import Client, Refused
+from onceflow.broker.requests import RequestContext, RequestRefused
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _PREFERRED, _UNCLEAN = 0, 1
 
 
-def handle(node: Node, client: Client, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(
+    node: Node, client: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
     """Elects nobody, and says why."""
     code = ErrorCode.NONE
     # Who asks for nothing is not told that it is of no type, as by Apache Kafka.
@@ -55,13 +57,15 @@ def _results(node: Node, request: ElectLeadersRequest) -> Iterator[ReplicaElecti
         )
 
 
-def _refusals(node: Node, kind: int, asked: TopicPartitions) -> Iterator[tuple[int, Refused]]:
+def _refusals(
+    node: Node, kind: int, asked: TopicPartitions
+) -> Iterator[tuple[int, RequestRefused]]:
     for index in asked.partitions:
         if kind not in (_PREFERRED, _UNCLEAN):
-            yield index, Refused(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+            yield index, RequestRefused(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
         elif node.topics.partition(asked.topic, index) is None:
             reason = "There is no such partition."  # its name is told once, above
-            yield index, Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
+            yield index, RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
         else:
             reason = "The partition has one replica, which is its leader."
-            yield index, Refused(ErrorCode.ELECTION_NOT_NEEDED, reason)
+            yield index, RequestRefused(ErrorCode.ELECTION_NOT_NEEDED, reason)

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 from kio.schema.end_txn.v5.request import EndTxnRequest
 from kio.schema.end_txn.v5.response import EndTxnResponse
 
-from onceflow.broker.requests import Answer, Client, then
-from onceflow.txn import Identity, Result
+from onceflow.broker.requests import Answer, RequestContext, then
+from onceflow.txn import Result
+from onceflow.wire import ProducerIdentity
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
-def handle(node: Node, client: Client, request: EndTxnRequest) -> Answer[EndTxnResponse]:
+def handle(node: Node, client: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     """Asks the coordinator, which is always this broker."""
-    identity = Identity(request.producer_id, request.producer_epoch)
+    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
     answer = node.transactions.end(
         request.transactional_id, identity, request.committed, client.version
     )

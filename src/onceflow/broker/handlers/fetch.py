@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.broker.requests import Answer, Client, Promise
-from onceflow.broker.topics import NO_EPOCH, Partition
-from onceflow.errors import DiskError, LogError, OffsetOutOfRange
+from onceflow.broker.requests import Answer, AnswerPromise, RequestContext
+from onceflow.broker.topics import NO_EPOCH, HostedPartition
+from onceflow.errors import DiskError, LogError, OffsetOutsideLog
 from onceflow.log import Span
 from onceflow.wire import (
     ErrorCode,
@@ -30,7 +30,7 @@ from onceflow.wire import (
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
-    from onceflow.broker.requests import Timer
+    from onceflow.runtime import TimerHandle
 
 read = read_fetch_request
 write = write_fetch_response
@@ -40,7 +40,7 @@ _SESSION_LESS = -1
 _NEW_SESSION = 0
 
 
-def handle(node: Node, client: Client, request: FetchRequest) -> Answer[FetchResponse]:
+def handle(node: Node, client: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
     """Reads now, and waits if that is not enough."""
     if request.session_epoch not in (_SESSION_LESS, _NEW_SESSION):
         return FetchResponse([], ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -80,22 +80,22 @@ class _Wait:
         self, node: Node, request: FetchRequest, response: FetchResponse, size: int
     ) -> None:
         """`response` is what there is now, of so many bytes."""
-        self.promise = Promise[FetchResponse]()
+        self.promise = AnswerPromise[FetchResponse]()
         self._node = node
         self._request = request
         self._size = size
-        self._wanted: dict[Partition, tuple[TopicRef, FetchPartition, int]] = {}
+        self._wanted: dict[HostedPartition, tuple[TopicRef, FetchPartition, int]] = {}
         for (topic, partitions), (_, results) in zip(request.topics, response.topics, strict=True):
             for each, result in zip(partitions, results, strict=True):
                 found = node.topics.partition(topic, each.partition)
                 if found is not None:
                     self._wanted[found] = topic, each, _length(result)
-        self._timer: Timer = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
+        self._timer: TimerHandle = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
         self.promise.on_abandoned = self._stop
         for partition in self._wanted:
             partition.wait(self._look)
 
-    def _look(self, partition: Partition) -> None:
+    def _look(self, partition: HostedPartition) -> None:
         topic, wanted, before = self._wanted[partition]
         most = min(self._request.max_bytes, _MOST_BYTES)
         try:
@@ -179,7 +179,7 @@ def _read(
             records = log.read(offset, max(most, 0), until=limit)
             if records.length > most and not is_first:
                 records = None  # a whole batch is sent beyond the limits only when it is the first
-    except OffsetOutOfRange:
+    except OffsetOutsideLog:
         return FetchResult(index, ErrorCode.OFFSET_OUT_OF_RANGE)
     aborted = _aborted(partition, offset, records, limit) if request.read_committed else None
     return FetchResult(
@@ -188,7 +188,7 @@ def _read(
 
 
 def _aborted(
-    partition: Partition, offset: int, records: Span | None, limit: int
+    partition: HostedPartition, offset: int, records: Span | None, limit: int
 ) -> tuple[tuple[int, int], ...]:
     """The aborted transactions that a reader of these records has to leave out."""
     aborted = partition.producers.aborted
@@ -203,7 +203,7 @@ def _unknown(node: Node, topic: TopicRef) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
+def epoch_error(partition: HostedPartition, current_leader_epoch: int) -> ErrorCode:
     """A client that knows another epoch than ours has to learn or to wait."""
     if current_leader_epoch in (NO_EPOCH, partition.leader_epoch):
         return ErrorCode.NONE
@@ -212,7 +212,7 @@ def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     return ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def _divergence(partition: Partition, wanted: FetchPartition) -> tuple[int, int] | None:
+def _divergence(partition: HostedPartition, wanted: FetchPartition) -> tuple[int, int] | None:
     """Where a reader's past parts from ours, if it does: its last record was lost here."""
     end = partition.end_of_epoch(wanted.last_fetched_epoch)
     if end is None or (end.epoch == wanted.last_fetched_epoch and end.offset >= wanted.offset):

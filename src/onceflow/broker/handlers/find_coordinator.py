@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
 
-from onceflow.broker.requests import Answer, Client, or_hang_up
+from onceflow.broker.requests import Answer, RequestContext, or_hang_up
 from onceflow.errors import OnceflowError
 from onceflow.group import failure_code
 from onceflow.log import Ticket
@@ -55,7 +55,7 @@ def downgrade(response: FindCoordinatorResponse, version: int) -> Any:
 
 
 def handle(
-    node: Node, client: Client, request: FindCoordinatorRequest
+    node: Node, client: RequestContext, request: FindCoordinatorRequest
 ) -> Answer[FindCoordinatorResponse]:
     """Answers when the topic that holds what is asked for is durable."""
     tickets, code = _made(node, request.key_type)

@@ -17,14 +17,14 @@ from kio.schema.incremental_alter_configs.v1.response import (
 
 from onceflow.broker.config import Alteration
 from onceflow.broker.handlers.config_changes import Change, make_changes
-from onceflow.broker.requests import Answer, Client, Refused
+from onceflow.broker.requests import Answer, RequestContext, RequestRefused
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
 def handle(
-    node: Node, client: Client, request: IncrementalAlterConfigsRequest
+    node: Node, client: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Answer[IncrementalAlterConfigsResponse]:
     """Alters what can be altered; answers when that is durable."""
     changes = [
@@ -40,7 +40,7 @@ def handle(
         for each in request.resources
     ]
 
-    def answer(outcomes: list[Refused]) -> IncrementalAlterConfigsResponse:
+    def answer(outcomes: list[RequestRefused]) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(
             throttle_time=timedelta(0),
             responses=tuple(

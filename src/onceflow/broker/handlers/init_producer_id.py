@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
-from onceflow.broker.requests import Answer, Client, then
-from onceflow.txn import InitProducerId, Result
+from onceflow.broker.requests import Answer, RequestContext, then
+from onceflow.txn import InitProducerIdRequest as Asked, Result
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -23,10 +23,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def handle(
-    node: Node, client: Client, request: InitProducerIdRequest
+    node: Node, client: RequestContext, request: InitProducerIdRequest
 ) -> Answer[InitProducerIdResponse]:
     """Asks the coordinator, which is always this broker."""
-    init = InitProducerId(
+    init = Asked(
         transactional_id=request.transactional_id,
         timeout_ms=request.transaction_timeout // _MILLISECOND,
         producer_id=request.producer_id,

@@ -15,7 +15,7 @@ from kio.schema.join_group.v9.request import JoinGroupRequest
 from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Answer, Client, then
+from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import JoinRequest, JoinResult, Protocol
 
 _REBALANCE_TIMEOUT_FROM = 1
@@ -23,7 +23,9 @@ _MEMBER_ID_REQUIRED_FROM = 4
 _SKIP_ASSIGNMENT_FROM = 9
 
 
-def handle(node: GroupHost, client: Client, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
+def handle(
+    node: GroupHost, client: RequestContext, request: JoinGroupRequest
+) -> Answer[JoinGroupResponse]:
     """Joins, or waits until the generation forms."""
     has_own_timeout = client.version >= _REBALANCE_TIMEOUT_FROM
     session_ms = _milliseconds(request.session_timeout)

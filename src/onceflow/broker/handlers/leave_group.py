@@ -10,12 +10,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
+from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity as LeavingMember
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
 
-from onceflow.broker.group import GroupHost, Outcome
-from onceflow.broker.requests import Answer, Client, then
-from onceflow.group import Identity
+from onceflow.broker.group import GroupHost, GroupOutcome
+from onceflow.broker.requests import Answer, RequestContext, then
+from onceflow.group import MemberIdentity
 from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 
 _MANY_MEMBERS_FROM = 3
@@ -25,7 +25,7 @@ def upgrade(request: Any, version: int) -> LeaveGroupRequest:
     """Older versions name one member."""
     if version >= _MANY_MEMBERS_FROM:
         return recast(request, LeaveGroupRequest)
-    member = MemberIdentity(member_id=request.member_id, group_instance_id=None, reason=None)
+    member = LeavingMember(member_id=request.member_id, group_instance_id=None, reason=None)
     return LeaveGroupRequest(group_id=request.group_id, members=(member,))
 
 
@@ -42,12 +42,14 @@ def downgrade(response: LeaveGroupResponse, version: int) -> Any:
 
 
 def handle(
-    node: GroupHost, client: Client, request: LeaveGroupRequest
+    node: GroupHost, client: RequestContext, request: LeaveGroupRequest
 ) -> Answer[LeaveGroupResponse]:
     """Takes the members out."""
-    identities = [Identity(each.member_id, each.group_instance_id) for each in request.members]
+    identities = [
+        MemberIdentity(each.member_id, each.group_instance_id) for each in request.members
+    ]
 
-    def response(left: Outcome) -> LeaveGroupResponse:
+    def response(left: GroupOutcome) -> LeaveGroupResponse:
         return LeaveGroupResponse(
             throttle_time=timedelta(0),
             error_code=left.error,

@@ -17,7 +17,7 @@ from kio.schema.list_config_resources.v1.response import (
 )
 
 from onceflow.broker.handlers.config_changes import BROKER, TOPIC
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _TYPES_FROM = 1
 
 
 def handle(
-    node: Node, client: Client, request: ListConfigResourcesRequest
+    node: Node, client: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Lists those of the types asked for; of all types where none is named."""
     wanted = frozenset(request.resource_types) or _KNOWN

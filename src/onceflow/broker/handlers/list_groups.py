@@ -11,13 +11,15 @@ from kio.schema.list_groups.v5.request import ListGroupsRequest
 from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.wire import ErrorCode
 
 _TYPE = "classic"
 
 
-def handle(node: GroupHost, client: Client, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(
+    node: GroupHost, client: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse:
     """Answers at once."""
     states = {each.strip().lower() for each in request.states_filter}
     types = {each.strip().lower() for each in request.types_filter}

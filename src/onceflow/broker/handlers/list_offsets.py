@@ -25,8 +25,8 @@ from kio.schema.list_offsets.v11.response import (
 )
 
 from onceflow.broker.handlers.fetch import epoch_error
-from onceflow.broker.requests import Answer, Client, Hangup, Promise, refusal_of
-from onceflow.broker.topics import Partition
+from onceflow.broker.requests import Answer, AnswerPromise, Hangup, RequestContext, refusal_of
+from onceflow.broker.topics import HostedPartition
 from onceflow.errors import OnceflowError
 from onceflow.wire import ErrorCode
 
@@ -42,21 +42,21 @@ _requests = count(1)
 Steps = Generator[None, None, None]
 
 
-def handle(node: Node, client: Client, request: ListOffsetsRequest) -> Answer[object]:
+def handle(node: Node, client: RequestContext, request: ListOffsetsRequest) -> Answer[object]:
     """Looks each partition up."""
     found: list[ListOffsetsTopicResponse] = []
     steps = _steps(node, client, request, found)
     if next(steps, _END) is _END:
         response: object = _response(found)
         return response
-    promise: Promise[object] = Promise()
+    promise: AnswerPromise[object] = AnswerPromise()
     promise.on_abandoned = steps.close
     node.slices.run(f"ListOffsets {next(_requests)}", _then_resolve(steps, promise, found))
     return promise
 
 
 def _then_resolve(
-    steps: Steps, promise: Promise[object], found: list[ListOffsetsTopicResponse]
+    steps: Steps, promise: AnswerPromise[object], found: list[ListOffsetsTopicResponse]
 ) -> Iterator[None]:
     try:
         yield from steps
@@ -71,7 +71,10 @@ def _response(found: list[ListOffsetsTopicResponse]) -> ListOffsetsResponse:
 
 
 def _steps(
-    node: Node, client: Client, request: ListOffsetsRequest, found: list[ListOffsetsTopicResponse]
+    node: Node,
+    client: RequestContext,
+    request: ListOffsetsRequest,
+    found: list[ListOffsetsTopicResponse],
 ) -> Steps:
     """Fills `found`, and stops wherever others may be served."""
     committed = request.isolation_level == 1
@@ -122,7 +125,7 @@ def _partition(
     )
 
 
-def _find(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int, int]:
+def _find(partition: HostedPartition, timestamp: int, committed: bool) -> tuple[int, int, int]:
     """Timestamp, offset and leader epoch."""
     log = partition.log
     limit = partition.last_stable_offset if committed else partition.high_watermark

@@ -10,7 +10,7 @@ from kio.schema.list_partition_reassignments.v0.response import (
     ListPartitionReassignmentsResponse,
 )
 
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handle(
-    node: Node, client: Client, request: ListPartitionReassignmentsRequest
+    node: Node, client: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Lists none. Topics that there are not are not refused, as by Apache Kafka."""
     return ListPartitionReassignmentsResponse(

@@ -12,21 +12,24 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
-from kio.schema.list_transactions.v2.response import ListTransactionsResponse, TransactionState
+from kio.schema.list_transactions.v2.response import (
+    ListTransactionsResponse,
+    TransactionState as ListedTransaction,
+)
 
-from onceflow.broker.requests import Answer, Client, once_each
+from onceflow.broker.requests import Answer, RequestContext, once_each
 from onceflow.runtime import loading
-from onceflow.txn import State, Transaction
+from onceflow.txn import TransactionMetadata, TransactionState
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
-_BY_LABEL = {state.title: state for state in State}
+_BY_LABEL = {state.title: state for state in TransactionState}
 
 
 def handle(
-    node: Node, client: Client, request: ListTransactionsRequest
+    node: Node, client: RequestContext, request: ListTransactionsRequest
 ) -> Answer[ListTransactionsResponse]:
     """Filters all that there are; answers when what it has seen is durable."""
     pattern = _compiled(request.transactional_id_pattern)
@@ -41,7 +44,7 @@ def handle(
         ErrorCode.NONE,
         unknown,
         tuple(
-            TransactionState(
+            ListedTransaction(
                 transactional_id=each.transactional_id,
                 producer_id=each.producer_id,
                 transaction_state=each.state.title,
@@ -68,11 +71,11 @@ def _compiled(pattern: str | None) -> Any:
 
 def _filter(
     request: ListTransactionsRequest, pattern: Any, now_ms: int
-) -> Callable[[Transaction], bool]:
+) -> Callable[[TransactionMetadata], bool]:
     states = {_BY_LABEL[each] for each in request.state_filters if each in _BY_LABEL}
     producers = set(request.producer_id_filters)
 
-    def is_wanted(transaction: Transaction) -> bool:
+    def is_wanted(transaction: TransactionMetadata) -> bool:
         return (
             (not states or transaction.state in states)
             and (not producers or transaction.producer_id in producers)
@@ -87,7 +90,7 @@ def _filter(
 
 
 def _response(
-    error: ErrorCode, unknown: tuple[str, ...], states: tuple[TransactionState, ...]
+    error: ErrorCode, unknown: tuple[str, ...], states: tuple[ListedTransaction, ...]
 ) -> ListTransactionsResponse:
     return ListTransactionsResponse(
         throttle_time=timedelta(0),

@@ -25,8 +25,8 @@ from kio.schema.metadata.v13.response import (
 )
 
 from onceflow.broker.handlers.describe_cluster import CLUSTER_OPERATIONS
-from onceflow.broker.requests import Answer, Client, once_each, or_hang_up, refusal_of
-from onceflow.broker.topics import METADATA_TOPIC, Steps, Topic, name_refusal
+from onceflow.broker.requests import Answer, RequestContext, once_each, or_hang_up, refusal_of
+from onceflow.broker.topics import METADATA_TOPIC, HostedTopic, Steps, name_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
 from onceflow.wire import ErrorCode, recast
@@ -46,7 +46,9 @@ def upgrade(request: Any, version: int) -> MetadataRequest:
     return recast(request, MetadataRequest)
 
 
-def handle(node: Node, client: Client, request: MetadataRequest) -> Answer[MetadataResponse]:
+def handle(
+    node: Node, client: RequestContext, request: MetadataRequest
+) -> Answer[MetadataResponse]:
     """Describes topics; makes missing ones where that is allowed."""
     created: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
@@ -80,7 +82,7 @@ def _auto_create(node: Node, created: dict[str, ErrorCode], tickets: list[Ticket
 
 
 def _response(
-    node: Node, client: Client, request: MetadataRequest, created: Mapping[str, ErrorCode]
+    node: Node, client: RequestContext, request: MetadataRequest, created: Mapping[str, ErrorCode]
 ) -> MetadataResponse:
     """`created` are topics that were not there when they were asked for."""
     wanted = request.topics
@@ -138,7 +140,7 @@ def _error(name: str | None, topic_id: UUID | None, code: ErrorCode) -> Metadata
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
 
 
-def _topic(node: Node, topic: Topic) -> MetadataResponseTopic:
+def _topic(node: Node, topic: HostedTopic) -> MetadataResponseTopic:
     here = (node.config.node_id,)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,

@@ -19,18 +19,18 @@ from kio.schema.offset_commit.v9.response import (
 )
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Answer, Client, then
-from onceflow.group import CommitRequest, Identity, OffsetEntry
+from onceflow.broker.requests import Answer, RequestContext, then
+from onceflow.group import CommitRequest, MemberIdentity, OffsetEntry
 from onceflow.wire import ErrorCode
 
 
 def handle(
-    node: GroupHost, client: Client, request: OffsetCommitRequest
+    node: GroupHost, client: RequestContext, request: OffsetCommitRequest
 ) -> Answer[OffsetCommitResponse]:
     """Commits what can be committed."""
     commit = CommitRequest(
         request.group_id,
-        Identity(request.member_id, request.group_instance_id),
+        MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id_or_member_epoch,
         client.version,
         entries_of((topic.name, topic.partitions) for topic in request.topics),

@@ -15,13 +15,13 @@ from kio.schema.offset_delete.v0.response import (
     OffsetDeleteResponseTopic,
 )
 
-from onceflow.broker.group import GroupHost, Outcome
-from onceflow.broker.requests import Answer, Client, then
-from onceflow.group import TopicPartition
+from onceflow.broker.group import GroupHost, GroupOutcome
+from onceflow.broker.requests import Answer, RequestContext, then
+from onceflow.types import TopicPartition
 
 
 def handle(
-    node: GroupHost, client: Client, request: OffsetDeleteRequest
+    node: GroupHost, client: RequestContext, request: OffsetDeleteRequest
 ) -> Answer[OffsetDeleteResponse]:
     """Answers when the offsets are durably gone."""
     places = [
@@ -30,7 +30,7 @@ def handle(
         for each in topic.partitions
     ]
 
-    def response(deleted: Outcome) -> OffsetDeleteResponse:
+    def response(deleted: GroupOutcome) -> OffsetDeleteResponse:
         remaining = iter(deleted.errors)
         topics = () if deleted.error else request.topics
         return OffsetDeleteResponse(

@@ -27,7 +27,7 @@ from kio.schema.offset_fetch.v9.response import (
 )
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Answer, Client, then
+from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import FoundOffset, FoundOffsets, OffsetQuery, OffsetValue
 from onceflow.wire import ApiKey, ErrorCode, message_class, recast
 
@@ -59,7 +59,7 @@ def downgrade(response: OffsetFetchResponse, version: int) -> Any:
 
 
 def handle(
-    node: GroupHost, client: Client, request: OffsetFetchRequest
+    node: GroupHost, client: RequestContext, request: OffsetFetchRequest
 ) -> Answer[OffsetFetchResponse]:
     """Looks the offsets up."""
     queries = _queries(request.groups)

@@ -20,7 +20,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 )
 
 from onceflow.broker.handlers.fetch import epoch_error
-from onceflow.broker.requests import Client
+from onceflow.broker.requests import RequestContext
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def handle(
-    node: Node, client: Client, request: OffsetForLeaderEpochRequest
+    node: Node, client: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Looks each epoch up."""
     return OffsetForLeaderEpochResponse(

@@ -34,18 +34,18 @@ from onceflow.broker.produce import (
 from onceflow.broker.requests import (
     NO_ANSWER,
     Answer,
-    Client,
     Hangup,
     OrderedPromise,
-    Refused,
+    RequestContext,
+    RequestRefused,
     once_durable,
     refusal_of,
     was_examined,
 )
-from onceflow.broker.topics import Partition, Topic, own_topic_refusal
+from onceflow.broker.topics import HostedPartition, HostedTopic, internal_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
-from onceflow.producers import Written
+from onceflow.producers import WrittenBatch
 from onceflow.records import MAGIC, TRANSACTIONAL_BIT, NewBatch
 from onceflow.wire import (
     ErrorCode,
@@ -81,7 +81,7 @@ def write(response: ProduceResponse, version: int) -> Iterable[bytes]:
     return (write_produce_response(response, version),)
 
 
-def handle(node: Node, client: Client, request: ProduceRequest) -> Answer[object]:
+def handle(node: Node, client: RequestContext, request: ProduceRequest) -> Answer[object]:
     """Appends what can be appended; answers when that is durable."""
     transactional_id, acks, _, topics = request
     if acks not in _ACKS:
@@ -157,7 +157,7 @@ def _transaction_error(request: ProduceRequest) -> ErrorCode:
 
 def _append(
     node: Node,
-    client: Client,
+    client: RequestContext,
     transactional_id: str | None,
     topic_ref: TopicRef,
     data: PartitionRecords,
@@ -171,7 +171,7 @@ def _append(
     try:
         topic = _topic(node, topic_ref)
         if not 0 <= index < len(topic.partitions):
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = topic.partitions[index]
         now_ms = node.clock.wall_ms()
         if checked is not None:
@@ -211,7 +211,7 @@ class _Heavy(NamedTuple):
 
 def _heavy(
     node: Node,
-    client: Client,
+    client: RequestContext,
     topic: TopicRef,
     data: PartitionRecords,
     results: list[ProduceResult],
@@ -224,7 +224,7 @@ def _heavy(
 
 def _append_later(
     node: Node,
-    client: Client,
+    client: RequestContext,
     transactional_id: str | None,
     acks: int,
     response: ProduceResponse,
@@ -267,11 +267,11 @@ def _answer(acks: int, response: ProduceResponse, tickets: list[Ticket]) -> Answ
         return reason
 
 
-def _batch_of(checked: HeavyRecords, topic: Topic) -> NewBatch:
+def _batch_of(checked: HeavyRecords, topic: HostedTopic) -> NewBatch:
     """The batch to append, unless it was refused, or its topic is another one by now or has another
     config."""
     if checked.topic is not topic:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if checked.config is not topic.config:
         raise altered_meanwhile(topic.name)
     outcome = checked.outcome
@@ -279,12 +279,12 @@ def _batch_of(checked: HeavyRecords, topic: Topic) -> NewBatch:
         return outcome
     if not isinstance(outcome, OnceflowError):
         _log.error("internal error while checking a batch for %s", topic.name, exc_info=outcome)
-        raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome)) from outcome
+        raise RequestRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(outcome)) from outcome
     raise outcome
 
 
 def _answer_again(
-    index: int, partition: Partition, first: Written
+    index: int, partition: HostedPartition, first: WrittenBatch
 ) -> tuple[ProduceResult, Ticket | None]:
     """The answer that the first sending of a batch got, or is about to get."""
     ticket = partition.once_durable(first.last_offset)
@@ -292,19 +292,19 @@ def _answer_again(
     return ProduceResult(index, 0, first.first_offset, first.timestamp, start), ticket
 
 
-def _topic(node: Node, wanted: TopicRef) -> Topic:
+def _topic(node: Node, wanted: TopicRef) -> HostedTopic:
     topic = node.topics.find(wanted)
     if topic is None:
         by_name = isinstance(wanted, str)
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
         )
     if topic.is_internal:
-        raise Refused.of(own_topic_refusal(topic.name))
+        raise RequestRefused.of(internal_topic_refusal(topic.name))
     return topic
 
 
-def _refused(index: int, error: OnceflowError, partition: Partition | None) -> ProduceResult:
+def _refused(index: int, error: OnceflowError, partition: HostedPartition | None) -> ProduceResult:
     refused = refusal_of(error)
     start = -1
     if partition is not None and was_examined(error):
@@ -318,7 +318,7 @@ def _refused(index: int, error: OnceflowError, partition: Partition | None) -> P
     )
 
 
-def _failed(response: ProduceResponse, refused: Refused) -> ProduceResponse:
+def _failed(response: ProduceResponse, refused: RequestRefused) -> ProduceResponse:
     """The disk failed: of what was appended nobody knows whether it is durable."""
     return [
         (

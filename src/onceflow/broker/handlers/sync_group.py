@@ -12,14 +12,16 @@ from kio.schema.sync_group.v5.request import SyncGroupRequest
 from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 from onceflow.broker.group import GroupHost
-from onceflow.broker.requests import Answer, Client, then
+from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import SyncRequest, SyncResult
 from onceflow.wire import ErrorCode
 
 _PROTOCOL_FROM = 5
 
 
-def handle(node: GroupHost, client: Client, request: SyncGroupRequest) -> Answer[SyncGroupResponse]:
+def handle(
+    node: GroupHost, client: RequestContext, request: SyncGroupRequest
+) -> Answer[SyncGroupResponse]:
     """Gives the assignment, or waits for it."""
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if client.version >= _PROTOCOL_FROM and not names_protocol:

@@ -22,11 +22,10 @@ from kio.schema.txn_offset_commit.v5.response import (
 
 from onceflow.broker.group import GroupHost
 from onceflow.broker.handlers.offset_commit import entries_of
-from onceflow.broker.requests import Answer, Client, then
+from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.broker.topics import TopicNames
-from onceflow.group import Identity, Producer, TxnCommitRequest
-from onceflow.txn import Identity as TransactionIdentity
-from onceflow.wire import ErrorCode, recast
+from onceflow.group import MemberIdentity, TxnCommitRequest
+from onceflow.wire import ErrorCode, ProducerIdentity, recast
 from onceflow.wire.newer import txn_offset_commit_v6 as by_id
 
 _BY_ID_FROM = 6
@@ -38,7 +37,7 @@ class Transactions(Protocol):
     """The transaction coordinator, as far as it is asked here."""
 
     def enter_offsets(
-        self, transactional_id: str, identity: TransactionIdentity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
     ) -> ErrorCode:
         """Whether a request of this version may write offsets of the group in the transaction."""
         ...
@@ -60,15 +59,15 @@ def upgrade(request: Any, version: int) -> Request:
     return recast(request, newest)
 
 
-def handle(node: TransactionHost, client: Client, request: Request) -> Answer[Response]:
+def handle(node: TransactionHost, client: RequestContext, request: Request) -> Answer[Response]:
     """Writes what can be committed."""
     names = _names(node.topics, request)
     known = [(name, topic.partitions) for name, topic in zip(names, request.topics, strict=True)]
     commit = TxnCommitRequest(
         request.group_id,
-        Identity(request.member_id, request.group_instance_id),
+        MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
-        Producer(request.producer_id, request.producer_epoch),
+        ProducerIdentity(request.producer_id, request.producer_epoch),
         entries_of((name, partitions) for name, partitions in known if name is not None),
         client.version,
     )
@@ -76,7 +75,7 @@ def handle(node: TransactionHost, client: Client, request: Request) -> Answer[Re
     def verify() -> ErrorCode:
         return node.transactions.enter_offsets(
             request.transactional_id,
-            TransactionIdentity(request.producer_id, request.producer_epoch),
+            ProducerIdentity(request.producer_id, request.producer_epoch),
             request.group_id,
             client.version,
         )

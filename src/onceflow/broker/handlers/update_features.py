@@ -18,7 +18,7 @@ from kio.schema.update_features.v1.response import (
 from kio.schema.update_features.v2.request import FeatureUpdateKey, UpdateFeaturesRequest
 
 from onceflow.broker.handlers.api_versions import FINALIZED
-from onceflow.broker.requests import Client, Refused
+from onceflow.broker.requests import RequestContext, RequestRefused
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _UPGRADE_TYPES = range(1, 4)
 
 
-def handle(node: Node, client: Client, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+def handle(
+    node: Node, client: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
     """Updates nothing, and says whether that is what was asked for."""
     for update in request.feature_updates:
         if reason := _problem(update):
@@ -36,8 +38,8 @@ def handle(node: Node, client: Client, request: UpdateFeaturesRequest) -> Update
                 f"Invalid update version {update.max_version_level} for feature "
                 f"{update.feature}. {reason}"
             )
-            return _response(Refused(ErrorCode.INVALID_UPDATE_VERSION, message), ())
-    return _response(Refused(ErrorCode.NONE), request.feature_updates)
+            return _response(RequestRefused(ErrorCode.INVALID_UPDATE_VERSION, message), ())
+    return _response(RequestRefused(ErrorCode.NONE), request.feature_updates)
 
 
 def _problem(update: FeatureUpdateKey) -> str | None:
@@ -51,7 +53,9 @@ def _problem(update: FeatureUpdateKey) -> str | None:
     return None
 
 
-def _response(refused: Refused, updated: Iterable[FeatureUpdateKey]) -> UpdateFeaturesResponse:
+def _response(
+    refused: RequestRefused, updated: Iterable[FeatureUpdateKey]
+) -> UpdateFeaturesResponse:
     """As version 1 has it, where each feature has a result of its own; version 2 leaves it out."""
     return UpdateFeaturesResponse(
         throttle_time=timedelta(0),

@@ -19,16 +19,16 @@ from kio.schema.write_txn_markers.v2.response import (
     WriteTxnMarkersResponse,
 )
 
-from onceflow.broker.requests import Answer, Client, once_each, or_hang_up
+from onceflow.broker.requests import Answer, RequestContext, once_each, or_hang_up
 from onceflow.log import Ticket
-from onceflow.txn import TopicPartition
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
 
 def handle(
-    node: Node, client: Client, request: WriteTxnMarkersRequest
+    node: Node, client: RequestContext, request: WriteTxnMarkersRequest
 ) -> Answer[WriteTxnMarkersResponse]:
     """Writes each marker that its partition takes."""
     tickets: list[Ticket] = []

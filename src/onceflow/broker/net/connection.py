@@ -18,7 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from onceflow.broker.net.memory import AnswerMemory, RequestMemory
-from onceflow.broker.requests import NO_ANSWER, Client, Hangup, OrderedPromise, Promise, shortened
+from onceflow.broker.requests import (
+    NO_ANSWER,
+    AnswerPromise,
+    Hangup,
+    OrderedPromise,
+    RequestContext,
+    shortened,
+)
 from onceflow.broker.router import API_KEYS, Route, route
 from onceflow.errors import FrameTooLarge, InvariantViolated, WireError
 from onceflow.runtime import BUFFERS, Outbox, Part, outbox_for
@@ -48,13 +55,13 @@ _ASKED = struct.Struct(">i")
 _CORRELATION_ID_END = 8
 _LONGEST_USUAL = 512
 """Headers that are longer, which a client may make as long as a frame, are not kept."""
-_MOST_USUAL = 16
+_MOST_CACHED = 16
 """Kinds of requests that a client sends again and again."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Usual(NamedTuple):
+class _CachedHeader(NamedTuple):
     """How the requests of a client begin that ask for the same: all of the last one's header but
     its correlation id. A client says the same of itself in every request, so it is read once and
     then compared."""
@@ -62,11 +69,13 @@ class _Usual(NamedTuple):
     start: struct.Struct
     said: bytes
     way: Route
-    client: Client
+    client: RequestContext
     body_at: int
 
     @classmethod
-    def of(cls, frame: memoryview, way: Route, client: Client, body_at: int) -> _Usual:
+    def of(
+        cls, frame: memoryview, way: Route, client: RequestContext, body_at: int
+    ) -> _CachedHeader:
         start = struct.Struct(f">{_ASKED.size}xi{body_at - _CORRELATION_ID_END}s")
         _, said = start.unpack_from(frame)
         return cls(start, said, way, client, body_at)
@@ -81,12 +90,12 @@ class _Slot:
         self.correlation_id = correlation_id
         self.way = way
         self.parts: list[Part] | None = None
-        self.promise: Promise[object] | None = None
+        self.promise: AnswerPromise[object] | None = None
         self.held_bytes = 0
         """Of the request that waits, or of the answer whose turn has not come."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class AcceptedConnection(asyncio.BufferedProtocol):
     """Made by the server for each client; belongs to the loop."""
 
     def __init__(
@@ -95,15 +104,15 @@ class Connection(asyncio.BufferedProtocol):
         scratch: Scratch,
         memory: RequestMemory,
         answers: AnswerMemory,
-        is_pressed: Callable[[], bool],
-        on_made: Callable[[Connection], None],
-        on_lost: Callable[[Connection], None],
+        is_under_backpressure: Callable[[], bool],
+        on_made: Callable[[AcceptedConnection], None],
+        on_lost: Callable[[AcceptedConnection], None],
     ) -> None:
         self._node = node
         self._checks = node.checks
         self._memory = memory
         self._answers = answers
-        self._is_pressed = is_pressed
+        self._is_under_backpressure = is_under_backpressure
         self._on_made = on_made
         self._on_lost = on_lost
         self._frames = FrameReader(
@@ -121,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         self._taken = 0
         self._was_large = False
         self._has_room = True
-        self._usual: dict[int, _Usual] = {}
+        self._cached_headers: dict[int, _CachedHeader] = {}
         self.peer = "?"
         self.last_heard = 0.0
         self.last_whole = 0.0
@@ -209,15 +218,17 @@ class Connection(asyncio.BufferedProtocol):
             return True
         self.last_whole = self.last_heard
         size = len(frame)
-        usual = self._usual.get(_ASKED.unpack_from(frame)[0]) if size >= _ASKED.size else None
-        if usual is not None and size >= usual.body_at:
-            correlation_id, said = usual.start.unpack_from(frame)
-            if said == usual.said:
-                self._serve(usual, correlation_id, frame)
+        cached = (
+            self._cached_headers.get(_ASKED.unpack_from(frame)[0]) if size >= _ASKED.size else None
+        )
+        if cached is not None and size >= cached.body_at:
+            correlation_id, said = cached.start.unpack_from(frame)
+            if said == cached.said:
+                self._serve(cached, correlation_id, frame)
             else:
-                self._serve_unusual(frame)
+                self._serve_uncached(frame)
         else:
-            self._serve_unusual(frame)
+            self._serve_uncached(frame)
         self._taken += 1
         if self._checks.pieces:
             self._taken += self._checks.take_pieces()
@@ -225,29 +236,29 @@ class Connection(asyncio.BufferedProtocol):
             self._taken += size // _PIECE
         return self._taken < MOST_IN_A_TURN and self._may_read()
 
-    def _serve_unusual(self, frame: memoryview) -> None:
+    def _serve_uncached(self, frame: memoryview) -> None:
         header = read_request_header(frame)
         way = route(header.api_key, header.version)
         if way is None:
             self._refuse_version(header)
             return
-        client = Client(header.version, header.client_id, self._host)
-        usual = _Usual.of(frame, way, client, header.body_at)
+        client = RequestContext(header.version, header.client_id, self._host)
+        cached = _CachedHeader.of(frame, way, client, header.body_at)
         if header.body_at <= _LONGEST_USUAL:
-            if len(self._usual) >= _MOST_USUAL:
-                self._usual.clear()
-            self._usual[_ASKED.unpack_from(frame)[0]] = usual
-        self._serve(usual, header.correlation_id, frame)
+            if len(self._cached_headers) >= _MOST_CACHED:
+                self._cached_headers.clear()
+            self._cached_headers[_ASKED.unpack_from(frame)[0]] = cached
+        self._serve(cached, header.correlation_id, frame)
 
-    def _serve(self, usual: _Usual, correlation_id: int, frame: memoryview) -> None:
-        way = usual.way
+    def _serve(self, cached: _CachedHeader, correlation_id: int, frame: memoryview) -> None:
+        way = cached.way
         self._node.served[way.api_key] += 1
-        answer = way.handle(self._node, usual.client, way.read(frame, usual.body_at))
+        answer = way.handle(self._node, cached.client, way.read(frame, cached.body_at))
         if answer is NO_ANSWER:
             return
         slot = _Slot(correlation_id, way)
         self._slots.append(slot)
-        if isinstance(answer, Promise):
+        if isinstance(answer, AnswerPromise):
             slot.promise = answer
             if isinstance(answer, OrderedPromise) and not answer.has_taken_effect:
                 self._waits_for_effect = True
@@ -353,7 +364,7 @@ class Connection(asyncio.BufferedProtocol):
             and self._outbox is not None
             and not self._outbox.is_blocked
             and self._has_room
-            and not self._is_pressed()
+            and not self._is_under_backpressure()
         )
 
     def _ask_for_room(self, size: int) -> bool:

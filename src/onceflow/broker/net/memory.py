@@ -71,7 +71,7 @@ _USUAL_BYTES = 5 << 18
 """A batch as large as a topic takes unless it is configured otherwise, and what is around it."""
 
 
-class Sender(Protocol):
+class RequestSender(Protocol):
     """A connection on which a large request comes in."""
 
     @property
@@ -93,7 +93,7 @@ class _Request:
 
     __slots__ = ("arrived", "received", "sender", "size", "slow_looks")
 
-    def __init__(self, sender: Sender, size: int, now: float) -> None:
+    def __init__(self, sender: RequestSender, size: int, now: float) -> None:
         self.sender = sender
         self.size = size
         self.arrived = now
@@ -118,9 +118,9 @@ class _Places:
     def __init__(self, total: int) -> None:
         self._total = total
         self._used = 0
-        self._holders: dict[Sender, _Request] = {}
+        self._holders: dict[RequestSender, _Request] = {}
         self._wanted = 0
-        self._waiting: OrderedDict[Sender, _Request] = OrderedDict()
+        self._waiting: OrderedDict[RequestSender, _Request] = OrderedDict()
         self._is_newest_next = True
 
     @property
@@ -135,7 +135,7 @@ class _Places:
         self._wanted += request.size
         return False
 
-    def leave(self, sender: Sender) -> None:
+    def leave(self, sender: RequestSender) -> None:
         if (request := self._holders.pop(sender, None)) is not None:
             self._used -= request.size
         elif self._waiting and (request := self._waiting.pop(sender, None)) is not None:
@@ -152,7 +152,7 @@ class _Places:
             self._hold(request)
             request.sender.go_on()
 
-    def look(self, now: float, seconds: float) -> list[tuple[Sender, str]]:
+    def look(self, now: float, seconds: float) -> list[tuple[RequestSender, str]]:
         patience = _PATIENCE if self._wanted <= self._total else _LESS_PATIENCE
         slow = [each for each in self._holders.values() if each.look(seconds) >= patience]
         slow.sort(key=lambda request: -request.slow_looks)
@@ -195,7 +195,7 @@ class RequestMemory:
         """Whether somebody waits."""
         return self._usual.waiting + self._largest.waiting > 0
 
-    def ask(self, sender: Sender, size: int, now: float) -> bool:
+    def ask(self, sender: RequestSender, size: int, now: float) -> bool:
         """Takes a place, or waits for one: then `go_on` follows. `leave` gives up either."""
         places = self._usual if size <= _USUAL_BYTES else self._largest
         if places.ask(_Request(sender, size, now)):
@@ -204,11 +204,11 @@ class RequestMemory:
             self._on_crowded()
         return False
 
-    def leave(self, sender: Sender) -> None:
+    def leave(self, sender: RequestSender) -> None:
         """The request is whole, or will never be; one who has no part in this may leave, too."""
         self._usual.leave(sender)
         self._largest.leave(sender)
 
-    def look(self, now: float) -> list[tuple[Sender, str]]:
+    def look(self, now: float) -> list[tuple[RequestSender, str]]:
         """Who has to go, and why. Nothing is taken from them before they `leave`."""
         return self._usual.look(now, self._seconds) + self._largest.look(now, self._seconds)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onceflow.broker.config import TopicConfig
-from onceflow.broker.requests import Refused
+from onceflow.broker.requests import RequestRefused
 from onceflow.errors import DecompressedTooLarge, RecordError
 from onceflow.records import (
     CODEC_MASK,
@@ -95,11 +95,11 @@ def checked_batch(
     now_ms: int,
     effort: Effort,
 ) -> NewBatch:
-    """The batch to append. Raises `Refused`, a `RecordError` or `HeavyBatch`."""
+    """The batch to append. Raises `RequestRefused`, a `RecordError` or `HeavyBatch`."""
     batch = _one_batch(records, version)
     header, data = batch
     if len(data) > config.max_message_bytes:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {len(data)} bytes and max.message.bytes of {topic} is "
             f"{config.max_message_bytes}",
@@ -116,17 +116,17 @@ def checked_batch(
 
 def _one_batch(records: memoryview | None, version: int) -> NewBatch:
     if not records:
-        raise Refused(ErrorCode.INVALID_RECORD, "the request holds no record batch")
+        raise RequestRefused(ErrorCode.INVALID_RECORD, "the request holds no record batch")
     try:
         batch = NewBatch.parse(records)
     except RecordError:
         if len(records) > _MAGIC_AT and (magic := records[_MAGIC_AT]) != MAGIC:
             code = ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE
             message = f"only batches of magic {MAGIC} are served, not {magic}"
-            raise Refused(code, message) from None
+            raise RequestRefused(code, message) from None
         raise
     if batch.header.attributes & CODEC_MASK == Codec.ZSTD and version < _ZSTD_FROM:
-        raise Refused(
+        raise RequestRefused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_FROM}"
         )
     return batch
@@ -177,7 +177,7 @@ def _check_oldest(batch: NewBatch, now_ms: int, limit_ms: int) -> None:
 
 def _refusal(
     batch: NewBatch, code: ErrorCode, is_wrong: Callable[[Any], Any], message: str
-) -> Refused:
+) -> RequestRefused:
     """Names the first records of the batch that are wrong; a small batch can hold a million."""
     with loading:
         from onceflow.records import decode
@@ -187,7 +187,7 @@ def _refusal(
     named = tuple((index, message) for index in rows[:_MOST_NAMED])
     if len(rows) > len(named):
         message += f"; so it is with {len(rows)} records, the first {len(named)} of which are named"
-    return Refused(code, message, record_errors=named)
+    return RequestRefused(code, message, record_errors=named)
 
 
 def _timestamps(columns: Any) -> Any:
@@ -220,4 +220,4 @@ def _recompressed(batch: NewBatch, codec: Codec, level: int | None) -> NewBatch:
             transactional=header.is_transactional,
         )
     except RecordError as error:
-        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from error
+        raise RequestRefused(ErrorCode.INVALID_RECORD, str(error)) from error

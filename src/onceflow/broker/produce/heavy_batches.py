@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from onceflow.broker.produce.batch import Effort, HeavyBatch, checked_batch
-from onceflow.broker.requests import Refused
-from onceflow.broker.topics import Topic
+from onceflow.broker.requests import RequestRefused
+from onceflow.broker.topics import HostedTopic
 from onceflow.records import NewBatch, Room
-from onceflow.runtime import Background, Job, Lane
+from onceflow.runtime import Background, Job, JobLane
 from onceflow.wire import ErrorCode
 
 REQUEST_BYTES = 256 << 20
@@ -34,7 +34,7 @@ class HeavyRecords:
 
     __slots__ = ("config", "now_ms", "outcome", "records", "topic", "version")
 
-    def __init__(self, topic: Topic, records: memoryview, version: int, now_ms: int) -> None:
+    def __init__(self, topic: HostedTopic, records: memoryview, version: int, now_ms: int) -> None:
         self.topic = topic
         self.config = topic.config
         self.records = memoryview(bytearray(records))  # a frame's memory is used again
@@ -43,12 +43,14 @@ class HeavyRecords:
         self.outcome: NewBatch | Exception = _unchecked()
 
 
-def _unchecked() -> Refused:
-    return Refused(_AGAIN, "large compressed batches of others are being checked; send it again")
+def _unchecked() -> RequestRefused:
+    return RequestRefused(
+        _AGAIN, "large compressed batches of others are being checked; send it again"
+    )
 
 
-def altered_meanwhile(topic: str) -> Refused:
-    return Refused(
+def altered_meanwhile(topic: str) -> RequestRefused:
+    return RequestRefused(
         _AGAIN,
         f"the config of topic {topic} was altered while the batch was checked; send it again",
     )
@@ -87,7 +89,7 @@ class BatchChecks:
             self._waiting_bytes -= size
             done()
 
-        self._background.submit(Lane.CHECK, _check(batches), ended)
+        self._background.submit(JobLane.CHECK, _check(batches), ended)
 
 
 def _check(batches: Sequence[HeavyRecords]) -> Job:
@@ -98,7 +100,7 @@ def _check(batches: Sequence[HeavyRecords]) -> Job:
                 each.topic.name, each.config, each.records, each.version, each.now_ms, effort
             )
         except HeavyBatch:
-            each.outcome = Refused(
+            each.outcome = RequestRefused(
                 _AGAIN,
                 f"the batches of one request have more than {REQUEST_BYTES} bytes to decompress or "
                 "to compress; send this one again, with less beside it",

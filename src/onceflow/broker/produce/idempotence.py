@@ -8,39 +8,39 @@ from __future__ import annotations
 
 import logging
 
-from onceflow.broker.requests import Refused
-from onceflow.broker.topics import Partition, Topic
+from onceflow.broker.requests import RequestRefused
+from onceflow.broker.topics import HostedPartition, HostedTopic
 from onceflow.broker.txn import TransactionService
-from onceflow.producers import Written, judge
+from onceflow.producers import WrittenBatch, judge
 from onceflow.records import BatchHeader
-from onceflow.txn import Identity, TopicPartition
-from onceflow.wire import IMPLICIT_PRODUCE_FROM, ErrorCode
+from onceflow.types import TopicPartition
+from onceflow.wire import IMPLICIT_PRODUCE_FROM, ErrorCode, ProducerIdentity
 
 _log = logging.getLogger(__name__)
 
 
 def admit_batch(
     transactions: TransactionService,
-    topic: Topic,
-    partition: Partition,
+    topic: HostedTopic,
+    partition: HostedPartition,
     header: BatchHeader,
     transactional_id: str | None,
     version: int,
-) -> Written | None:
-    """None for a batch to append, else the batch that it repeats. Raises `Refused`."""
+) -> WrittenBatch | None:
+    """None for a batch to append, else the batch that it repeats. Raises `RequestRefused`."""
     table = partition.producers
     opens = header.is_transactional and (
         not table.is_open(header.producer_id, header.producer_epoch)
-        or transactions.takes_no_more(header.producer_id)
+        or transactions.is_closed_to_writes(header.producer_id)
     )
     if opens:
         _enter_transaction(transactions, topic, partition, header, transactional_id, version)
     producer = table.find(header.producer_id)
     verdict = judge(producer, header, from_zero=opens and version >= IMPLICIT_PRODUCE_FROM)
-    if isinstance(verdict, Written):
+    if isinstance(verdict, WrittenBatch):
         return verdict
     if verdict:
-        raise Refused(verdict, _reason(verdict, topic, partition, header))
+        raise RequestRefused(verdict, _reason(verdict, topic, partition, header))
     if producer is None and header.base_sequence:
         _log.info(
             "%s-%d knows nothing of producer %d, which goes on at sequence %d: what it wrote "
@@ -55,22 +55,26 @@ def admit_batch(
 
 def _enter_transaction(
     transactions: TransactionService,
-    topic: Topic,
-    partition: Partition,
+    topic: HostedTopic,
+    partition: HostedPartition,
     header: BatchHeader,
     transactional_id: str | None,
     version: int,
 ) -> None:
     """The first batch of a transaction in a partition is asked for at the coordinator: what it does
     not know of, nobody would ever end, and readers would wait for that for ever."""
-    identity = Identity(header.producer_id, header.producer_epoch)
+    identity = ProducerIdentity(header.producer_id, header.producer_epoch)
     place = TopicPartition(topic.name, partition.index)
     code = transactions.enter(transactional_id or "", identity, place, version)
     if code:
-        raise Refused(code, f"{topic.name}-{partition.index} is not part of an open transaction")
+        raise RequestRefused(
+            code, f"{topic.name}-{partition.index} is not part of an open transaction"
+        )
 
 
-def _reason(code: ErrorCode, topic: Topic, partition: Partition, header: BatchHeader) -> str:
+def _reason(
+    code: ErrorCode, topic: HostedTopic, partition: HostedPartition, header: BatchHeader
+) -> str:
     producer = partition.producers.find(header.producer_id)
     known = "nothing" if producer is None else f"epoch {producer.epoch}"
     if producer is not None and producer.window:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from onceflow.broker.topics import Partition, Topics
+from onceflow.broker.topics import HostedPartition, Topics
 from onceflow.log import Quarantine
 from onceflow.runtime import Clock
 
@@ -52,7 +52,7 @@ class ProducerExpiry:
                     left = _SLICE
                     yield
 
-    def _expire(self, partition: Partition, ids: list[int]) -> bool:
+    def _expire(self, partition: HostedPartition, ids: list[int]) -> bool:
         """Whether that went well."""
         now_ms = int((self._clock.monotonic() - self._started) * 1000)
         name = partition.log.name

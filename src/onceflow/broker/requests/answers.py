@@ -19,7 +19,7 @@ R = TypeVar("R")
 _UNRESOLVED = object()
 
 
-class Promise(Generic[T]):
+class AnswerPromise(Generic[T]):
     """Resolved by whoever owns the wait; read by one asker through `then`."""
 
     __slots__ = ("_callback", "_value", "on_abandoned")
@@ -58,7 +58,7 @@ class Promise(Generic[T]):
             callback(cast(T, self._value))  # a T, once it is not the sentinel
 
 
-class OrderedPromise(Promise[T]):
+class OrderedPromise(AnswerPromise[T]):
     """A promise for a request that has not taken effect yet: the client's next request may only be
     looked at when this one has, or they would change places. That is long before it is durable."""
 
@@ -72,7 +72,7 @@ class OrderedPromise(Promise[T]):
     def take_effect(self, answer: Answer[T]) -> None:
         """The request has done what it was to do; `answer` is that of the promise."""
         self.has_taken_effect = True
-        if isinstance(answer, Promise):
+        if isinstance(answer, AnswerPromise):
             answer.then(self.resolve)
         else:
             self.resolve(answer)
@@ -84,15 +84,15 @@ class OrderedPromise(Promise[T]):
         self._on_effect = callback
 
 
-Answer: TypeAlias = T | Promise[T]
+Answer: TypeAlias = T | AnswerPromise[T]
 """What a handler returns: the answer, or the promise of one."""
 
 
 def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
     """What is made of an answer: now, or when it comes."""
-    if not isinstance(answer, Promise):
+    if not isinstance(answer, AnswerPromise):
         return change(answer)
-    changed: Promise[R] = Promise()
+    changed: AnswerPromise[R] = AnswerPromise()
     answer.then(lambda value: changed.resolve(change(value)))
     return changed
 
@@ -100,7 +100,7 @@ def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
 def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None], T]) -> Answer[T]:
     """What `answer` makes of the outcome, when all tickets are done or the first has failed."""
     if len(tickets) == 1 and not tickets[0].done:  # as for most requests
-        only: Promise[T] = Promise()
+        only: AnswerPromise[T] = AnswerPromise()
         tickets[0].add_done_callback(lambda error: only.resolve(answer(error)))
         return only
     # Requests that touch many partitions share few groups of the journal.
@@ -111,7 +111,7 @@ def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None],
     open_tickets = [ticket for ticket in distinct if not ticket.done]
     if not open_tickets:
         return answer(None)
-    promise: Promise[T] = Promise()
+    promise: AnswerPromise[T] = AnswerPromise()
 
     def done(error: Exception | None) -> None:
         if promise.is_resolved:
@@ -128,11 +128,11 @@ def or_hang_up(tickets: Sequence[Ticket], response: T) -> Answer[T]:
     """The response, once it is true. If the disk fails before, nobody knows whether it ever will
     be, and no code of the protocol says that: the connection ends without an answer."""
     outcome = once_durable(tickets, lambda error: error)
-    if not isinstance(outcome, Promise):
+    if not isinstance(outcome, AnswerPromise):
         if outcome is not None:
             raise Hangup(f"the outcome of a request is not known: {outcome}") from outcome
         return response
-    answer: Promise[T] = Promise()
+    answer: AnswerPromise[T] = AnswerPromise()
 
     def settled(error: Exception | None) -> None:
         if error is None:  # else the broker stops, and hangs up on everybody

@@ -10,7 +10,7 @@ from onceflow.errors import OnceflowError
 T = TypeVar("T", bound=Hashable)
 
 
-class Client(NamedTuple):
+class RequestContext(NamedTuple):
     """The sender of one request."""
 
     version: int

@@ -13,7 +13,7 @@ from onceflow.errors import (
     DiskError,
     InvariantViolated,
     LogError,
-    OffsetOutOfRange,
+    OffsetOutsideLog,
     OnceflowError,
     RecordError,
     StoreBusy,
@@ -33,14 +33,14 @@ def shortened(message: str) -> str:
     return message[: LONGEST_MESSAGE - 3] + "..."
 
 
-class Refusal(NamedTuple):
+class RequestRefusal(NamedTuple):
     """Why a request is not granted."""
 
     code: ErrorCode
     message: str
 
 
-class Refused(OnceflowError):
+class RequestRefused(OnceflowError):
     """Nothing was done; `code` goes to the client."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Refused(OnceflowError):
         """Which records of a batch are wrong, by their place in it, where that is known."""
 
     @classmethod
-    def of(cls, refusal: Refusal | None) -> Refused:
+    def of(cls, refusal: RequestRefusal | None) -> RequestRefused:
         """The refusal of a rule, to be raised."""
         if refusal is None:
             raise InvariantViolated("a-refusal-has-a-reason")
@@ -71,7 +71,7 @@ _CODES: tuple[tuple[type[OnceflowError], ErrorCode], ...] = (
     (TimestampTypeRefused, ErrorCode.INVALID_TIMESTAMP),
     (DecompressedTooLarge, ErrorCode.MESSAGE_TOO_LARGE),
     (RecordError, ErrorCode.INVALID_RECORD),
-    (OffsetOutOfRange, ErrorCode.OFFSET_OUT_OF_RANGE),
+    (OffsetOutsideLog, ErrorCode.OFFSET_OUT_OF_RANGE),
     (UnknownLog, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     # Certainly not written and worth another try, which is what clients take this one for.
     (StoreBusy, ErrorCode.NOT_ENOUGH_REPLICAS),
@@ -80,20 +80,20 @@ _CODES: tuple[tuple[type[OnceflowError], ErrorCode], ...] = (
 )
 
 
-def refusal_of(error: Exception) -> Refused:
+def refusal_of(error: Exception) -> RequestRefused:
     """An error of a lower floor, in the words of the protocol."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error
     for kind, code in _CODES:
         if isinstance(error, kind):
-            return Refused(code, str(error))
-    return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+            return RequestRefused(code, str(error))
+    return RequestRefused(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
 
 
 def was_examined(error: Exception) -> bool:
     """Whether a batch was whole and one, and was refused for what is in it. Such a refusal tells
     where the log starts, as Apache Kafka's does."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return bool(error.record_errors)
     return isinstance(error, RecordError) and not isinstance(error, _NOT_ONE_WHOLE_BATCH)
 

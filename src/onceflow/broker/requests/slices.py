@@ -9,20 +9,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from onceflow.log import BLAMELESS
+from onceflow.runtime import TimerHandle
 
 _log = logging.getLogger(__name__)
 
 
-class Timer(Protocol):
-    """Something that will happen unless it is cancelled."""
-
-    def cancel(self) -> None: ...
-
-
-CallLater = Callable[[float, Callable[[], None]], Timer]
+CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 
 
 class Slices:
@@ -34,7 +28,7 @@ class Slices:
         self._report = report
         self._waiting: deque[tuple[str, Iterator[None]]] = deque()
         self._names: set[str] = set()
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._is_closed = False
 
     def run(self, name: str, work: Iterator[None]) -> None:

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from onceflow.broker.topics.internal_logs import POLICIES
 from onceflow.broker.topics.metadata_log import log_batches
-from onceflow.broker.topics.partition import Partition
-from onceflow.broker.topics.topics import Topic, Topics
+from onceflow.broker.topics.partition import HostedPartition
+from onceflow.broker.topics.topics import HostedTopic, Topics
 from onceflow.errors import NewerFormat, NewerRecord, OnceflowError, RecordError
 from onceflow.log import Ticket
 from onceflow.records import PlainRecord, read_placed
@@ -79,7 +79,7 @@ class Unapplied:
             )
 
 
-class OwnTopic:
+class InternalTopic:
     """One such topic; what its records mean is for those who derive from it."""
 
     def __init__(self, topics: Topics, clock: Clock, name: str, partitions: int) -> None:
@@ -101,7 +101,7 @@ class OwnTopic:
         self._topic()
         return [self._creation] if self._creation is not None else []
 
-    def _topic(self) -> Topic:
+    def _topic(self) -> HostedTopic:
         topic = self._topics.by_name.get(self._name)
         if topic is None:
             topic, self._creation = self._topics.create(
@@ -109,14 +109,14 @@ class OwnTopic:
             )
         return topic
 
-    def _to_replay(self) -> Sequence[Partition]:
+    def _to_replay(self) -> Sequence[HostedPartition]:
         """Its partitions, none while it was not made."""
         topic = self._topics.by_name.get(self._name)
         return () if topic is None else topic.partitions
 
     @staticmethod
     def _placed_records(
-        partition: Partition, unapplied: Unapplied
+        partition: HostedPartition, unapplied: Unapplied
     ) -> Iterator[tuple[int, PlainRecord]]:
         """All records of a partition but for markers, each with its offset."""
         for batch in log_batches(partition.log):

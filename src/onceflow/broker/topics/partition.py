@@ -26,7 +26,7 @@ class EpochStart(NamedTuple):
     offset: int
 
 
-class EpochEnd(NamedTuple):
+class LeaderEpochEnd(NamedTuple):
     """An epoch, and the offset behind its last record."""
 
     epoch: int
@@ -43,7 +43,7 @@ def next_epochs(
     return (*kept[len(ended) :], EpochStart(epochs[-1].epoch + 1, end_offset))
 
 
-class Partition:
+class HostedPartition:
     """Belongs to the broker's loop."""
 
     __slots__ = ("_announced", "_store", "_waiting", "epochs", "index", "log", "producers")
@@ -52,7 +52,7 @@ class Partition:
         self, store: LogStore, log: PartitionLog, epochs: tuple[EpochStart, ...], slices: Slices
     ) -> None:
         self._store = store
-        self._waiting: dict[Callable[[Partition], None], None] = {}  # in the order they came
+        self._waiting: dict[Callable[[HostedPartition], None], None] = {}  # in the order they came
         self._announced: Ticket | None = None
         """The last group of the journal that is to wake who waits: many appends share one."""
         self.index = log.log_id.partition
@@ -105,14 +105,14 @@ class Partition:
 
     # --- waiting for more ---------------------------------------------------------------------
 
-    def wait(self, callback: Callable[[Partition], None]) -> None:
+    def wait(self, callback: Callable[[HostedPartition], None]) -> None:
         """Calls back, again and again, when there is more to read here."""
         if not self._waiting and self.log.end_offset > self.log.high_watermark:
             # What is on its way already was appended when nobody waited.
             self._store.flush().add_done_callback(self._durable)
         self._waiting[callback] = None
 
-    def stop_waiting(self, callback: Callable[[Partition], None]) -> None:
+    def stop_waiting(self, callback: Callable[[HostedPartition], None]) -> None:
         self._waiting.pop(callback, None)
 
     def _durable(self, error: Exception | None) -> None:
@@ -126,7 +126,7 @@ class Partition:
 
     # --- epochs -------------------------------------------------------------------------------
 
-    def end_of_epoch(self, epoch: int) -> EpochEnd | None:
+    def end_of_epoch(self, epoch: int) -> LeaderEpochEnd | None:
         """The largest epoch up to `epoch` that there was, and where it ended. None for one that
         is yet to come, and for none."""
         if epoch > self.leader_epoch or epoch == NO_EPOCH:
@@ -134,9 +134,9 @@ class Partition:
         end = self.log.high_watermark
         for start in reversed(self.epochs):
             if start.epoch <= epoch:
-                return EpochEnd(start.epoch, end)
+                return LeaderEpochEnd(start.epoch, end)
             end = start.offset
-        return EpochEnd(epoch, end)
+        return LeaderEpochEnd(epoch, end)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch in which the record at an offset was written."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onceflow.broker.requests import Refusal
+from onceflow.broker.requests import RequestRefusal
 from onceflow.wire import ErrorCode
 
 LONGEST_NAME: Final = 249
@@ -29,7 +29,7 @@ class Assignment(NamedTuple):
     brokers: Sequence[int]
 
 
-def name_refusal(name: str) -> Refusal | None:
+def name_refusal(name: str) -> RequestRefusal | None:
     """A topic name that Kafka would not take."""
     if not name:
         reason = "the empty string is not allowed"
@@ -44,21 +44,21 @@ def name_refusal(name: str) -> Refusal | None:
         )
     else:
         return None
-    return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    return RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
 
 
-def new_name_refusal(name: str, existing: Collection[str]) -> Refusal | None:
+def new_name_refusal(name: str, existing: Collection[str]) -> RequestRefusal | None:
     """A topic that cannot be made because of its name, given the topics that there are."""
     if name == _METADATA_TOPIC:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
         )
     if name in existing:
-        return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        return RequestRefusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if refusal := name_refusal(name):
         return refusal
     if others := collisions(name, existing):
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"Topic '{name}' collides with existing topic: {', '.join(others)}",
         )
@@ -80,22 +80,22 @@ def folded(name: str) -> str:
 
 def layout_refusal(
     num_partitions: int, replication_factor: int, assignments: Sequence[Assignment], node_id: int
-) -> Refusal | None:
+) -> RequestRefusal | None:
     """Counts or assignments that a new topic cannot have."""
     if assignments:
         return _manual_refusal(num_partitions, replication_factor, assignments, node_id)
     if replication_factor == 0 or replication_factor < USE_DEFAULT:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if num_partitions == 0 or num_partitions < USE_DEFAULT:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
             "Number of partitions was set to an invalid non-positive value.",
         )
     if replication_factor > 1:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target "
             f"replication factor of {replication_factor} cannot be reached because only "
@@ -111,9 +111,9 @@ def partition_count(num_partitions: int, assignments: Sequence[Assignment], defa
     return default if num_partitions == USE_DEFAULT else num_partitions
 
 
-def own_topic_refusal(name: str) -> Refusal:
+def internal_topic_refusal(name: str) -> RequestRefusal:
     """Why nobody may change a topic in which the broker keeps its state."""
-    return Refusal(
+    return RequestRefusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         f"{name} is the broker's own: clients may read it, and change nothing of it.",
     )
@@ -125,18 +125,18 @@ def own_topic_difference(
     configs: Sequence[tuple[str, str | None]],
     own_count: int,
     own_configs: Mapping[str, str],
-) -> Refusal | None:
+) -> RequestRefusal | None:
     """Why a client's request does not make one of the broker's own topics as the broker does: by
     their number its records find their partition, and by its policy they stay."""
     if count != own_count:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
             f"{name} is the broker's own and has {own_count} partition(s), not {count}: "
             "ask for that many, or for -1.",
         )
     others = sorted({key for key, value in configs if own_configs.get(key) != value})
     if others:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_CONFIG,
             f"{name} is the broker's own and its configs are fixed: leave out {', '.join(others)}.",
         )
@@ -145,15 +145,17 @@ def own_topic_difference(
 
 def increase_refusal(
     name: str, current: int, count: int, assignments: Sequence[Sequence[int]] | None, node_id: int
-) -> Refusal | None:
+) -> RequestRefusal | None:
     """Why a topic cannot be brought from `current` to `count` partitions.
 
     `assignments` are the brokers of each partition to add; None leaves the choice to the broker.
     """
     if count == current:
-        return Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        return RequestRefusal(
+            ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s)."
+        )
     if count < current:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {name} currently has {current} partition(s); "
             f"{count} would not be an increase.",
@@ -162,7 +164,7 @@ def increase_refusal(
     if assignments is None:
         return total_refusal([added])
     if len(assignments) != added:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"Attempted to add {added} additional partition(s), "
             f"but only {len(assignments)} assignment(s) were specified.",
@@ -170,10 +172,10 @@ def increase_refusal(
     return _first(_brokers_refusal(brokers, node_id) for brokers in assignments)
 
 
-def total_refusal(counts: Iterable[int]) -> Refusal | None:
+def total_refusal(counts: Iterable[int]) -> RequestRefusal | None:
     """More new partitions than one request may ask for; refuses each topic of the request."""
     if sum(counts) > MOST_PARTITIONS_PER_REQUEST:
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
         )
     return None
@@ -181,18 +183,18 @@ def total_refusal(counts: Iterable[int]) -> Refusal | None:
 
 def _manual_refusal(
     num_partitions: int, replication_factor: int, assignments: Sequence[Assignment], node_id: int
-) -> Refusal | None:
+) -> RequestRefusal | None:
     counts = (("replication factor", replication_factor), ("numPartitions", num_partitions))
     for what, value in counts:
         if value != USE_DEFAULT:
-            return Refusal(
+            return RequestRefusal(
                 ErrorCode.INVALID_REQUEST,
                 f"A manual partition assignment was specified, but {what} was not set to -1.",
             )
     seen: set[int] = set()
     for partition, brokers in assignments:
         if partition in seen:
-            return Refusal(
+            return RequestRefusal(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"Found multiple manual partition assignments for partition {partition}",
             )
@@ -200,14 +202,14 @@ def _manual_refusal(
         if refusal := _brokers_refusal(brokers, node_id):
             return refusal
     if seen != set(range(len(seen))):
-        return Refusal(
+        return RequestRefusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence",
         )
     return None
 
 
-def _brokers_refusal(brokers: Sequence[int], node_id: int) -> Refusal | None:
+def _brokers_refusal(brokers: Sequence[int], node_id: int) -> RequestRefusal | None:
     what = None if brokers else "an empty replica list"
     previous = None
     # In Kafka's order, so that of two faults the same one is named.
@@ -221,10 +223,10 @@ def _brokers_refusal(brokers: Sequence[int], node_id: int) -> Refusal | None:
         previous = broker
     if what is None:
         return None
-    return Refusal(
+    return RequestRefusal(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {what}."
     )
 
 
-def _first(refusals: Iterable[Refusal | None]) -> Refusal | None:
+def _first(refusals: Iterable[RequestRefusal | None]) -> RequestRefusal | None:
     return next((refusal for refusal in refusals if refusal is not None), None)

@@ -30,7 +30,7 @@ from onceflow.broker.topics.metadata_log import (
     producer_ids_record,
     topic_gone,
 )
-from onceflow.broker.topics.partition import Partition, next_epochs
+from onceflow.broker.topics.partition import HostedPartition, next_epochs
 from onceflow.broker.topics.rules import folded
 from onceflow.broker.topics.turns import A_TURN, Steps
 from onceflow.broker.topics.unknown_logs import adopted, refusal, sort_unknown, topic_names
@@ -58,12 +58,12 @@ class TopicNames(Protocol):
         ...
 
 
-class Topic:
+class HostedTopic:
     """A topic and its partitions."""
 
     __slots__ = ("config", "is_internal", "partitions", "record")
 
-    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[Partition]):
+    def __init__(self, record: TopicRecord, config: TopicConfig, partitions: list[HostedPartition]):
         self.record = record
         self.config = config
         self.partitions = partitions
@@ -94,7 +94,7 @@ class TopicMaking:
         self.config = config
         self.first = first
         """The index of the first partition that is to be made."""
-        self.partitions: list[Partition] = []
+        self.partitions: list[HostedPartition] = []
         """Those that have been made."""
         self.made: MadeTopic | None = None
         self.error: Exception | None = None
@@ -105,7 +105,7 @@ class TopicMaking:
         return self.first + len(self.partitions) == self.record.partitions
 
 
-MadeTopic: TypeAlias = tuple[Topic, Ticket]
+MadeTopic: TypeAlias = tuple[HostedTopic, Ticket]
 
 
 class Topics:
@@ -126,8 +126,8 @@ class Topics:
         self._rand = rand
         self._settings = settings
         self._slices = slices
-        self.by_name: dict[str, Topic] = {}
-        self.by_id: dict[UUID, Topic] = {}
+        self.by_name: dict[str, HostedTopic] = {}
+        self.by_id: dict[UUID, HostedTopic] = {}
         self._making: dict[str, TopicMaking] = {}
         self._names: dict[str, set[str]] = {}  # all that are taken, by what their metrics go by
         self.on_delete: Callable[[str], None] = lambda _: None
@@ -206,10 +206,10 @@ class Topics:
         batch = write_records(records, self._clock.wall_ms()).assign(self._log.end_offset, 0)
         return self._store.append(self._log, batch, purpose=Purpose.METADATA)
 
-    def _put(self, record: TopicRecord) -> Topic:
+    def _put(self, record: TopicRecord) -> HostedTopic:
         config = self._config_of(record)
         partitions = [self._partition(record, index) for index in range(record.partitions)]
-        topic = Topic(record, config, partitions)
+        topic = HostedTopic(record, config, partitions)
         self._configure(topic)
         self.by_name[record.name] = self.by_id[record.topic_id] = topic
         self._take_name(record.name)
@@ -224,19 +224,19 @@ class Topics:
             _log.error("the config of topic %s cannot be used as it is: %s", record.name, problem)
         return config
 
-    def _partition(self, record: TopicRecord, index: int) -> Partition:
+    def _partition(self, record: TopicRecord, index: int) -> HostedPartition:
         log = self._store.logs[LogId(record.topic_id, index)]
         epochs = record.epochs.get(index, FIRST_EPOCH)
-        return Partition(self._store, log, epochs, self._slices)
+        return HostedPartition(self._store, log, epochs, self._slices)
 
-    def _configure(self, topic: Topic) -> None:
+    def _configure(self, topic: HostedTopic) -> None:
         config = topic.config.to_log_config()
         for partition in topic.partitions:
             self._store.configure(partition.log, config)
 
     # --- looking up ---------------------------------------------------------------------------
 
-    def find(self, topic: TopicRef) -> Topic | None:
+    def find(self, topic: TopicRef) -> HostedTopic | None:
         """By name or by id."""
         return self.by_name.get(topic) if isinstance(topic, str) else self.by_id.get(topic)
 
@@ -245,7 +245,7 @@ class Topics:
         found = None if topic_id is None else self.by_id.get(topic_id)
         return None if found is None else found.name
 
-    def partition(self, topic: TopicRef, index: int) -> Partition | None:
+    def partition(self, topic: TopicRef, index: int) -> HostedPartition | None:
         """One partition, if there is such."""
         found = self.find(topic)
         if found is None or not 0 <= index < len(found.partitions):
@@ -328,7 +328,7 @@ class Topics:
     def _finish(self, making: TopicMaking) -> MadeTopic:
         record = making.record
         ticket = self._write(record.to_record())
-        topic = Topic(record, making.config, making.partitions)
+        topic = HostedTopic(record, making.config, making.partitions)
         del self._making[record.name]
         self.by_name[record.name] = self.by_id[record.topic_id] = topic
         return topic, ticket
@@ -337,7 +337,7 @@ class Topics:
         with suppress(OnceflowError):  # then the next start removes them
             self._store.delete([partition.log for partition in making.partitions])
 
-    def delete(self, topic: Topic) -> Steps[Ticket]:
+    def delete(self, topic: HostedTopic) -> Steps[Ticket]:
         """Removes a topic, and then its records, those of some partitions at a time. A start
         removes what a crash has left of them."""
         ticket = self._write(topic_gone(topic.topic_id))
@@ -353,7 +353,7 @@ class Topics:
             yield A_TURN
         return ticket
 
-    def add_partitions(self, topic: Topic, total: int) -> Steps[Ticket]:
+    def add_partitions(self, topic: HostedTopic, total: int) -> Steps[Ticket]:
         """Gives a topic more partitions, up to `total`, all at the same moment; their logs are made
         some at a time before. If that fails they stay, empty, for the next attempt."""
         record = replace(topic.record, partitions=total)
@@ -367,7 +367,7 @@ class Topics:
         self._configure(topic)
         return ticket
 
-    def alter(self, topic: Topic, config: TopicConfig) -> Ticket:
+    def alter(self, topic: HostedTopic, config: TopicConfig) -> Ticket:
         """Gives a topic another config."""
         record = replace(topic.record, configs={**config.overrides, **config.unusable})
         ticket = self._write(record.to_record())

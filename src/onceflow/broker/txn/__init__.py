@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from onceflow.broker.txn.markers import Markers as Markers, OffsetsMarker as OffsetsMarker
     from onceflow.broker.txn.producer_ids import ProducerIds as ProducerIds
     from onceflow.broker.txn.state_store import (
-        Outside as Outside,
-        TransactionBook as TransactionBook,
+        Dependencies as Dependencies,
+        TransactionStateStore as TransactionStateStore,
     )
     from onceflow.broker.txn.topic import TransactionsTopic as TransactionsTopic
     from onceflow.broker.txn.unclean_stop import repair as repair
@@ -25,7 +25,7 @@ else:
             "coordinator": "TransactionService",
             "markers": "Markers OffsetsMarker",
             "producer_ids": "ProducerIds",
-            "state_store": "Outside TransactionBook",
+            "state_store": "Dependencies TransactionStateStore",
             "topic": "TransactionsTopic",
             "unclean_stop": "repair",
         },

@@ -1,8 +1,9 @@
 """The transaction coordinator as the handlers see it: requests in, answers or promises of them out.
 
-What happens is decided by the pure functions in `onceflow.txn`, done by the book, and answered when
-it is durable. Only that a transaction has more partitions is answered at once: records and offsets
-come behind that in the journal's order, so whatever is durable of them makes it durable too.
+What happens is decided by the pure functions in `onceflow.txn`, done by the store, and answered
+when it is durable. Only that a transaction has more partitions is answered at once: records and
+offsets come behind that in the journal's order, so whatever is durable of them makes it durable
+too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from onceflow.broker.config import BrokerConfig
 from onceflow.broker.requests import Answer, or_hang_up
 from onceflow.broker.topics import OFFSETS_TOPIC, POLICIES
 from onceflow.broker.txn.producer_ids import ProducerIds
-from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.errors import OnceflowError
 from onceflow.group import failure_code
 from onceflow.log import Purpose
@@ -23,19 +24,25 @@ from onceflow.runtime import Clock
 from onceflow.txn import (
     Decision,
     Finish,
-    Identity,
-    InitProducerId,
-    Limits,
-    Refused,
+    InitProducerIdRequest,
+    Persist,
+    Rejected,
     Result,
-    State,
-    TopicPartition,
-    Transaction,
-    Write,
+    TransactionLimits,
+    TransactionMetadata,
+    TransactionState,
     code_for,
     machine,
 )
-from onceflow.wire import IMPLICIT_OFFSETS_FROM, IMPLICIT_PRODUCE_FROM, ApiKey, ErrorCode
+from onceflow.types import TopicPartition
+from onceflow.wire import (
+    IMPLICIT_OFFSETS_FROM,
+    IMPLICIT_PRODUCE_FROM,
+    TRANSACTION_V2,
+    ApiKey,
+    ErrorCode,
+    ProducerIdentity,
+)
 
 T = TypeVar("T")
 
@@ -49,54 +56,54 @@ class TransactionService:
         self,
         config: BrokerConfig,
         clock: Clock,
-        book: TransactionBook,
+        store: TransactionStateStore,
         ids: ProducerIds,
         exists: Callable[[TopicPartition], bool],
         offsets_partition: Callable[[str], int],
     ) -> None:
         self._config = config
-        self._limits = Limits(
+        self._limits = TransactionLimits(
             max_timeout_ms=config.transaction_max_timeout_ms,
             max_partitions_per_transaction=config.max_transaction_partitions,
             two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
         )
         self._clock = clock
-        self._book = book
+        self._store = store
         self._ids = ids
         self._exists = exists
         self._offsets_partition = offsets_partition
 
-    def find(self, transactional_id: str) -> Transaction | None:
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
         """One id, to be looked at only."""
-        return self._book.find(transactional_id)
+        return self._store.find(transactional_id)
 
-    def all(self) -> Iterator[Transaction]:
+    def all(self) -> Iterator[TransactionMetadata]:
         """Every id, to be looked at only."""
-        return self._book.all()
+        return self._store.all()
 
-    def partitions_of(self, transaction: Transaction) -> Iterable[TopicPartition]:
+    def partitions_of(self, transaction: TransactionMetadata) -> Iterable[TopicPartition]:
         """Those of an open transaction; of one that is being ended, those that lack a marker."""
-        if transaction.state is State.ONGOING:
+        if transaction.state is TransactionState.ONGOING:
             return transaction.partitions
-        return self._book.lacking_markers(transaction)
+        return self._store.lacking_markers(transaction)
 
-    def once_durable(self, looked_at: Iterable[Transaction], response: T) -> Answer[T]:
+    def once_durable(self, looked_at: Iterable[TransactionMetadata], response: T) -> Answer[T]:
         """A response that tells what is so of these, once a crash cannot undo it any more."""
-        tickets = [each for one in looked_at for each in self._book.tickets(one.transactional_id)]
+        tickets = [each for one in looked_at for each in self._store.tickets(one.transactional_id)]
         return or_hang_up(tickets, response)
 
     # --- requests -----------------------------------------------------------------------------
 
-    def init_producer_id(self, request: InitProducerId, version: int) -> Answer[Result]:
+    def init_producer_id(self, request: InitProducerIdRequest, version: int) -> Answer[Result]:
         """InitProducerId."""
         transactional_id = request.transactional_id or ""
-        known = self._book.find(transactional_id)
+        known = self._store.find(transactional_id)
         if transactional_id and known is None and self._is_full():
             return Result(error=ErrorCode.POLICY_VIOLATION)
 
         def decide() -> Decision:
             return machine.init_producer_id(
-                self._book.find(transactional_id),
+                self._store.find(transactional_id),
                 request,
                 now_ms=self._clock.wall_ms(),
                 limits=self._limits,
@@ -105,7 +112,7 @@ class TransactionService:
 
         def take_over() -> Result:
             result = self._do(decide())
-            now = self._book.find(transactional_id)
+            now = self._store.find(transactional_id)
             if result.error is not ErrorCode.CONCURRENT_TRANSACTIONS or now is None:
                 return result
             # What was open has been aborted to its last marker, in this very step. A client that
@@ -116,7 +123,7 @@ class TransactionService:
         return self._serve(transactional_id, take_over, ApiKey.INIT_PRODUCER_ID, version)
 
     def end(
-        self, transactional_id: str, identity: Identity, commit: bool, version: int
+        self, transactional_id: str, identity: ProducerIdentity, commit: bool, version: int
     ) -> Answer[Result]:
         """EndTxn."""
         if not transactional_id:
@@ -125,7 +132,7 @@ class TransactionService:
         def end() -> Result:
             return self._do(
                 machine.end(
-                    self._book.find(transactional_id),
+                    self._store.find(transactional_id),
                     identity,
                     commit,
                     version=version,
@@ -150,21 +157,21 @@ class TransactionService:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             result = Result(error=code)
         result = result._replace(error=code_for(result.error, api, version))
-        return or_hang_up([*self._ids.tickets, *self._book.tickets(transactional_id)], result)
+        return or_hang_up([*self._ids.tickets, *self._store.tickets(transactional_id)], result)
 
     def _do(self, decision: Decision) -> Result:
-        if isinstance(decision, Refused):
+        if isinstance(decision, Rejected):
             return Result(error=decision.code)
-        if isinstance(decision, Write):
-            self._book.write(decision.transaction, Purpose.APPEND)
+        if isinstance(decision, Persist):
+            self._store.write(decision.transaction, Purpose.APPEND)
         elif isinstance(decision, Finish):
-            self._book.finish(decision)
+            self._store.finish(decision)
         return decision.result
 
     def add_partitions(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdentity,
         places: Sequence[TopicPartition],
         version: int,
     ) -> dict[TopicPartition, ErrorCode]:
@@ -184,7 +191,7 @@ class TransactionService:
         }
 
     def add_offsets(
-        self, transactional_id: str, identity: Identity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
     ) -> ErrorCode:
         """AddOffsetsToTxn."""
 
@@ -195,7 +202,7 @@ class TransactionService:
         return code_for(code, ApiKey.ADD_OFFSETS_TO_TXN, version)
 
     def verify_partitions(
-        self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]
+        self, transactional_id: str, identity: ProducerIdentity, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether the producer's open transaction has these partitions."""
         unknown = self._unknown(places)
@@ -204,28 +211,28 @@ class TransactionService:
         return self._verify(transactional_id, identity, places)
 
     def _verify(
-        self, transactional_id: str, identity: Identity, places: Sequence[TopicPartition]
+        self, transactional_id: str, identity: ProducerIdentity, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         if not transactional_id:
             return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
-        return dict(machine.verify(self._book.find(transactional_id), identity, places))
+        return dict(machine.verify(self._store.find(transactional_id), identity, places))
 
     # --- before something is appended in a transaction ----------------------------------------
 
-    def takes_no_more(self, producer_id: int) -> bool:
+    def is_closed_to_writes(self, producer_id: int) -> bool:
         """Whether even a partition in which its transaction is open has to ask before it appends
         more of it."""
-        return self._book.takes_no_more(producer_id)
+        return self._store.is_closed_to_writes(producer_id)
 
     def enter(
-        self, transactional_id: str, identity: Identity, place: TopicPartition, version: int
+        self, transactional_id: str, identity: ProducerIdentity, place: TopicPartition, version: int
     ) -> ErrorCode:
         """For the first batch of a transaction in a partition, sent by Produce of this version."""
         code = self._enter(transactional_id, identity, place, version >= IMPLICIT_PRODUCE_FROM)
         return code_for(code, ApiKey.PRODUCE, version)
 
     def enter_offsets(
-        self, transactional_id: str, identity: Identity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
     ) -> ErrorCode:
         """For offsets of a group, sent by TxnOffsetCommit of this version."""
         implicitly = version >= IMPLICIT_OFFSETS_FROM
@@ -237,10 +244,14 @@ class TransactionService:
         return code_for(code, ApiKey.TXN_OFFSET_COMMIT, version)
 
     def _enter(
-        self, transactional_id: str, identity: Identity, place: TopicPartition, implicitly: bool
+        self,
+        transactional_id: str,
+        identity: ProducerIdentity,
+        place: TopicPartition,
+        implicitly: bool,
     ) -> ErrorCode:
         if implicitly:
-            return self._add(transactional_id, identity, [place], client_version=2)
+            return self._add(transactional_id, identity, [place], client_version=TRANSACTION_V2)
         return self._verify(transactional_id, identity, [place])[place]
 
     def _with_offsets_of(
@@ -256,14 +267,14 @@ class TransactionService:
     def _add(
         self,
         transactional_id: str,
-        identity: Identity,
+        identity: ProducerIdentity,
         places: Iterable[TopicPartition],
         *,
         client_version: int,
     ) -> ErrorCode:
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
-        known = self._book.find(transactional_id)
+        known = self._store.find(transactional_id)
         decision = machine.add_partitions(
             known,
             identity,
@@ -272,7 +283,7 @@ class TransactionService:
             limits=self._limits,
             client_version=client_version,
         )
-        if isinstance(decision, Refused):
+        if isinstance(decision, Rejected):
             if decision.code is ErrorCode.POLICY_VIOLATION:
                 _log.warning(
                     "refused to add to the transaction of %r: max.transaction.partitions is %d",
@@ -280,11 +291,11 @@ class TransactionService:
                     self._limits.max_partitions_per_transaction,
                 )
             return decision.code
-        if isinstance(decision, Write):
+        if isinstance(decision, Persist):
             if known is not None and known.is_idle and self._are_too_many_open(transactional_id):
                 return ErrorCode.POLICY_VIOLATION
             try:
-                self._book.write(decision.transaction, Purpose.TRANSACTION_GROWS)
+                self._store.write(decision.transaction, Purpose.TRANSACTION_GROWS)
             except OnceflowError as error:
                 return failure_code(error)
         return ErrorCode.NONE
@@ -293,14 +304,14 @@ class TransactionService:
 
     def _is_full(self) -> bool:
         limit = self._config.max_transactional_ids
-        if len(self._book) < limit:
+        if len(self._store) < limit:
             return False
         _log.warning("refused a new transactional id: max.transactional.ids is %d", limit)
         return True
 
     def _are_too_many_open(self, transactional_id: str) -> bool:
         limit = self._config.max_open_transactions
-        if self._book.open_count < limit:
+        if self._store.open_count < limit:
             return False
         _log.warning(
             "refused a transaction of %r: max.open.transactions is %d", transactional_id, limit
@@ -309,8 +320,8 @@ class TransactionService:
 
     def expire(self) -> Iterator[None]:
         """Forgets ids that were not used for long; to be run in slices."""
-        return self._book.expire(self._config.transactional_id_expiration_ms)
+        return self._store.expire(self._config.transactional_id_expiration_ms)
 
     def close(self) -> None:
         """Nothing times out any more."""
-        self._book.close()
+        self._store.close()

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from onceflow.broker.requests import refusal_of
-from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition, Topics
+from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, HostedPartition, Topics
 from onceflow.errors import OnceflowError
 from onceflow.log import Purpose, Ticket
 from onceflow.producers import judge_marker
 from onceflow.records import Marker, MarkerType, marker
 from onceflow.runtime import Clock
-from onceflow.txn import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 
@@ -45,7 +45,7 @@ class Markers:
         coordinator_epoch: int,
     ) -> Ticket | None:
         """Ends the producer's transaction in one partition; None where that is gone. Raises what
-        `Partition.append` does."""
+        `HostedPartition.append` does."""
         partition = self._topics.partition(*place)
         if partition is None:
             return None
@@ -96,7 +96,7 @@ class Markers:
         return ErrorCode.NONE, ticket
 
 
-def _append(partition: Partition, decision: Marker) -> Ticket:
+def _append(partition: HostedPartition, decision: Marker) -> Ticket:
     batch = marker(
         decision.producer_id,
         decision.producer_epoch,

@@ -12,48 +12,42 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from onceflow.broker.topics import Unapplied
 from onceflow.broker.txn.markers import Markers
 from onceflow.broker.txn.topic import TransactionsTopic
 from onceflow.errors import OnceflowError
 from onceflow.log import Purpose, Quarantine, Ticket
-from onceflow.runtime import SteadyClock
+from onceflow.runtime import SteadyClock, TimerHandle
 from onceflow.txn import (
     COMPLETED,
     Deadlines,
     Finish,
     NewProducerId,
-    State,
-    TopicPartition,
-    Transaction,
+    TransactionMetadata,
+    TransactionState,
     machine,
     moved,
     remaining_ms,
 )
+from onceflow.types import TopicPartition
+from onceflow.wire import TRANSACTION_V2
 
 _TICK_SECONDS = 0.2
 _UNEXPECTED_SECONDS = 60.0
 """Between two attempts at what failed for a reason that waiting will hardly mend."""
-_EACH_HAS_AN_EPOCH = 2
 _SLICE = 64
 """Ids that are looked at in one turn: a tombstone for each takes some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
 
-class Timer(Protocol):
-    """Something that will happen unless it is cancelled."""
-
-    def cancel(self) -> None: ...
-
-
-class Outside(NamedTuple):
-    """What the book needs from elsewhere."""
+class Dependencies(NamedTuple):
+    """What the store needs from elsewhere."""
 
     clock: SteadyClock
-    call_later: Callable[[float, Callable[[], None]], Timer]
+    call_later: Callable[[float, Callable[[], None]], TimerHandle]
     topic: TransactionsTopic
     markers: Markers
     new_producer_id: NewProducerId
@@ -62,19 +56,19 @@ class Outside(NamedTuple):
     quarantine: Quarantine
 
 
-class TransactionBook:
+class TransactionStateStore:
     """Belongs to the broker's loop."""
 
-    def __init__(self, outside: Outside) -> None:
-        self._outside = outside
-        self._clock = outside.clock
-        self._known: dict[str, Transaction] = {}
+    def __init__(self, dependencies: Dependencies) -> None:
+        self._dependencies = dependencies
+        self._clock = dependencies.clock
+        self._known: dict[str, TransactionMetadata] = {}
         self._tickets: dict[str, Ticket] = {}
         self._open: set[str] = set()
         self._unfinished: dict[str, Finish] = {}
         self._closed_to_more: set[int] = set()
         self._deadlines = Deadlines()
-        self._timer: Timer | None = None
+        self._timer: TimerHandle | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -84,15 +78,15 @@ class TransactionBook:
     def open_count(self) -> int:
         return len(self._open)
 
-    def takes_no_more(self, producer_id: int) -> bool:
+    def is_closed_to_writes(self, producer_id: int) -> bool:
         """Whether a transaction may still be open in partitions, but must not grow: it is prepared
         and was kept for a new client, or decided and lacks markers."""
         return producer_id in self._closed_to_more
 
-    def find(self, transactional_id: str) -> Transaction | None:
+    def find(self, transactional_id: str) -> TransactionMetadata | None:
         return self._known.get(transactional_id)
 
-    def all(self) -> Iterator[Transaction]:
+    def all(self) -> Iterator[TransactionMetadata]:
         """Every id, to be looked at only."""
         return iter(self._known.values())
 
@@ -105,7 +99,7 @@ class TransactionBook:
 
     def load(self, unapplied: Unapplied) -> None:
         """Brings everything back from the log, and ends what was being ended."""
-        for transaction in self._outside.topic.replay(unapplied).values():
+        for transaction in self._dependencies.topic.replay(unapplied).values():
             self._apply(transaction)
             finish = machine.resume(transaction, self._clock.wall_ms())
             if finish is not None:
@@ -120,20 +114,20 @@ class TransactionBook:
 
     # --- changes ------------------------------------------------------------------------------
 
-    def write(self, transaction: Transaction, purpose: Purpose) -> None:
+    def write(self, transaction: TransactionMetadata, purpose: Purpose) -> None:
         """Makes a decision known. Raises what `LogStore.append` does, with nothing changed."""
-        ticket = self._outside.topic.append(transaction.transactional_id, transaction, purpose)
+        ticket = self._dependencies.topic.append(transaction.transactional_id, transaction, purpose)
         if purpose is not Purpose.TRANSACTION_GROWS:  # for that one nobody waits
             self._tickets[transaction.transactional_id] = ticket
         self._apply(transaction)
 
-    def _apply(self, transaction: Transaction) -> None:
+    def _apply(self, transaction: TransactionMetadata) -> None:
         """What a record says, live and at a start."""
         transactional_id = transaction.transactional_id
         self._known[transactional_id] = transaction
         if transaction.is_kept or transaction.state in COMPLETED:
             self._closed_to_more.add(transaction.producer_id)
-        if transaction.state is not State.ONGOING:
+        if transaction.state is not TransactionState.ONGOING:
             self._open.discard(transactional_id)
             self._deadlines.ended(transactional_id)
         elif transactional_id not in self._open:
@@ -155,9 +149,9 @@ class TransactionBook:
         prepare = finish.prepare
         transactional_id = prepare.transactional_id
         try:
-            epoch = self._outside.topic.partition_of(transactional_id).leader_epoch
+            epoch = self._dependencies.topic.ensure_partition(transactional_id).leader_epoch
             for place in places:
-                self._outside.markers.write(
+                self._dependencies.markers.write(
                     place,
                     prepare.producer_id,
                     prepare.epoch,
@@ -176,18 +170,18 @@ class TransactionBook:
             )
             self._tick_soon()
 
-    def lacking_markers(self, transaction: Transaction) -> list[TopicPartition]:
+    def lacking_markers(self, transaction: TransactionMetadata) -> list[TopicPartition]:
         """Where a transaction is still open. For one that has been decided: where it is not ended
         yet, as partitions that were added but never written need no marker."""
         return [
             place
             for place in sorted(transaction.partitions)
-            if _is_of(transaction, self._outside.open_epoch(place, transaction.producer_id))
+            if _is_of(transaction, self._dependencies.open_epoch(place, transaction.producer_id))
         ]
 
     def _finish_rest(self) -> None:
         for transactional_id, finish in list(self._unfinished.items()):
-            self._outside.quarantine.attempt(
+            self._dependencies.quarantine.attempt(
                 "end of a transaction", transactional_id, partial(self._finish_one, finish)
             )
 
@@ -198,7 +192,7 @@ class TransactionBook:
 
     def _tick_soon(self) -> None:
         if self._timer is None and not self._is_closed:
-            self._timer = self._outside.call_later(_TICK_SECONDS, self._tick)
+            self._timer = self._dependencies.call_later(_TICK_SECONDS, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -210,13 +204,13 @@ class TransactionBook:
             if self._unfinished or self._deadlines.next_deadline() is not None:
                 self._tick_soon()
 
-    def _time_out(self, transaction: Transaction) -> None:
+    def _time_out(self, transaction: TransactionMetadata) -> None:
         transactional_id = transaction.transactional_id
         try:
             finish = machine.time_out(
                 transaction,
                 self._clock.wall_ms(),
-                new_producer_id=self._outside.new_producer_id,
+                new_producer_id=self._dependencies.new_producer_id,
             )
             if finish is None:
                 return
@@ -230,14 +224,14 @@ class TransactionBook:
             transaction.timeout_ms,
         )
 
-    def _time_out_again(self, transaction: Transaction, error: Exception) -> None:
+    def _time_out_again(self, transaction: TransactionMetadata, error: Exception) -> None:
         transactional_id = transaction.transactional_id
         is_expected = isinstance(error, OnceflowError)
         if is_expected:
             _log.warning("%r could not be aborted yet: %s", transactional_id, error)
         else:
             job = "timeout of a transaction"
-            self._outside.quarantine.report(job, transactional_id, "", error)
+            self._dependencies.quarantine.report(job, transactional_id, "", error)
         seconds = _TICK_SECONDS if is_expected else _UNEXPECTED_SECONDS
         again = self._clock.monotonic() + seconds
         self._deadlines.started(transactional_id, transaction.epoch, again)
@@ -249,29 +243,29 @@ class TransactionBook:
             for transactional_id in some:
                 transaction = self._known.get(transactional_id)
                 if transaction is not None and self._is_expired(transaction, expiration_ms):
-                    self._outside.quarantine.attempt(
+                    self._dependencies.quarantine.attempt(
                         "expiry of a transactional id",
                         transactional_id,
                         partial(self._forget, transaction),
                     )
             yield
 
-    def _is_expired(self, transaction: Transaction, expiration_ms: int) -> bool:
+    def _is_expired(self, transaction: TransactionMetadata, expiration_ms: int) -> bool:
         age_ms = self._clock.age_ms(transaction.updated_ms)
         return machine.is_expired(transaction, age_ms, expiration_ms)
 
-    def _forget(self, transaction: Transaction) -> None:
+    def _forget(self, transaction: TransactionMetadata) -> None:
         transactional_id = transaction.transactional_id
-        moved(transaction, State.DEAD)
-        self._outside.topic.append(transactional_id, None, Purpose.APPEND)
+        moved(transaction, TransactionState.DEAD)
+        self._dependencies.topic.append(transactional_id, None, Purpose.APPEND)
         del self._known[transactional_id]
         self._tickets.pop(transactional_id, None)
 
 
-def _is_of(transaction: Transaction, open_epoch: int | None) -> bool:
+def _is_of(transaction: TransactionMetadata, open_epoch: int | None) -> bool:
     """Whether what is open in a partition is this transaction, and not a later one that the lost
     end of a log told of: where each has an epoch of its own, a decision is above it."""
     if open_epoch is None:
         return False
-    decided = transaction.state in COMPLETED and transaction.client_version >= _EACH_HAS_AN_EPOCH
+    decided = transaction.state in COMPLETED and transaction.client_version >= TRANSACTION_V2
     return open_epoch < transaction.epoch if decided else open_epoch <= transaction.epoch

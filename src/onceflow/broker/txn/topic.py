@@ -7,8 +7,8 @@ from typing import Final
 
 from onceflow.broker.topics import (
     TRANSACTIONS_TOPIC,
-    OwnTopic,
-    Partition,
+    HostedPartition,
+    InternalTopic,
     Topics,
     Unapplied,
     log_records,
@@ -18,7 +18,7 @@ from onceflow.log import Purpose, Ticket
 from onceflow.records import PlainRecord, coordinator_partition, write_records
 from onceflow.runtime import Clock
 from onceflow.txn import (
-    Transaction,
+    TransactionMetadata,
     TransactionRecordMalformed,
     check_successor,
     decode_key,
@@ -31,29 +31,29 @@ from onceflow.txn import (
 _UNAPPLICABLE: Final = (RecordError, InvariantViolated)
 
 
-class TransactionsTopic(OwnTopic):
+class TransactionsTopic(InternalTopic):
     """The log of all transactional ids, as the coordinator sees it."""
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
         super().__init__(topics, clock, TRANSACTIONS_TOPIC, partitions)
 
-    def partition_of(self, transactional_id: str) -> Partition:
+    def ensure_partition(self, transactional_id: str) -> HostedPartition:
         """The partition that keeps an id."""
         partitions = self._topic().partitions
         return partitions[coordinator_partition(transactional_id, len(partitions))]
 
     def append(
-        self, transactional_id: str, transaction: Transaction | None, purpose: Purpose
+        self, transactional_id: str, transaction: TransactionMetadata | None, purpose: Purpose
     ) -> Ticket:
         """Writes what is now so of an id; None is that it is forgotten."""
         value = None if transaction is None else encode_value(transaction)
         record = PlainRecord(encode_key(transactional_id), value)
         batch = write_records([record], self._clock.wall_ms())
-        return self.partition_of(transactional_id).append(batch, purpose=purpose)[1]
+        return self.ensure_partition(transactional_id).append(batch, purpose=purpose)[1]
 
-    def replay(self, unapplied: Unapplied) -> dict[str, Transaction]:
+    def replay(self, unapplied: Unapplied) -> dict[str, TransactionMetadata]:
         """What was written last of each id, as far as it can be applied."""
-        found: dict[str, Transaction] = {}
+        found: dict[str, TransactionMetadata] = {}
         for partition in self._to_replay():
             states = self._fold(partition)
             if states is None:
@@ -62,7 +62,7 @@ class TransactionsTopic(OwnTopic):
         unapplied.tell()
         return found
 
-    def _fold(self, partition: Partition) -> Iterable[Transaction] | None:
+    def _fold(self, partition: HostedPartition) -> Iterable[TransactionMetadata] | None:
         """Most records are outdated, and never decoded: an id has three of each of its transactions
         until they are compacted. None where something is wrong with any of them."""
         latest: dict[bytes, bytes | None] = {}
@@ -80,9 +80,11 @@ class TransactionsTopic(OwnTopic):
         except _UNAPPLICABLE:
             return None
 
-    def _fold_closely(self, partition: Partition, unapplied: Unapplied) -> Iterable[Transaction]:
+    def _fold_closely(
+        self, partition: HostedPartition, unapplied: Unapplied
+    ) -> Iterable[TransactionMetadata]:
         """Record by record. What cannot be applied leaves the id in the state before it."""
-        latest: dict[bytes, Transaction | None] = {}
+        latest: dict[bytes, TransactionMetadata | None] = {}
         newer: dict[bytes, tuple[int, NewerRecord]] = {}
         for at, (key, value) in self._placed_records(partition, unapplied):
             known = key or b""
@@ -100,7 +102,7 @@ class TransactionsTopic(OwnTopic):
             unapplied.add(partition.index, at, reason)
         return [each for each in latest.values() if each is not None]
 
-    def _read(self, partition: Partition, key: bytes, value: bytes) -> Transaction:
+    def _read(self, partition: HostedPartition, key: bytes, value: bytes) -> TransactionMetadata:
         transactional_id = decode_key(key)
         belongs = coordinator_partition(transactional_id, self.partition_count)
         if belongs != partition.index:

@@ -14,27 +14,28 @@ from dataclasses import replace
 
 from onceflow.broker.topics import Topics
 from onceflow.broker.txn.markers import Markers
-from onceflow.broker.txn.state_store import TransactionBook
+from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.log import Purpose
-from onceflow.producers import OpenTransaction
-from onceflow.txn import NewProducerId, State, TopicPartition, Transaction, fence, moved
+from onceflow.producers import OngoingTransaction
+from onceflow.txn import NewProducerId, TransactionMetadata, TransactionState, fence, moved
+from onceflow.types import TopicPartition
+from onceflow.wire import TRANSACTION_V2
 
 _log = logging.getLogger(__name__)
-_EACH_HAS_AN_EPOCH = 2
 _NO_COORDINATOR = 0
 
 
 def repair(
     topics: Topics,
-    book: TransactionBook,
+    store: TransactionStateStore,
     markers: Markers,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> None:
-    """Brings the coordinator's book up to the epochs that are in use, then ends what it does not
+    """Brings the coordinator's store up to the epochs that are in use, then ends what it does not
     know to be open."""
     seen = _epochs_in_use(topics)
-    for transaction in list(book.all()):
+    for transaction in list(store.all()):
         newest = seen.get(transaction.producer_id, transaction.epoch)
         if newest > transaction.epoch:
             _log.warning(
@@ -43,8 +44,8 @@ def repair(
                 newest,
                 transaction.epoch,
             )
-            _catch_up(book, replace(transaction, epoch=newest), now_ms, new_producer_id)
-    owners = {each.producer_id: each for each in book.all()}
+            _catch_up(store, replace(transaction, epoch=newest), now_ms, new_producer_id)
+    owners = {each.producer_id: each for each in store.all()}
     for place, found in list(_open_transactions(topics)):
         owner = owners.get(found.producer_id)
         if owner is None or not _is_known_open(owner, place, found):
@@ -62,34 +63,46 @@ def _epochs_in_use(topics: Topics) -> dict[int, int]:
 
 
 def _catch_up(
-    book: TransactionBook, transaction: Transaction, now_ms: int, new_producer_id: NewProducerId
+    store: TransactionStateStore,
+    transaction: TransactionMetadata,
+    now_ms: int,
+    new_producer_id: NewProducerId,
 ) -> None:
     if transaction.is_idle:
-        book.write(moved(transaction, State.EMPTY), Purpose.TRANSACTION_ENDS)
+        store.write(moved(transaction, TransactionState.EMPTY), Purpose.TRANSACTION_ENDS)
         return
-    book.finish(fence(transaction, now_ms=now_ms, new_producer_id=new_producer_id))
+    store.finish(fence(transaction, now_ms=now_ms, new_producer_id=new_producer_id))
 
 
-def _open_transactions(topics: Topics) -> Iterator[tuple[TopicPartition, OpenTransaction]]:
+def _open_transactions(topics: Topics) -> Iterator[tuple[TopicPartition, OngoingTransaction]]:
     for topic in topics.by_name.values():
         for partition in topic.partitions:
             for found in partition.producers.open_transactions():
                 yield TopicPartition(topic.name, partition.index), found
 
 
-def _is_known_open(owner: Transaction, place: TopicPartition, found: OpenTransaction) -> bool:
-    return owner.state is State.ONGOING and owner.epoch == found.epoch and place in owner.partitions
+def _is_known_open(
+    owner: TransactionMetadata, place: TopicPartition, found: OngoingTransaction
+) -> bool:
+    return (
+        owner.state is TransactionState.ONGOING
+        and owner.epoch == found.epoch
+        and place in owner.partitions
+    )
 
 
 def _end(
-    markers: Markers, place: TopicPartition, found: OpenTransaction, owner: Transaction | None
+    markers: Markers,
+    place: TopicPartition,
+    found: OngoingTransaction,
+    owner: TransactionMetadata | None,
 ) -> None:
     """As it was decided, where that can be told: else it is aborted, as nobody can say that it was
     committed."""
     commit = (
         owner is not None
-        and owner.state is State.COMPLETE_COMMIT
-        and owner.client_version >= _EACH_HAS_AN_EPOCH
+        and owner.state is TransactionState.COMPLETE_COMMIT
+        and owner.client_version >= TRANSACTION_V2
         and owner.epoch == found.epoch + 1
     )
     _log.warning(

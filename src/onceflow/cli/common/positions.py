@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from onceflow.cli.common.values import Place, Position
-from onceflow.client import Cluster, OffsetRange, TopicPartition
+from onceflow.client import Cluster, OffsetRange
 from onceflow.client.admin import admin
+from onceflow.types import TopicPartition
 
 
 async def partitions_of(

@@ -30,7 +30,8 @@ from onceflow.cli.consume.record_format import DEFAULT_FORMAT, format_renderer, 
 
 if TYPE_CHECKING:
     from onceflow.cli.common import Session
-    from onceflow.client import OffsetRange, TopicPartition
+    from onceflow.client import OffsetRange
+    from onceflow.types import TopicPartition
 
 
 class Isolation(Enum):

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 from onceflow.blocking import Consumer, RebalanceListener
 from onceflow.cli.common import Bar, hold_up, note, warn
 from onceflow.cli.consume.record_format import Render
-from onceflow.client import LOST, CommitFailed, Record, TopicPartition
+from onceflow.client import LOST, CommitFailed, Record
+from onceflow.types import TopicPartition
 
 POLL_SECONDS: Final = 0.5
 COMMIT_SECONDS: Final = 5.0

@@ -160,7 +160,8 @@ def _kind(batch: StoredBatch) -> str:
 
 
 def _rows(batch: StoredBatch) -> list[dict[str, Any]]:
-    from onceflow.client import TopicPartition, columns_of, records_of
+    from onceflow.client import columns_of, records_of
+    from onceflow.types import TopicPartition
 
     columns = columns_of(TopicPartition("", 0), [batch], batch.header.base_offset)
     return [json_fields(record) for record in records_of([columns])]

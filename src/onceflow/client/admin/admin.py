@@ -54,10 +54,10 @@ from onceflow.client.types import (
     TimedOffset,
     TopicDescription,
     TopicMetadata,
-    TopicPartition,
     TransactionDescription,
 )
 from onceflow.runtime import Clock, Net, Rand, RealClock
+from onceflow.types import TopicPartition
 
 __all__ = [
     "Admin",

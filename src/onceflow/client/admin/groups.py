@@ -25,11 +25,11 @@ from onceflow.client.types import (
     ListedGroup,
     MemberDescription,
     OffsetRange,
-    TopicPartition,
     by_topic,
 )
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import INT16, INT32, ApiKey, read_count, read_int, read_text
 
 DEAD: Final = "Dead"

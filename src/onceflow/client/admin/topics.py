@@ -10,8 +10,9 @@ from typing import Any, Final
 from onceflow.client.errors import LOST, BrokerError, TopicNotFound
 from onceflow.client.net import BrokerConnection, Cluster, check
 from onceflow.client.offsets import offset_ranges
-from onceflow.client.types import Config, TopicDescription, TopicMetadata, TopicPartition
+from onceflow.client.types import Config, TopicDescription, TopicMetadata
 from onceflow.runtime import message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 BROKER_DEFAULT: Final = -1

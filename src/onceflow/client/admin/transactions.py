@@ -18,12 +18,12 @@ from onceflow.client.types import (
     ActiveProducer,
     ListedTransaction,
     PartitionTransaction,
-    TopicPartition,
     TransactionDescription,
     by_topic,
 )
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 LONGEST_TIMEOUT_MS: Final = 15 * 60 * 1000

@@ -19,7 +19,7 @@ from onceflow.client.assignors.member_subscription import (
 )
 from onceflow.client.assignors.sticky import cooperative_sticky
 from onceflow.client.codec import ConsumerProtocolSubscription
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 Assign: TypeAlias = Callable[[PartitionCounts, MemberSubscriptions], Assignments]
 

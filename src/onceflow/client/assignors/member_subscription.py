@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from onceflow.client.codec import NO_GENERATION
 from onceflow.client.events import GROUPS
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 
 class MemberSubscription(NamedTuple):

@@ -18,7 +18,7 @@ from onceflow.client.assignors.member_subscription import (
     MemberSubscriptions,
     PartitionCounts,
 )
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 
 def cooperative_sticky(counts: PartitionCounts, wants: MemberSubscriptions) -> Assignments:

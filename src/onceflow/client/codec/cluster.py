@@ -13,8 +13,8 @@ from uuid import UUID
 
 from onceflow.client.codec.transactions import INT64, OffsetToCommit
 from onceflow.client.net import BrokerAddress, VersionRange
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,

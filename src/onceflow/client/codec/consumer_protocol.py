@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from onceflow.client.types import TopicPartition, by_topic
+from onceflow.client.types import by_topic
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire import INT16, INT32, read_count, read_int, read_slice, read_text, text
 
 NO_GENERATION: Final = -1

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire import (
     FETCH_FLEXIBLE_FROM,
     INT16,

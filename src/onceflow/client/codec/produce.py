@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT32,
     PRODUCE_FLEXIBLE_FROM,

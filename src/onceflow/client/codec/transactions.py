@@ -15,7 +15,7 @@ from typing import ClassVar, Final, NamedTuple, TypeAlias
 from onceflow.client.errors import ProducerError
 from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, VersionRange
 from onceflow.client.prepared import PreparedTransaction
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,

@@ -31,8 +31,8 @@ from onceflow.client.group import (
 )
 from onceflow.client.net import Cluster, retrying_each
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 _KINDS: Mapping[Action, type[ConsumerError]] = {

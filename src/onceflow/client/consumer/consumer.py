@@ -25,8 +25,9 @@ from onceflow.client.events import Names
 from onceflow.client.group import Subscription
 from onceflow.client.net import Cluster, comma_separated
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client.types import EARLIEST, LATEST
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

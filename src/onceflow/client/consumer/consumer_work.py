@@ -30,8 +30,8 @@ from onceflow.client.errors import ConsumerClosed, WrongUse
 from onceflow.client.group import GroupLoop, MemberMachine, Subscription
 from onceflow.client.net import Cluster
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.client.consumer.fetched import Record

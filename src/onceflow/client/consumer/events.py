@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from onceflow.client.errors import ClientError, LogTruncated
 from onceflow.client.events import READING, Names, Recurring
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 
 def log_reset_to_policy(partitions: Iterable[TopicPartition], policy: str) -> None:

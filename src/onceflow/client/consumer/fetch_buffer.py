@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from onceflow.client.consumer.fetch_state import Chunk, FetchCore
 from onceflow.client.consumer.metrics import FetchMetrics
 from onceflow.client.errors import RecordsUnreadable
-from onceflow.client.types import TopicPartition
 from onceflow.errors import RecordError
 from onceflow.records import DECOMPRESSED_LIMIT, StoredBatch
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from onceflow.client.errors import BrokerError, OffsetOutOfRange
 from onceflow.client.net import Cluster, ConnectionLane
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.settings import ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 

@@ -19,10 +19,11 @@ from onceflow.client.consumer.isolation import NO_EPOCH, PartitionFilter
 from onceflow.client.errors import Action, ClientError, NotAssigned, RecordsUnreadable, action_for
 from onceflow.client.events import Recurring
 from onceflow.client.net import Backoff, RetryPolicy
-from onceflow.client.types import PartitionEnds, TopicPartition
+from onceflow.client.types import PartitionEnds
 from onceflow.errors import OnceflowError
 from onceflow.records import StoredBatch, iter_stored
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 
 _RETRIED: Final = (Action.RETRY, Action.REFRESH)
 NOWHERE: Final = -1

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from onceflow.client.errors import RecordsUnreadable
-from onceflow.client.types import TopicPartition
 from onceflow.errors import RecordError
 from onceflow.records import (
     HEADERS,
@@ -29,6 +28,7 @@ from onceflow.records import (
     decode,
     decode_portion,
 )
+from onceflow.types import TopicPartition
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("key", pa.binary()),

@@ -29,14 +29,10 @@ from onceflow.client.errors import ClientError, LogTruncated, NoPosition
 from onceflow.client.net import Cluster
 from onceflow.client.offsets import epoch_ends, offsets_of
 from onceflow.client.settings import EARLIEST, NONE, RAISE, FetcherSettings
-from onceflow.client.types import (
-    EARLIEST as EARLIEST_TIME,
-    LATEST as LATEST_TIME,
-    PartitionEnds,
-    TopicPartition,
-)
+from onceflow.client.types import EARLIEST as EARLIEST_TIME, LATEST as LATEST_TIME, PartitionEnds
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import Rand, RealRand
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,8 @@ from onceflow.client.consumer.ranges import read_range
 from onceflow.client.net import Cluster
 from onceflow.client.offsets import list_offsets
 from onceflow.client.settings import ConsumerSettings, ReaderSettings
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client.types import EARLIEST, LATEST
+from onceflow.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from onceflow.client.consumer.record_iterator import RecordIterator
 from onceflow.client.errors import NotAssigned
 from onceflow.client.group import GroupMetrics
 from onceflow.client.metrics import Meter, Metric, ago, amounts, durations, sizes, snapshot
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.client.consumer.fetcher import Fetcher

@@ -32,8 +32,9 @@ from onceflow.client.group import Committed
 from onceflow.client.net import Backoff, Cluster, retrying_each
 from onceflow.client.offsets import list_offsets, try_ends
 from onceflow.client.settings import EARLIEST, NONE, ConsumerSettings
-from onceflow.client.types import EARLIEST as EARLIEST_TIME, LATEST as LATEST_TIME, TopicPartition
+from onceflow.client.types import EARLIEST as EARLIEST_TIME, LATEST as LATEST_TIME
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 
 AskGroup: TypeAlias = Callable[
     [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Committed]]

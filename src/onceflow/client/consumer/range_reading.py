@@ -10,9 +10,9 @@ from __future__ import annotations
 from onceflow.client.codec import FetchAnswer
 from onceflow.client.consumer.isolation import PartitionFilter
 from onceflow.client.errors import RecordsUnreadable
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvalidSetting, OnceflowError
 from onceflow.records import StoredBatch, iter_stored
+from onceflow.types import TopicPartition
 
 
 class RangeReading:

@@ -15,8 +15,8 @@ from onceflow.client.consumer.range_reading import RangeReading
 from onceflow.client.errors import RangeUnavailable
 from onceflow.client.net import Cluster
 from onceflow.client.settings import ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.records import StoredBatch
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

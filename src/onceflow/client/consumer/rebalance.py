@@ -24,7 +24,7 @@ from onceflow.client.group import (
     log_revoked,
 )
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 Partitions = Collection[TopicPartition]
 _listening: ListenerGuard[Rebalancer] = ListenerGuard("listening")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.client.consumer.fetched import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Self
 
 from onceflow.client.errors.requests import BrokerError, ClientError
-from onceflow.client.types import TopicPartition
 from onceflow.errors import DecompressedTooLarge
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 LIMIT = "max.decompressed.batch.bytes"

@@ -9,7 +9,7 @@ from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.events import GROUPS, Names
 from onceflow.client.group.member import MemberMachine
 from onceflow.client.group.requests import Joined
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 Partitions = Collection[TopicPartition]
 

@@ -41,9 +41,9 @@ from onceflow.client.group.subscription import (
 )
 from onceflow.client.net import Backoff, Cluster
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 
 _AGAIN: Final = (Action.RETRY, Action.REFRESH, Action.REJOIN)
 _LOST: Final = (Action.CATCH_UP, Action.JOIN_ANEW)

@@ -20,9 +20,10 @@ from onceflow.client.errors import AnswerMalformed, BrokerError, ClientError
 from onceflow.client.group.member import Membership
 from onceflow.client.net import Cluster, ConnectionLane, check, error_in
 from onceflow.client.settings import ConsumerSettings
-from onceflow.client.types import TopicPartition, by_topic
+from onceflow.client.types import by_topic
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 _CONSUMER: Final = "consumer"

@@ -34,8 +34,9 @@ from onceflow.client.net.pool import (
     SingleFlight,
 )
 from onceflow.client.net.retry import RetryPolicy, retrying
-from onceflow.client.types import PartitionMetadata, TopicMetadata, TopicPartition
+from onceflow.client.types import PartitionMetadata, TopicMetadata
 from onceflow.runtime import Net, Rand, RealNet, RealRand, message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 T = TypeVar("T")

@@ -30,8 +30,8 @@ from onceflow.client.producer.idempotence import (
     leaves_doubt,
 )
 from onceflow.client.settings import ProducerSettings
-from onceflow.client.types import TopicPartition
 from onceflow.records import Codec, NewBatch
+from onceflow.types import TopicPartition
 
 CODECS: Final[Mapping[str, Codec]] = {codec.name.lower(): codec for codec in Codec}
 

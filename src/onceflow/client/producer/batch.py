@@ -12,7 +12,6 @@ from operator import index as to_index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from onceflow.client.errors import ProducerError
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records import (
     HEADER_SIZE,
@@ -29,6 +28,7 @@ from onceflow.records import (
     write_headers,
     write_section,
 )
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from onceflow.client.producer.receipts import BatchFailure

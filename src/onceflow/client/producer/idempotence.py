@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 from onceflow.client.errors import Action, action, outcome_of
 from onceflow.client.producer.batch import NOBODY, ProducerBatch, ProducerIdAndEpoch
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records import NO_SEQUENCE, last_sequence, next_sequence
+from onceflow.types import TopicPartition
 from onceflow.wire import LAST_EPOCH, MAX_IN_FLIGHT, ApiKey, ErrorCode
 
 NO_OFFSET: Final = -1

@@ -15,9 +15,9 @@ from typing import Final
 from onceflow.client.errors import ClientError, NoSuchPartition, TopicNotFound
 from onceflow.client.net import Cluster
 from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch
-from onceflow.client.types import TopicPartition
 from onceflow.records import partition_for_key
 from onceflow.runtime import Rand
+from onceflow.types import TopicPartition
 
 __all__ = ["StickyPartitioner", "partition_for_key"]
 

@@ -48,9 +48,9 @@ from onceflow.client.transactions import (
     WrongState,
     log_transaction,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from onceflow.client.errors import ClientError, DeliveryFailed
 from onceflow.client.producer.batch import Delivered, ProducerBatch
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
+from onceflow.types import TopicPartition
 
 _made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
 

@@ -48,9 +48,9 @@ from onceflow.client.transactions import (
     TransactionMachine,
     WrongState,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand, message_library
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 _FAILED: Final = (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL)

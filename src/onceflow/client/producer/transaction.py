@@ -11,7 +11,7 @@ from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.errors import AbortableError, ClientError
 from onceflow.client.producer.receipts import Receipt, TableReceipt
 from onceflow.client.transactions import MAY_ABORT, ProducerState, WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

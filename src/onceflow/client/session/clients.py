@@ -13,7 +13,7 @@ from onceflow.client.errors import BrokerError, ClientError
 from onceflow.client.group import Membership
 from onceflow.client.producer import Producer, ProducerBatch, Receipt
 from onceflow.client.session.errors import OffsetsForgotten
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from onceflow.client.session.clients import SessionConsumer, SessionProducer
 from onceflow.client.session.session_work import SessionItem, SessionWork
 from onceflow.client.session.settings import SessionSettings
 from onceflow.client.session.states import SessionStage, WrongStep
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 
 
 class SessionMetrics(NamedTuple):

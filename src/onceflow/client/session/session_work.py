@@ -41,8 +41,8 @@ from onceflow.client.session.states import (
 )
 from onceflow.client.session.transaction import SessionTransaction, end, fatal
 from onceflow.client.transactions import MAY_ABORT, ProducerState
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from onceflow.client.session.clients import SessionProducer
 from onceflow.client.session.errors import SessionFailed, SessionFenced, SessionForgotten
 from onceflow.client.session.states import refusal_in
 from onceflow.client.transactions import WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 from onceflow.client.codec import ProducerIdentity
 from onceflow.client.errors import ClientError
 from onceflow.client.net import BrokerAddress
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire import LAST_EPOCH, TRANSACTION_V2
 
 if TYPE_CHECKING:

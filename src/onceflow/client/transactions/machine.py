@@ -62,8 +62,8 @@ from onceflow.client.transactions.retrier import (
     is_worth_it,
 )
 from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState, after
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
+from onceflow.types import TopicPartition
 from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode
 
 _OPEN: Final = "Ongoing"

@@ -15,8 +15,8 @@ from onceflow.client.codec import TransactionRequest, TransactionResponse, TxnOf
 from onceflow.client.errors import Action, BrokerError, ClientError, action, action_for
 from onceflow.client.events import TRANSACTIONS
 from onceflow.client.net import Backoff, RetryPolicy, Trying
-from onceflow.client.types import TopicPartition
 from onceflow.runtime import Clock, Rand
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 T = TypeVar("T")

@@ -34,10 +34,10 @@ from onceflow.client.errors import (
 from onceflow.client.net import Backoff, BrokerAddress, RetryPolicy, VersionRange
 from onceflow.client.settings import ClientSettings
 from onceflow.client.transactions import is_worth_it
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection, Buffer
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand
+from onceflow.types import TopicPartition
 from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode, error_code
 
 T = TypeVar("T")

@@ -17,11 +17,12 @@ from typing import Final, NamedTuple
 from onceflow.client.codec import ProducerIdentity
 from onceflow.client.errors import BrokerError
 from onceflow.client.net import RetryPolicy
-from onceflow.client.types import TopicPartition, by_topic
+from onceflow.client.types import by_topic
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import MessageMalformed
 from onceflow.records import partition_by_hash
+from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,

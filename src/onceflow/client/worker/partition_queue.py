@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from onceflow.client.types import TopicPartition
 from onceflow.records import NewBatch, last_sequence, next_sequence
+from onceflow.types import TopicPartition
 from onceflow.wire import MAX_IN_FLIGHT
 
 _NO_OFFSET: Final = -1

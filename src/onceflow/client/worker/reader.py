@@ -34,12 +34,13 @@ from onceflow.client.errors import (
 from onceflow.client.net import SPOKEN, Backoff
 from onceflow.client.settings import ReaderSettings
 from onceflow.client.transactions import is_worth_it
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client.types import EARLIEST, LATEST
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import MessageMalformed
 from onceflow.records import StoredBatch
 from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:

@@ -36,10 +36,10 @@ from onceflow.client.transactions import (
     T,
     TransactionMachine,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, not_sent, understood
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 _NOTHING: Final = -1

@@ -33,13 +33,13 @@ from onceflow.client.errors import (
 from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Backoff, VersionRange
 from onceflow.client.settings import CODECS, ProducerSettings
 from onceflow.client.transactions import Claim, OpenTransaction, is_worth_it
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster, understood
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.client.worker.partition_queue import PartitionQueue, Pending, WriteResult
 from onceflow.errors import MessageMalformed
 from onceflow.records import Codec
 from onceflow.runtime import Clock, Rand, RealClock, RealRand
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode as E
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from onceflow.errors import ColumnsTooLarge, OnceflowError, OutOfDescriptors
 from onceflow.log.compaction.plan import grouped
 from onceflow.log.compaction.rewrite import with_records, without_records
 from onceflow.log.compaction.transactions import (
-    Kind,
+    BatchKind,
     LastBatches,
     Outcomes,
     UnendedBatches,
@@ -57,7 +57,7 @@ class CleaningStopped(OnceflowError):
     """The owner has other plans; the log is compacted another time."""
 
 
-class Source(NamedTuple):
+class SourceSegment(NamedTuple):
     """A sealed segment that is compacted. There may be more of them than descriptors: a file is
     open while it is among those that were read last."""
 
@@ -93,7 +93,7 @@ class Cleaning:
     """What to do."""
 
     directory: str
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSegment, ...]
     first_dirty: int
     aborted: Sequence[tuple[int, int, int]] | None
     """Aborted transactions as `Companion.aborted` gives them; None when there is no companion."""
@@ -107,7 +107,7 @@ class Cleaning:
 
 
 @dataclass(slots=True)
-class Outcome:
+class CleaningOutcome:
     """What was done; for the owner to read when the job has ended."""
 
     segments: list[CleanedSegment] = field(default_factory=list)
@@ -139,7 +139,7 @@ _T = TypeVar("_T")
 _Steps = Generator[None, None, _T]
 
 
-def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
+def clean(disk: Disk, cleaning: Cleaning, outcome: CleaningOutcome) -> Job:
     """Writes the new files, or leaves none behind and says in `outcome` why."""
     try:
         yield from remove_cleaned(disk, cleaning.directory)  # what a failure has left
@@ -150,7 +150,7 @@ def clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
             yield from remove_cleaned(disk, cleaning.directory)
 
 
-def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
+def _clean(disk: Disk, cleaning: Cleaning, outcome: CleaningOutcome) -> Job:
     outcomes = Outcomes(cleaning.aborted)
     latest, end = yield from _latest_offsets(cleaning, outcomes)
     sources = [each for each in cleaning.sources if each.base_offset < end]
@@ -162,7 +162,7 @@ def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
     outcome.cleaned_to = end
 
 
-def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
+def _chunks(cleaning: Cleaning, source: SourceSegment) -> Iterator[list[StoredBatch]]:
     """All batches, verified, some at a time."""
     cleaning.reads(source.file.path)
     position = 0
@@ -179,9 +179,9 @@ def _chunks(cleaning: Cleaning, source: Source) -> Iterator[list[StoredBatch]]:
 
 
 def _committed(
-    batches: Iterable[StoredBatch], kind_of: Callable[[BatchHeader], Kind]
+    batches: Iterable[StoredBatch], kind_of: Callable[[BatchHeader], BatchKind]
 ) -> list[StoredBatch]:
-    return [batch for batch in batches if kind_of(batch.header) is Kind.COMMITTED]
+    return [batch for batch in batches if kind_of(batch.header) is BatchKind.COMMITTED]
 
 
 def _note(latest: dict[bytes | None, int], rows: Rows) -> int:
@@ -221,7 +221,7 @@ def _latest_offsets(
     return latest, end
 
 
-def _last_batches(cleaning: Cleaning, sources: list[Source]) -> _Steps[set[int]]:
+def _last_batches(cleaning: Cleaning, sources: list[SourceSegment]) -> _Steps[set[int]]:
     """The base offsets of the last batches and markers of all producers that may come back."""
     last = LastBatches()
     for source in sources:
@@ -269,18 +269,20 @@ class _Judge:
             kind = self._kind_of(batch.header)
             kept: StoredBatch | None = batch
             ends_nothing = self._unended.meets(batch.header, kind)
-            if kind is Kind.COMMITTED:
+            if kind is BatchKind.COMMITTED:
                 kept = self._filtered(batch, *next(placed))
-            elif kind is Kind.ABORTED:
+            elif kind is BatchKind.ABORTED:
                 kept = self._emptied(batch)
             elif ends_nothing:
                 kept = self._without_use(batch)
             if kept is not None:
                 yield kept
 
-    def _kind_of(self, header: BatchHeader) -> Kind:
+    def _kind_of(self, header: BatchHeader) -> BatchKind:
         """Nothing is decided from `end` on."""
-        return self._outcomes.kind_of(header) if header.base_offset < self.end else Kind.UNKNOWN
+        return (
+            self._outcomes.kind_of(header) if header.base_offset < self.end else BatchKind.UNKNOWN
+        )
 
     def _emptied(self, batch: StoredBatch) -> StoredBatch | None:
         if batch.header.base_offset not in self._last_batches:
@@ -371,7 +373,7 @@ class _Writer:
         self._disk.unlink(self.path("log"))
 
 
-def _aborted_index(disk: Disk, directory: str, group: list[Source], end: int) -> bytes:
+def _aborted_index(disk: Disk, directory: str, group: list[SourceSegment], end: int) -> bytes:
     """Of aborted transactions, those that reach behind what is compacted."""
     found: list[bytes] = []
     for source in group:
@@ -383,7 +385,7 @@ def _aborted_index(disk: Disk, directory: str, group: list[Source], end: int) ->
 
 
 def _clean_group(
-    disk: Disk, cleaning: Cleaning, group: list[Source], judge: _Judge
+    disk: Disk, cleaning: Cleaning, group: list[SourceSegment], judge: _Judge
 ) -> _Steps[CleanedSegment | None]:
     """The group as one new segment; None when it would be the same as the only one there is."""
     first, last = group[0], group[-1]

@@ -16,9 +16,9 @@ from functools import partial
 from onceflow.errors import DiskExhausted, OutOfDescriptors
 from onceflow.log.compaction.cleaner import (
     Cleaning,
+    CleaningOutcome,
     CleaningStopped,
-    Outcome,
-    Source,
+    SourceSegment,
     remove_cleaned,
 )
 from onceflow.log.compaction.plan import DirtySegment, cleanable
@@ -28,7 +28,7 @@ from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import Quarantine
 from onceflow.log.segments import OpenFiles, Segment
 from onceflow.log.swap import Swap
-from onceflow.runtime import Disk, Job, Lane, loading
+from onceflow.runtime import Disk, Job, JobLane, loading
 
 _MOST_OPEN = 8
 """Files of segments that are being compacted."""
@@ -36,7 +36,7 @@ _MOST_OPEN = 8
 _JOB = "compaction"
 
 
-def _clean(disk: Disk, cleaning: Cleaning, outcome: Outcome) -> Job:
+def _clean(disk: Disk, cleaning: Cleaning, outcome: CleaningOutcome) -> Job:
     with loading:
         from onceflow.log.compaction.cleaner import (
             clean,  # loads numba, so not in the owner's thread
@@ -174,12 +174,12 @@ class Compactor:
     def _begin(self, log: PartitionLog, segments: list[Segment]) -> None:
         files = OpenFiles(self._disk, _MOST_OPEN)
         sources = tuple(
-            Source(files, each.path("log"), each.base_offset, each.end_offset, each.size)
+            SourceSegment(files, each.path("log"), each.base_offset, each.end_offset, each.size)
             for each in segments
         )
         start, end = sources[0].base_offset, sources[-1].end_offset
         companion = log.companion
-        outcome = Outcome()
+        outcome = CleaningOutcome()
         cleaning = Cleaning(
             directory=log.directory,
             sources=sources,
@@ -194,9 +194,11 @@ class Compactor:
         self._log = log
         log.compaction.is_busy = True
         job = _clean(self._disk, cleaning, outcome)
-        self._jobs.submit(Lane.COMPACT, job, partial(self._cleaned, log, outcome))
+        self._jobs.submit(JobLane.COMPACT, job, partial(self._cleaned, log, outcome))
 
-    def _cleaned(self, log: PartitionLog, outcome: Outcome, error: Exception | None) -> None:
+    def _cleaned(
+        self, log: PartitionLog, outcome: CleaningOutcome, error: Exception | None
+    ) -> None:
         state = log.compaction
         problem = outcome.problem or error
         if problem is not None:
@@ -215,7 +217,7 @@ class Compactor:
             self._request_checkpoint()
 
     @staticmethod
-    def _swap(log: PartitionLog, outcome: Outcome) -> Swap:
+    def _swap(log: PartitionLog, outcome: CleaningOutcome) -> Swap:
         segments = {segment.base_offset: segment for segment in log.segments}
         old = tuple(segments[base] for cleaned in outcome.segments for base in cleaned.replaces)
         new = tuple(
@@ -246,7 +248,7 @@ class Compactor:
         if (swap := log.compaction.swap) is not None:
             left: list[tuple[str, Exception]] = []
             job = swap.remove_old(self._disk, log.directory, left)
-            self._jobs.submit(Lane.BULK, job, partial(self._tidied, log, left))
+            self._jobs.submit(JobLane.BULK, job, partial(self._tidied, log, left))
 
     def _tidied(
         self, log: PartitionLog, left: list[tuple[str, Exception]], error: Exception | None

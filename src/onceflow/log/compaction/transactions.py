@@ -22,7 +22,7 @@ from onceflow.records import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader, Stored
 _MARKER = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
-class Kind(Enum):
+class BatchKind(Enum):
     """What the records of a batch are to compaction."""
 
     COMMITTED = "committed"
@@ -43,15 +43,15 @@ class Outcomes:
         for producer_id, first, last in sorted(aborted or ()):
             self._aborted[producer_id].append((first, last))
 
-    def kind_of(self, header: BatchHeader) -> Kind:
+    def kind_of(self, header: BatchHeader) -> BatchKind:
         bits = header.attributes & _MARKER
         if not bits:
-            return Kind.COMMITTED
+            return BatchKind.COMMITTED
         if not self._has_companion or bits == CONTROL_BIT:
-            return Kind.UNKNOWN
+            return BatchKind.UNKNOWN
         if bits == _MARKER:
-            return Kind.MARKER
-        return Kind.ABORTED if self._is_aborted(header) else Kind.COMMITTED
+            return BatchKind.MARKER
+        return BatchKind.ABORTED if self._is_aborted(header) else BatchKind.COMMITTED
 
     def _is_aborted(self, header: BatchHeader) -> bool:
         """Transactions of one producer follow one another."""
@@ -73,9 +73,9 @@ class UnendedBatches:
     def __init__(self) -> None:
         self._producers: set[int] = set()
 
-    def meets(self, header: BatchHeader, kind: Kind) -> bool:
+    def meets(self, header: BatchHeader, kind: BatchKind) -> bool:
         """Whether this is a marker that ends nothing which is still in the log."""
-        if kind is Kind.MARKER:
+        if kind is BatchKind.MARKER:
             ends_nothing = header.producer_id not in self._producers
             self._producers.discard(header.producer_id)
             return ends_nothing

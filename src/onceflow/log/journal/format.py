@@ -18,7 +18,7 @@ from uuid import UUID
 
 from onceflow.checksum import crc32c
 from onceflow.errors import LogCorrupt
-from onceflow.log.config import Layout
+from onceflow.log.config import LogLayout
 from onceflow.types import LogId
 
 MAGIC = 0x4F464A31  # "OFJ1"
@@ -91,14 +91,14 @@ def write_entry(
     return end
 
 
-def write_layout(layout: Layout) -> memoryview:
+def write_layout(layout: LogLayout) -> memoryview:
     """The payload of a LAYOUT."""
     return memoryview(_LAYOUT.pack(*layout))
 
 
-def read_layout(payload: memoryview) -> Layout:
+def read_layout(payload: memoryview) -> LogLayout:
     """What `write_layout` wrote."""
-    return Layout(*_LAYOUT.unpack(payload))
+    return LogLayout(*_LAYOUT.unpack(payload))
 
 
 def log_key(log_id: LogId) -> bytes:

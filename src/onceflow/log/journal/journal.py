@@ -24,7 +24,7 @@ from onceflow.log.journal.format import (
 )
 from onceflow.log.journal.ring import JournalConfig, Ring
 from onceflow.log.quarantine import Quarantine
-from onceflow.runtime import Disk, DurableWrite, Lane
+from onceflow.runtime import Disk, DurableWrite, JobLane
 
 _FIRST_ARENA = 1 << 16
 
@@ -261,7 +261,7 @@ class Journal:
             self._on_file_full()
         data = group.arena.view[: padded(group.length)]
         write = DurableWrite(file.file, position, data)
-        self._jobs.submit(Lane.JOURNAL, write, self._written)
+        self._jobs.submit(JobLane.JOURNAL, write, self._written)
 
     def _written(self, error: Exception | None) -> None:
         group = self._in_flight

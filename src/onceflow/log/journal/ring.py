@@ -17,7 +17,7 @@ from onceflow.errors import DiskError, DiskExhausted
 from onceflow.log.jobs import Jobs
 from onceflow.log.journal.format import BLOCK_SIZE, padded
 from onceflow.log.quarantine import Quarantine
-from onceflow.runtime import Access, Disk, File, Job, Lane
+from onceflow.runtime import Access, Disk, File, Job, JobLane
 
 DIRECTORY = "journal"
 _ZEROS = bytes(1 << 20)
@@ -201,7 +201,7 @@ class Ring:
             # file. The ring goes on with those that it has, and does not try again before the next
             # group.
 
-        self._jobs.submit(Lane.GROW, job(), prepared)
+        self._jobs.submit(JobLane.GROW, job(), prepared)
 
     def _set_free(self, files: list[RingFile]) -> None:
         self._free = sorted([*self._free, *files], key=lambda file: file.size)

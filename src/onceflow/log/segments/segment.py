@@ -26,7 +26,7 @@ CLEANED = ".cleaned"
 """Behind the name of a file that compaction has made to stand in for the one of that name."""
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """A batch in a segment."""
 
     position: int
@@ -43,7 +43,7 @@ def segment_base(name: str) -> int | None:
     return int(stem) if dot and len(stem) == 20 and stem.isdigit() else None
 
 
-def scan(file: File, start: int, end: int) -> Iterator[Found]:
+def scan(file: File, start: int, end: int) -> Iterator[FoundBatch]:
     """The batches between two positions; raises a `RecordError` at the first header that is not
     sound. CRCs are not looked at.
 
@@ -60,7 +60,7 @@ def scan(file: File, start: int, end: int) -> Iterator[Found]:
         size = header.size
         if position + size > end:
             raise BatchTruncated(f"the batch takes {size} bytes, {end - position} are left")
-        yield Found(position, header)
+        yield FoundBatch(position, header)
         position += size
 
 
@@ -70,7 +70,7 @@ def _latest_beside(first_timestamp: int, config: LogConfig) -> int:
     return first_timestamp + config.roll_ms if first_timestamp >= 0 else NO_LIMIT_MS
 
 
-def _has_records(found: Found) -> bool:
+def _has_records(found: FoundBatch) -> bool:
     """Not so of what compaction leaves for a producer's sequence alone."""
     return found.header.record_count > 0
 
@@ -372,19 +372,19 @@ class Segment:
 
     # --- searching ----------------------------------------------------------------------------
 
-    def find(self, offset: int) -> Found | None:
+    def find(self, offset: int) -> FoundBatch | None:
         """The first batch that ends at or after `offset`."""
         return self._trying(lambda: self._find(offset))
 
-    def find_by_time(self, timestamp: int) -> Found | None:
+    def find_by_time(self, timestamp: int) -> FoundBatch | None:
         """The first batch with a record that is not older than `timestamp`."""
         return self._trying(lambda: self._find_by_time(timestamp))
 
-    def latest(self, start: int, end: int) -> Found | None:
+    def latest(self, start: int, end: int) -> FoundBatch | None:
         """The first batch with the largest timestamp of those in [start, end)."""
         return self._trying(lambda: self._latest(start, end))
 
-    def _latest(self, start: int, end: int) -> Found | None:
+    def _latest(self, start: int, end: int) -> FoundBatch | None:
         found = self._find(self.base_offset + max(self.indexes.max_timestamp_at, 0))
         if found is not None and start <= found.header.base_offset < end and _has_records(found):
             return found
@@ -396,7 +396,7 @@ class Segment:
         durable = takewhile(lambda each: each.header.base_offset < end, batches)
         return max(durable, key=lambda each: each.header.max_timestamp, default=None)
 
-    def cut(self, position: int, upto: int) -> Found | None:
+    def cut(self, position: int, upto: int) -> FoundBatch | None:
         """The last batch known to start in (position, upto]."""
         return self._trying(
             lambda: self._follow(self.indexes.offsets.last_start_in(position, upto))
@@ -413,7 +413,7 @@ class Segment:
             stop = end
         return stop
 
-    def _trying(self, search: Callable[[], Found | None]) -> Found | None:
+    def _trying(self, search: Callable[[], FoundBatch | None]) -> FoundBatch | None:
         """A search that follows an index which does not fit the log is done again without it."""
         try:
             return search()
@@ -421,7 +421,7 @@ class Segment:
             self.rebuild_indexes(check_crc=False)
             return search()
 
-    def _follow(self, entry: tuple[int, int] | None) -> Found | None:
+    def _follow(self, entry: tuple[int, int] | None) -> FoundBatch | None:
         """The batch that an entry of the offset index points to; it must be that one."""
         if entry is None:
             return None
@@ -432,7 +432,7 @@ class Segment:
             raise IndexInvalid(f"{self.path('index')} points into a batch") from error
         if header.last_offset != self.base_offset + last_offset:
             raise IndexInvalid(f"{self.path('index')} points to another batch")
-        return Found(position, header)
+        return FoundBatch(position, header)
 
     def _check_time_entry(self, entry: tuple[int, int] | None) -> None:
         if entry is not None:
@@ -441,17 +441,17 @@ class Segment:
             if found is None or found.header.max_timestamp != timestamp:
                 raise IndexInvalid(f"{self.path('timeindex')} names another batch")
 
-    def _batches_from(self, offset: int) -> Iterator[Found]:
+    def _batches_from(self, offset: int) -> Iterator[FoundBatch]:
         """The batches from the last indexed one before `offset` on."""
         near = self._follow(self.indexes.offsets.floor(offset - self.base_offset))
         start = near.position if near else 0
         return scan(self.file, start, self.size)
 
-    def _find(self, offset: int) -> Found | None:
+    def _find(self, offset: int) -> FoundBatch | None:
         batches = self._batches_from(offset)
         return next((each for each in batches if each.header.last_offset >= offset), None)
 
-    def _find_by_time(self, timestamp: int) -> Found | None:
+    def _find_by_time(self, timestamp: int) -> FoundBatch | None:
         before = self.indexes.times.before(timestamp)
         self._check_time_entry(before)
         batches = self._batches_from(self.base_offset + (before[1] if before else 0))

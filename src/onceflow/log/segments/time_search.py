@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from onceflow.log.segments.segment import Found, Segment
+from onceflow.log.segments.segment import FoundBatch, Segment
 from onceflow.records import StoredBatch
 from onceflow.runtime import loading
 
@@ -52,7 +52,9 @@ def latest_record(segments: Iterable[Segment], start: int, end: int) -> Timestam
     return _find(segment, latest, _NEVER, start)
 
 
-def _find(segment: Segment, found: Found, timestamp: int, start: int) -> TimestampedOffset | None:
+def _find(
+    segment: Segment, found: FoundBatch, timestamp: int, start: int
+) -> TimestampedOffset | None:
     """Of the records of one batch from offset `start` on the first that is not older than
     `timestamp`, else the first of the latest ones. A marker is one of them, as in Apache Kafka."""
     with loading:  # loads the kernels: only a search needs them

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import OffsetsUnreadable
 from onceflow.spark.source import BatchOffsets
+from onceflow.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

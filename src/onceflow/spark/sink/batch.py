@@ -24,7 +24,6 @@ from onceflow.client import (
     OpenTransaction,
     ProducerSettings,
     ProducerState,
-    TopicPartition,
     TransactionClient,
     UnknownOutcome,
 )
@@ -54,6 +53,7 @@ from onceflow.spark.sink.ledger import (
     seen_by,
 )
 from onceflow.spark.sink.topics import SinkTopics
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 TRIES: Final = 3

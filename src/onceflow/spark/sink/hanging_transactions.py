@@ -23,7 +23,6 @@ from onceflow.client import (
     HangingTransaction,
     ProducerIdentity,
     ProducerSettings,
-    TopicPartition,
     TransactionDescription,
     TransactionNotFound,
     describe_transaction,
@@ -36,6 +35,7 @@ from onceflow.spark.errors import BatchFailed, EndUnknown
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch, begun_entries, last_batch
 from onceflow.spark.sink.preflight import run_on_own_thread
+from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 _log = logging.getLogger("onceflow.spark")

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from typing import Final, Protocol
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import IdentityChanged, SinkError
+from onceflow.types import TopicPartition
 
 KIND: Final = "onceflow sink"
 FORMAT: Final = 1

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import OffsetsUnreadable, SinkError
 from onceflow.spark.source import BatchOffsets
+from onceflow.types import TopicPartition
 
 _NO_OFFSET: Final = "-"
 _BY_POSITION: Final = "v1"

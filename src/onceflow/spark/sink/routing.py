@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import RowRefused
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from onceflow.client import OpenTransaction, TopicPartition
+from onceflow.client import OpenTransaction
 from onceflow.spark.errors import LedgerConflict, SinkError, SinkRefused, without_stack
 from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles
@@ -22,6 +22,7 @@ from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.preflight import ensure_topic
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
+from onceflow.types import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

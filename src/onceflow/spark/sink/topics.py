@@ -16,13 +16,13 @@ from onceflow.client import (
     ClientSettings,
     Leaders,
     TopicNotFound,
-    TopicPartition,
     read_metadata,
     write_metadata,
 )
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import AttemptRefused
 from onceflow.spark.sink.routing import TopicLayout
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 

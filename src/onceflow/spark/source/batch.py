@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from onceflow.client import LATEST, RangeUnavailable, TopicPartition
+from onceflow.client import LATEST, RangeUnavailable
 from onceflow.runtime import Clock
 from onceflow.spark.errors import InvalidOptions
 from onceflow.spark.source.cluster import Ends
@@ -17,6 +17,7 @@ from onceflow.spark.source.offsets import Offsets, OffsetSpan, divide, spans
 from onceflow.spark.source.option_values import AtOffsets, Edge, Position
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.positions import resolve_end, resolve_start
+from onceflow.types import TopicPartition
 
 _POLL_S: Final = 0.1
 

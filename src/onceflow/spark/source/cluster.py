@@ -23,13 +23,13 @@ from onceflow.client import (
     ReaderSettings,
     TopicMetadata,
     TopicNotFound,
-    TopicPartition,
     fetch,
     list_offsets,
     list_topics,
 )
 from onceflow.spark.source.offsets import Offsets
 from onceflow.spark.source.option_values import Assign, Selection, Subscribe, SubscribePattern
+from onceflow.types import TopicPartition
 
 T = TypeVar("T")
 

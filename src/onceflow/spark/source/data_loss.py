@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import DataLost
 from onceflow.spark.source.offsets import Offsets, OffsetSpan
+from onceflow.types import TopicPartition
 
 _log = logging.getLogger("onceflow.spark")
 

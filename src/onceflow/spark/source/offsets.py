@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from onceflow.client import TopicPartition
 from onceflow.spark.errors import OffsetsUnreadable
+from onceflow.types import TopicPartition
 
 Offsets: TypeAlias = Mapping[TopicPartition, int]
 LogEntry: TypeAlias = dict[str, Any]

@@ -12,15 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from onceflow.client import (
-    EARLIEST,
-    LARGEST_INT,
-    LATEST,
-    NotAllowed,
-    TopicPartition,
-    one_of,
-    whole_number,
-)
+from onceflow.client import EARLIEST, LARGEST_INT, LATEST, NotAllowed, one_of, whole_number
+from onceflow.types import TopicPartition
 
 LARGEST_LONG: Final = 2**63 - 1
 COLUMNS: Final = (

@@ -22,7 +22,6 @@ from onceflow.client import (
     LATEST,
     NotAllowed,
     ReaderSettings,
-    TopicPartition,
     whole_number,
     words,
     yes_or_no,
@@ -51,6 +50,7 @@ from onceflow.spark.source.option_values import (
     times,
     topics,
 )
+from onceflow.types import TopicPartition
 
 _log = logging.getLogger("onceflow.spark")
 

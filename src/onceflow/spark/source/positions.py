@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-from onceflow.client import EARLIEST, LATEST, TopicPartition
+from onceflow.client import EARLIEST, LATEST
 from onceflow.spark.errors import NoOffsetAtTime, PartitionsDiffer
 from onceflow.spark.source.cluster import Ends
 from onceflow.spark.source.data_loss import LossRule
 from onceflow.spark.source.offsets import Offsets, by_topic
 from onceflow.spark.source.option_values import AtOffsets, AtTimes, Edge, Position
 from onceflow.spark.source.options import SourceOptions
+from onceflow.types import TopicPartition
 
 Places = Collection[TopicPartition]
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from onceflow.client import NoSuchPartition, TopicNotFound, TopicPartition
+from onceflow.client import NoSuchPartition, TopicNotFound
 from onceflow.errors import OnceflowError
 from onceflow.runtime import Clock
 from onceflow.spark.errors import OffsetsUnreadable, TopicsUnsettled
@@ -34,6 +34,7 @@ from onceflow.spark.source.offsets import (
 )
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.positions import resolve_start
+from onceflow.types import TopicPartition
 
 LONGEST_WAIT_S: Final = 0.1
 """How long to wait for new records before Spark gets an empty answer."""

@@ -9,8 +9,8 @@ import struct
 import pytest
 
 from onceflow.client.consumer.fetched import columns_of
-from onceflow.client.types import TopicPartition
 from onceflow.records.batch import Codec, iter_stored
+from onceflow.types import TopicPartition
 from tests.interop.broker.raw.compressed_frames import FRAMES, UNREAD_HERE, xxh32, xxh64
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import batch, create_topic, fetch, produce, with_crc

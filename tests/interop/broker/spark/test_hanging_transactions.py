@@ -18,11 +18,11 @@ import pytest
 from onceflow.client.admin.admin import Admin
 from onceflow.client.codec.transactions import AddOffsets
 from onceflow.client.transactions.machine import TransactionMachine
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.spark.errors.sink import EndUnknown
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
+from onceflow.types import TopicPartition
 from tests.interop.harness import eventually
 from tests.interop.real_kafka import EAGER, SETTINGS
 from tests.unit.spark.sink.one_query import IDENTITY, OUT, SKIPPED, settings_of, settled, visible

@@ -21,8 +21,8 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt
 from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.types import TopicPartition
 from tests.interop.client.cluster.strike import Moment, Strike
 from tests.interop.client.cluster.three_nodes import (
     Records,

@@ -14,7 +14,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.net.cluster import CoordinatorOf
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.decided import until_decided
 from tests.interop.harness import Names, eventually
 from tools.apache_kafka import NODE_IDS, ApacheKafkaCluster

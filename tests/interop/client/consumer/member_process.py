@@ -11,7 +11,7 @@ from typing import Any
 
 from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.errors.consumer import CommitFailed
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 
 def say(word: str, **facts: Any) -> None:

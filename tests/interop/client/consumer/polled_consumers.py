@@ -14,7 +14,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer.fetched import Record
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.harness import DidNotSettle, Names, Transcript
 
 Script = Callable[[Admin, Names, Transcript], Awaitable[None]]

@@ -15,7 +15,7 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.consumer import NoPosition, OffsetOutOfRange
 from onceflow.client.errors.requests import TopicNotFound
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.consumer.polled_consumers import Script, quiet, read, script, write
 from tests.interop.harness import Compare, Names, Transcript
 

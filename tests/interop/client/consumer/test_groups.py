@@ -15,7 +15,7 @@ from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.consumer import CommitFailed, FencedMember, RebalanceInProgress
 from onceflow.client.errors.requests import AbortableError, BrokerError
 from onceflow.client.producer.producer import Producer
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.consumer.polled_consumers import (
     Heard,
     Script,

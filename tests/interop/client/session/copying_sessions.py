@@ -9,7 +9,7 @@ from typing import Any
 
 from onceflow.client.admin.admin import Admin
 from onceflow.client.session.session import Session
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import read_committed
 from tests.interop.client.consumer.polled_consumers import write
 from tests.interop.harness import Names

@@ -12,7 +12,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.codec.transactions import GroupMember
 from onceflow.client.session.clients import SessionConsumer
 from onceflow.client.session.errors import BatchRefused, SessionFenced
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.consumer.polled_consumers import Script
 from tests.interop.client.session.copying_sessions import Copying, OnItsOwnLoop
 from tests.interop.harness import Names, Transcript

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from onceflow.client.admin.admin import Admin
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import read_committed
 from tests.interop.client.consumer.polled_consumers import write
 from tests.interop.client.session.session_process import FENCED

@@ -18,7 +18,7 @@ from onceflow.client.admin.admin import Admin
 from onceflow.client.errors.requests import TwoPhaseNotServed
 from onceflow.client.producer.producer import Producer
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import read_committed
 from tests.interop.client.two_phase.child import example
 from tests.interop.onceflow_server import OnceflowServer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.client.worker.writer import BlockingWriter
+from onceflow.types import TopicPartition
 from tests.interop.client.worker.worker_process import columns
 from tests.interop.client.worker.workers import driver, outcome, reader, settings, settled, topic
 from tests.interop.harness import Names, Transcript

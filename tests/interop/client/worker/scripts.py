@@ -8,8 +8,8 @@ from onceflow.client.codec.transactions import OffsetToCommit
 from onceflow.client.errors.requests import UnknownOutcome
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.interop.client.worker.worker_process import result, start
 from tests.interop.client.worker.workers import (

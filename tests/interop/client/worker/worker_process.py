@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.writer import BlockingWriter
 from onceflow.records import encode_all
+from onceflow.types import TopicPartition
 
 Rows = Mapping[TopicPartition, Sequence[str]]
 PATIENCE_S: Final = 60.0

@@ -10,11 +10,11 @@ from onceflow.client.errors.requests import ClientError, ConnectionLost
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
 from onceflow.client.transactions.retrier import Reply, RequestAttempt
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.partition_queue import WriteResult
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.transaction_client import TransactionClient
 from onceflow.client.worker.writer import BlockingWriter
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.steps import create_topic

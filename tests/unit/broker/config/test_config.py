@@ -16,7 +16,7 @@ from onceflow.broker.config.config import BrokerConfig, is_loopback, load_config
 from onceflow.broker.config.describe import describe_broker
 from onceflow.broker.config.example import example_toml
 from onceflow.broker.config.live import BrokerSettings
-from onceflow.broker.config.settings import SETTINGS, Address, parse_address
+from onceflow.broker.config.settings import SETTINGS, ListenAddress, parse_address
 from onceflow.broker.config.topic_config import ConfigSource
 from onceflow.broker.config.topic_settings import BROKER_NAMES
 from onceflow.broker.config.topic_values import ConfigType
@@ -305,7 +305,7 @@ def test_a_config_that_is_made_by_hand_is_judged_too() -> None:
     with pytest.raises(InvalidSetting, match=r"num\.partitions is 0: allowed is a whole number"):
         BrokerConfig(data_dir=Path("data"), num_partitions=0)
     with pytest.raises(InvalidSetting, match="insecure = true"):
-        BrokerConfig(data_dir=Path("data"), listen=Address("10.0.0.1", 1))
+        BrokerConfig(data_dir=Path("data"), listen=ListenAddress("10.0.0.1", 1))
 
 
 def test_a_config_can_be_sent_to_another_process() -> None:

@@ -15,7 +15,7 @@ from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.describe import describe_broker
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
 from onceflow.broker.config.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
-from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.requests.refusal import RequestRefusal
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import RawClient, Running, batch, play, simulated_broker
@@ -288,7 +288,7 @@ def test_whatever_can_be_altered_takes_its_own_value(name: str) -> None:
     assert not entry.read_only
     value = entry.value or "1"
     decided = settings.decide(HERE, [Alteration(name, Operation.SET, value)], anew=False)
-    assert not isinstance(decided, Refusal)
+    assert not isinstance(decided, RequestRefusal)
     settings.apply(HERE, decided)
     (entry,) = describe_broker(settings, listen, listen, [name])
     assert (entry.value, entry.source) == (value, ConfigSource.DYNAMIC_BROKER)

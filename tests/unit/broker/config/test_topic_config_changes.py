@@ -13,7 +13,7 @@ from onceflow.broker.config.topic_config import (
     replaced,
     usable_config,
 )
-from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.requests.refusal import RequestRefusal
 from onceflow.wire.error_codes import ErrorCode
 
 
@@ -23,9 +23,9 @@ def changed(config: TopicConfig, name: str, operation: int, value: str | None) -
     return after
 
 
-def refused(config: TopicConfig, *alterations: tuple[str, int, str | None]) -> Refusal:
+def refused(config: TopicConfig, *alterations: tuple[str, int, str | None]) -> RequestRefusal:
     after = altered(config, [Alteration(*each) for each in alterations])
-    assert isinstance(after, Refusal)
+    assert isinstance(after, RequestRefusal)
     return after
 
 
@@ -123,7 +123,7 @@ def test_append_starts_from_the_brokers_default() -> None:
 def test_an_alteration_is_refused(
     alterations: list[tuple[str, int, str | None]], code: ErrorCode, message: str
 ) -> None:
-    assert refused(TopicConfig.parse({}, {}), *alterations) == Refusal(code, message)
+    assert refused(TopicConfig.parse({}, {}), *alterations) == RequestRefusal(code, message)
 
 
 def test_an_alteration_is_judged_with_what_is_set_already() -> None:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from onceflow.broker.requests.answers import then
-from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.client import RequestContext
 from onceflow.broker.router import SERVED, route
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
@@ -20,7 +20,7 @@ def send(host: Any, key: ApiKey, version: int, **fields: Any) -> Asked[Any]:
     sent = encode(build(message_class(key, version, "request"), fields))
     way = route(key, version)
     assert way is not None
-    client = Client(version, "client", "127.0.0.1")
+    client = RequestContext(version, "client", "127.0.0.1")
     answer = way.handle(host, client, way.read(memoryview(sent), 0))
     read = message_class(key, version, "response")
 

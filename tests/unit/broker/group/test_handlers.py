@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceflow.broker.group.coordinator import GroupService
-from onceflow.group.state import State
+from onceflow.group.state import GroupState
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.unit.broker.group.group_requests import nested, send, versions
@@ -126,7 +126,7 @@ def test_leave_group(version: int) -> None:
         unknown, left = unknown.members[0], left.members[0]
     assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert left.error_code == ErrorCode.NONE
-    assert bench.state() is State.PREPARING_REBALANCE
+    assert bench.state() is GroupState.PREPARING_REBALANCE
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))

@@ -13,7 +13,7 @@ from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import BrokerSettings
 from onceflow.broker.group.coordinator import GroupService
 from onceflow.broker.group.topic import OffsetsTopic
-from onceflow.broker.requests.answers import Answer, Promise
+from onceflow.broker.requests.answers import Answer, AnswerPromise
 from onceflow.broker.requests.slices import Slices
 from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
 from onceflow.broker.topics.internal_topic import Unapplied
@@ -21,10 +21,9 @@ from onceflow.broker.topics.topics import Topics
 from onceflow.group.config import GroupConfig
 from onceflow.group.events import (
     CommitRequest,
-    Identity,
+    MemberIdentity,
     OffsetEntry,
     OffsetQuery,
-    Producer,
     TxnCommitRequest,
 )
 from onceflow.group.offsets import FoundOffset
@@ -33,9 +32,10 @@ from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdentity
 from tests.unit.broker.broker_under_test import T, config
 
-NOBODY = Identity("", None)
+NOBODY = MemberIdentity("", None)
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 TIME_MS = 1_700_000_000_000
 PARTITIONS = 2
@@ -79,7 +79,7 @@ def started(world: World) -> Iterator[Node]:
 
 
 async def answered(answer: Answer[T]) -> T:
-    if not isinstance(answer, Promise):
+    if not isinstance(answer, AnswerPromise):
         return answer
     done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     answer.then(done.set_result)
@@ -88,7 +88,7 @@ async def answered(answer: Answer[T]) -> T:
 
 def txn_commit(node: Node, offset: int, producer_id: int) -> Answer[tuple[ErrorCode, ...]]:
     entry = OffsetEntry("orders", 0, offset, -1, None)
-    request = TxnCommitRequest("g", NOBODY, -1, Producer(producer_id, 0), (entry,))
+    request = TxnCommitRequest("g", NOBODY, -1, ProducerIdentity(producer_id, 0), (entry,))
     return node.groups.txn_commit(request, lambda: ErrorCode.NONE)
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from onceflow.broker.topics.topics import Topic
+from onceflow.broker.topics.topics import HostedTopic
 from onceflow.log.partition_log import PartitionLog, Span
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
@@ -42,7 +42,7 @@ def play_held(script: Callable[[HeldJournal, Running, RawClient], Awaitable[None
     simulate(7, main)
 
 
-def topic_of(running: Running, name: str) -> Topic:
+def topic_of(running: Running, name: str) -> HostedTopic:
     return running.server.node.topics.by_name[name]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.net.connection import LARGE_ANSWER_BYTES, MOST_HELD_BYTES, Connection
+from onceflow.broker.net.connection import LARGE_ANSWER_BYTES, MOST_HELD_BYTES, AcceptedConnection
 from onceflow.broker.net.memory import AnswerMemory
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
@@ -88,14 +88,14 @@ def loops(request: pytest.FixtureRequest) -> LoopFactory:
     return factory
 
 
-def held(connection: Connection) -> int:
+def held(connection: AcceptedConnection) -> int:
     """Bytes of answers that have not left."""
     outbox: Any = connection._outbox
     ready = [part for slot in connection._slots for part in slot.parts or ()]
     return sum(len(each) for each in (*outbox._queue, *ready))
 
 
-async def deaf_client(running: Running) -> tuple[RawClient, Connection]:
+async def deaf_client(running: Running) -> tuple[RawClient, AcceptedConnection]:
     client = await running.client()
     small_buffers(client)
     client.transport.pause_reading()
@@ -107,7 +107,7 @@ async def deaf_client(running: Running) -> tuple[RawClient, Connection]:
     return client, connection
 
 
-def connections(running: Running) -> list[Connection]:
+def connections(running: Running) -> list[AcceptedConnection]:
     return list(running.server._connections)
 
 

@@ -120,7 +120,7 @@ def test_what_a_client_says_of_itself_is_taken_from_each_of_its_requests(
                     assert answer["error_code"] == "MEMBER_ID_REQUIRED"
                     assert answer["member_id"].startswith(f"{name}-")
                 (connection,) = running.server._connections
-                longest = max(len(each.said) for each in connection._usual.values())
+                longest = max(len(each.said) for each in connection._cached_headers.values())
                 assert longest <= 512, "nobody fills our memory"
                 client.send(ApiKey.API_VERSIONS, 0, {})  # shorter than a usual header may be
                 assert (await client.receive(ApiKey.API_VERSIONS, 0))["error_code"] == "NONE"
@@ -144,7 +144,7 @@ def test_only_so_many_kinds_of_requests_are_kept_of_a_client(
                 client.send(key, version, {})
                 await client.receive(key, version)
                 (connection,) = running.server._connections
-                assert 1 <= len(connection._usual) <= 16
+                assert 1 <= len(connection._cached_headers) <= 16
             assert len(asked) > 16
 
     run(main, loops)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.broker.net.connection import Connection
+from onceflow.broker.net.connection import AcceptedConnection
 from onceflow.wire.api import ApiKey
 from tests.interop.onceflow_server import OnceflowServer
 from tests.unit.broker.broker_under_test import (
@@ -123,7 +123,7 @@ def test_a_connection_that_ends_leaves_nothing_to_the_collector(
 
 async def _connect_and_end(
     running: Running, other: RawClient, doing: Callable[[RawClient, RawClient], Awaitable[None]]
-) -> weakref.ref[Connection]:
+) -> weakref.ref[AcceptedConnection]:
     client = await running.client()
     while len(running.server._connections) < 2:
         await round_trip(other)

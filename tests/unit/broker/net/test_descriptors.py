@@ -16,7 +16,7 @@ import pytest
 
 from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.net.descriptors import share_out
-from onceflow.broker.server import Doors, Server
+from onceflow.broker.server import Runtime, Server
 from onceflow.errors import DiskFailed, OutOfDescriptors
 from onceflow.runtime import net
 from onceflow.runtime.background import Threads
@@ -86,7 +86,7 @@ def test_a_connection_too_many_is_closed_and_the_log_says_what_to_raise(
 ) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        doors = Doors(
+        runtime = Runtime(
             RealClock(),
             RealRand(),
             RealNet(),
@@ -94,8 +94,8 @@ def test_a_connection_too_many_is_closed_and_the_log_says_what_to_raise(
             Threads(loop.call_soon_threadsafe, loop.call_soon),
             descriptors=100,
         )
-        server = Server(config(tmp_path / "data"), doors)
-        running = Running(server, doors.net, await server.start())
+        server = Server(config(tmp_path / "data"), runtime)
+        running = Running(server, runtime.net, await server.start())
         try:
             most = share_out(100, config(tmp_path / "data")).connections
             clients = [await running.client() for _ in range(most)]

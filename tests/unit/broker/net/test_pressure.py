@@ -66,7 +66,7 @@ def test_a_client_that_does_not_read_is_not_read_from_and_holds_up_nobody(
             assert not connection._is_reading
             held = sum(len(each) for each in outbox._queue)
             assert held < 2 * MOST_IN_A_TURN * len(whole)
-            seconds = connection.seconds_in_frame(running.server._doors.clock.monotonic() + 60)
+            seconds = connection.seconds_in_frame(running.server._runtime.clock.monotonic() + 60)
             assert seconds < 1, "the client has said all: it is we who wait"
             deaf.transport.resume_reading()
             frames = [await deaf.receive_frame() for _ in range(MANY)]

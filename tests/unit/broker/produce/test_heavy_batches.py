@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from onceflow.broker.produce import heavy_batches as batch_checks
-from onceflow.broker.topics.partition import Partition
+from onceflow.broker.topics.partition import HostedPartition
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.records.compression import compress
-from onceflow.runtime.background import Lane
+from onceflow.runtime.background import JobLane
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import (
@@ -45,7 +45,7 @@ from tests.unit.broker.txn.transactional_requests import ready, send_produce
 class HeldChecks(HeldJournal):
     """Lets everything happen but checks in the background, until `release`."""
 
-    lane = Lane.CHECK
+    lane = JobLane.CHECK
 
     def check(self) -> None:
         """Checks what is held; it is not told yet."""
@@ -278,7 +278,7 @@ def test_a_defect_after_a_check_costs_the_connection_and_no_more(
         await client.create("orders")
         other = await running.client("other")
         with monkeypatch.context() as patch:
-            patch.setattr(Partition, "append", broken)
+            patch.setattr(HostedPartition, "append", broken)
             with pytest.raises(ConnectionError):
                 await client.produce("orders", bomb())
         assert (await other.produce("orders", bomb()))["error_code"] == "NONE"

@@ -21,7 +21,7 @@ from tests.unit.broker.broker_under_test import (
 from tests.unit.broker.held_journal import HeldJournal
 from tests.unit.broker.txn.transactional_requests import (
     Who,
-    partition_of,
+    ensure_partition,
     produce,
     ready,
     send_produce,
@@ -179,7 +179,7 @@ def test_a_repeat_of_a_batch_that_is_being_synced_is_answered_with_it_and_not_be
                 send_produce(each, who, "orders", sent(who, 0, b"a"))
             await asyncio.sleep(5)
             assert not any(each.frames for each in (client, *others)), "nothing is durable yet"
-            assert partition_of(running, "orders").log.end_offset == 1
+            assert ensure_partition(running, "orders").log.end_offset == 1
             held.release()
             for each in (client, *others):
                 answer = produced(await each.receive(ApiKey.PRODUCE, 12))
@@ -219,7 +219,7 @@ def test_a_producer_that_was_silent_for_long_is_forgotten() -> None:
         again = await produce(client, who, "orders", sent(who, 0, b"a", timestamp=now))
         assert again["base_offset"] == 0, "still known"
         await asyncio.sleep(30)
-        assert partition_of(running, "orders").producers.find(who.producer_id) is None
+        assert ensure_partition(running, "orders").producers.find(who.producer_id) is None
         again = await produce(client, who, "orders", sent(who, 0, b"a", timestamp=now))
         assert again["base_offset"] == 1, "written a second time"
 

@@ -10,11 +10,11 @@ import pytest
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
 from onceflow.broker.handlers import describe_producers
-from onceflow.broker.requests.answers import Promise
-from onceflow.broker.requests.client import Client
+from onceflow.broker.requests.answers import AnswerPromise
+from onceflow.broker.requests.client import RequestContext
 from onceflow.broker.requests.slices import Slices
 from onceflow.producers.draft import SLICE, SnapshotDraft
-from onceflow.producers.state import Producer
+from onceflow.producers.state import ProducerMemory
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import RawClient, Running, play, simulated_broker
@@ -24,9 +24,9 @@ from tests.unit.broker.txn.transactional_requests import (
     committed,
     ended,
     ends,
+    ensure_partition,
     killed,
     names_of,
-    partition_of,
     produce,
     ready,
     sent,
@@ -46,7 +46,7 @@ def backfilled(world: World, who: Who, sequence: int = 0) -> bytes:
 
 
 def remembers(running: Running, who: Who) -> bool:
-    return partition_of(running, "orders").producers.find(who.producer_id) is not None
+    return ensure_partition(running, "orders").producers.find(who.producer_id) is not None
 
 
 async def retried(client: RawClient, who: Who, records: bytes) -> int:
@@ -198,7 +198,7 @@ def test_compaction_leaves_the_last_batch_of_whoever_is_remembered() -> None:
                 await retried(client, other, sent(other, number, b"newer", timestamp=now))
             running.server.node.store.request_checkpoint()
             await asyncio.sleep(120)
-            log = partition_of(running, "orders").log
+            log = ensure_partition(running, "orders").log
             assert log.compaction.cleaned_to >= 2
             image = killed(world.disk)
         for name in names_of(image, ".producers"):
@@ -216,7 +216,7 @@ def test_what_a_partition_keeps_of_transactions_does_not_grow_when_nobody_reads(
         for number in range(200):
             await wrote(client, who, "orders", b"a")
             who = await ended(client, who, commit=number % 4 != 0)
-        producers = partition_of(running, "orders").producers
+        producers = ensure_partition(running, "orders").producers
         assert len(producers._ended_markers) <= 33
         assert len(producers.aborted) == 50
         part = {"partition_index": 0, "offset": 400}
@@ -233,9 +233,9 @@ def test_what_a_partition_keeps_of_transactions_does_not_grow_when_nobody_reads(
 
 def crowd(running: Running, count: int, partition: int = 0) -> None:
     """As if so many producers had written."""
-    table = partition_of(running, "orders", partition).producers
+    table = ensure_partition(running, "orders", partition).producers
     for producer_id in range(10_000, 10_000 + count):
-        table._producers[producer_id] = Producer(epoch=3, last_timestamp=5)
+        table._producers[producer_id] = ProducerMemory(epoch=3, last_timestamp=5)
 
 
 async def rolled(world: World, running: Running, client: RawClient, producers: int) -> Who:
@@ -274,14 +274,14 @@ def test_a_roll_does_not_wait_for_the_snapshot_of_many_producers(
             records = sent(who, 2, b"c", timestamp=world.clock.wall_ms())
             assert await retried(client, who, records) == 2
             await asyncio.sleep(1)
-            assert not partition_of(running, "orders").producers._drafts
+            assert not ensure_partition(running, "orders").producers._drafts
             assert len(set(advanced_in)) == 11, "each slice in a turn of its own"
             running.server.node.store.request_checkpoint()
             await asyncio.sleep(1)
             image = killed(world.disk)
         assert any(f"{1:020}" in name for name in names_of(image, ".producers"))
         async with again(world, image) as (running, client):
-            assert len(partition_of(running, "orders").producers.ids()) == 10 * SLICE + 1
+            assert len(ensure_partition(running, "orders").producers.ids()) == 10 * SLICE + 1
             assert await retried(client, who, records) == 2
 
     simulate(3, main)
@@ -292,9 +292,9 @@ def test_a_stop_in_the_middle_of_a_snapshot_finishes_it() -> None:
         async with simulated_broker(world) as running:
             running.server.node.slices.close()  # the others never have their turn
             who = await rolled(world, running, await running.client(), 10 * SLICE)
-            assert partition_of(running, "orders").producers._drafts
+            assert ensure_partition(running, "orders").producers._drafts
         async with again(world, world.disk) as (running, client):
-            assert len(partition_of(running, "orders").producers.ids()) == 10 * SLICE + 1
+            assert len(ensure_partition(running, "orders").producers.ids()) == 10 * SLICE + 1
             assert await retried(client, who, sent(who, 1, b"b")) == 1
 
     simulate(3, main)
@@ -353,8 +353,8 @@ def test_nobody_is_described_to_a_client_that_has_gone() -> None:
         node = running.server.node
         topics = (TopicRequest(name="orders", partition_indexes=(0,)),)
         request = DescribeProducersRequest(topics=topics)
-        answer = describe_producers.handle(node, Client(0, "test", "test"), request)
-        assert isinstance(answer, Promise)
+        answer = describe_producers.handle(node, RequestContext(0, "test", "test"), request)
+        assert isinstance(answer, AnswerPromise)
         answer.abandon()
         await asyncio.sleep(1)
         assert not answer.is_resolved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.broker.requests.answers import Promise, once_durable, or_hang_up
+from onceflow.broker.requests.answers import AnswerPromise, once_durable, or_hang_up
 from onceflow.broker.requests.client import Hangup
 from onceflow.errors import StoreFailed
 from onceflow.log.journal.journal import Ticket
@@ -30,7 +30,7 @@ def test_nothing_to_wait_for_is_answered_at_once() -> None:
 def test_the_last_ticket_decides() -> None:
     first, second = Ticket(), Ticket()
     answer = once_durable([first, second, first], text)
-    assert isinstance(answer, Promise)
+    assert isinstance(answer, AnswerPromise)
     first.complete()
     assert not answer.is_resolved
     second.complete()
@@ -42,7 +42,7 @@ def test_the_last_ticket_decides() -> None:
 def test_the_first_failure_decides() -> None:
     first, second = Ticket(), Ticket()
     answer = once_durable([first, second], text)
-    assert isinstance(answer, Promise)
+    assert isinstance(answer, AnswerPromise)
     second.complete(FAILURE)
     first.complete(FAILURE)
     got: list[str] = []
@@ -58,7 +58,7 @@ def test_a_ticket_that_has_failed_already_is_not_taken_for_durable() -> None:
 def test_an_unknown_outcome_is_never_answered_as_success() -> None:
     ticket = Ticket()
     answer = or_hang_up([ticket], "made")
-    assert isinstance(answer, Promise)
+    assert isinstance(answer, AnswerPromise)
     ticket.complete(FAILURE)
     assert not answer.is_resolved
     with pytest.raises(Hangup, match="not known"):
@@ -68,7 +68,7 @@ def test_an_unknown_outcome_is_never_answered_as_success() -> None:
 def test_a_known_outcome_is_answered() -> None:
     ticket = Ticket()
     answer = or_hang_up([ticket], "made")
-    assert isinstance(answer, Promise)
+    assert isinstance(answer, AnswerPromise)
     ticket.complete()
     got: list[str] = []
     answer.then(got.append)

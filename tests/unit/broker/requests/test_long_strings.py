@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kio.schema.list_groups.v0.response import ListedGroup, ListGroupsResponse
 
-from onceflow.broker.requests.refusal import LONGEST_MESSAGE, Refused
+from onceflow.broker.requests.refusal import LONGEST_MESSAGE, RequestRefused
 from onceflow.broker.router import SERVED, route
 from onceflow.errors import MessageMalformed
 from onceflow.records import partitioning
@@ -288,12 +288,12 @@ def test_a_list_does_not_grow_beyond_what_a_string_holds(tmp_path: Path) -> None
 
 
 def test_a_refusal_is_never_longer_than_people_read() -> None:
-    refused = Refused(ErrorCode.INVALID_REQUEST, "y" + LONG)
+    refused = RequestRefused(ErrorCode.INVALID_REQUEST, "y" + LONG)
     assert refused.message is not None
     assert len(refused.message) <= LONGEST_MESSAGE
     assert refused.message.endswith("...")
     assert str(refused) == refused.message
-    assert Refused(ErrorCode.INVALID_REQUEST, "short").message == "short"
+    assert RequestRefused(ErrorCode.INVALID_REQUEST, "short").message == "short"
 
 
 def test_what_does_not_fit_an_older_version_is_cut_and_not_a_failure() -> None:

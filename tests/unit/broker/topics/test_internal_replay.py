@@ -29,7 +29,8 @@ from onceflow.records.partitioning import coordinator_partition
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run as simulate
 from onceflow.txn import records as transactions
-from onceflow.txn.state import State, TopicPartition, Transaction
+from onceflow.txn.state import TransactionMetadata, TransactionState
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, Running, simulated_broker
 from tests.unit.broker.txn.transactional_requests import (
     Who,
@@ -249,15 +250,15 @@ def test_a_group_is_not_believed_in_anothers_partition(
 
 T_INDEX = coordinator_partition("t", PARTITIONS)
 T_KEY = transactions.encode_key("t")
-STATE = Transaction("t", 0, 0, 60_000, State.COMPLETE_COMMIT, NOW_MS)
+STATE = TransactionMetadata("t", 0, 0, 60_000, TransactionState.COMPLETE_COMMIT, NOW_MS)
 ORDERS = frozenset({TopicPartition("orders", 0)})
-Change = Callable[[Transaction], Transaction]
+Change = Callable[[TransactionMetadata], TransactionMetadata]
 
 
-def written(transaction: Transaction) -> bytes:
+def written(transaction: TransactionMetadata) -> bytes:
     """Also one that the coordinator would not write."""
-    is_bad = transaction.state is State.EMPTY and transaction.partitions
-    stand_in = replace(transaction, state=State.ONGOING) if is_bad else transaction
+    is_bad = transaction.state is TransactionState.EMPTY and transaction.partitions
+    stand_in = replace(transaction, state=TransactionState.ONGOING) if is_bad else transaction
     data = bytearray(transactions.encode_value(stand_in))
     data[16] = transaction.state.value
     return bytes(data)
@@ -265,7 +266,9 @@ def written(transaction: Transaction) -> bytes:
 
 IMPOSSIBLE: dict[str, tuple[Change, str]] = {
     "an epoch that goes back": (
-        lambda t: replace(t, epoch=t.epoch - 1, state=State.PREPARE_COMMIT, partitions=ORDERS),
+        lambda t: replace(
+            t, epoch=t.epoch - 1, state=TransactionState.PREPARE_COMMIT, partitions=ORDERS
+        ),
         "cannot become",
     ),
     "an idle epoch that goes back": (lambda t: replace(t, epoch=t.epoch - 1), "cannot become"),
@@ -275,22 +278,24 @@ IMPOSSIBLE: dict[str, tuple[Change, str]] = {
         lambda t: replace(
             t,
             epoch=t.epoch + 1,
-            state=State.PREPARE_ABORT,
+            state=TransactionState.PREPARE_ABORT,
             next_producer_id=t.producer_id,
             next_producer_epoch=0,
         ),
         "cannot be that of a client",
     ),
     "a client that is none": (
-        lambda t: replace(t, state=State.ONGOING, partitions=ORDERS, next_producer_id=-9),
+        lambda t: replace(
+            t, state=TransactionState.ONGOING, partitions=ORDERS, next_producer_id=-9
+        ),
         "cannot be that of a client",
     ),
     "an empty one with partitions": (
-        lambda t: replace(t, state=State.EMPTY, partitions=ORDERS),
+        lambda t: replace(t, state=TransactionState.EMPTY, partitions=ORDERS),
         "nothing is open in state Empty",
     ),
     "a complete one with partitions": (
-        lambda t: replace(t, state=State.COMPLETE_ABORT, partitions=ORDERS),
+        lambda t: replace(t, state=TransactionState.COMPLETE_ABORT, partitions=ORDERS),
         "nothing is open in state CompleteAbort",
     ),
     "an idle one with a client to come": (
@@ -362,7 +367,7 @@ def test_a_record_of_transactions_that_cannot_be_read_is_skipped_and_named(
 def test_an_id_is_not_believed_in_anothers_partition(caplog: pytest.LogCaptureFixture) -> None:
     async def plant(running: Running, who: Who) -> None:
         state = replace(STATE, producer_id=who.producer_id, epoch=who.epoch + 9)
-        record = PlainRecord(T_KEY, written(replace(state, state=State.COMPLETE_ABORT)))
+        record = PlainRecord(T_KEY, written(replace(state, state=TransactionState.COMPLETE_ABORT)))
         for index in range(PARTITIONS):
             if index != T_INDEX:
                 await planted_records(running, TRANSACTIONS_TOPIC, index, record)

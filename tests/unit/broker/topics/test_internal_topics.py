@@ -26,8 +26,8 @@ from tests.unit.broker.txn.transactional_requests import (
     commit_offset,
     committed_offset,
     ended,
+    ensure_partition,
     markers,
-    partition_of,
     produce as produce_as,
     ready,
     sent,
@@ -270,7 +270,7 @@ def test_nobody_writes_to_own_topics(topic: str, name: str, records: bytes) -> N
             client = await running.client(name)
             topic_id = running.server.node.topics.by_name[topic].topic_id
             for index in range(2):
-                before = partition_of(running, topic, index).log.end_offset
+                before = ensure_partition(running, topic, index).log.end_offset
                 answer = await client.produce(topic, records, partition=index)
                 assert answer["error_code"] == "INVALID_TOPIC_EXCEPTION"
                 assert "the broker's own" in answer["error_message"]
@@ -281,7 +281,7 @@ def test_nobody_writes_to_own_topics(topic: str, name: str, records: bytes) -> N
                 answer = await client.ask(ApiKey.PRODUCE, 13, fields)
                 (row,) = answer["responses"][0]["partition_responses"]
                 assert row["error_code"] == "INVALID_TOPIC_EXCEPTION"
-                assert partition_of(running, topic, index).log.end_offset == before
+                assert ensure_partition(running, topic, index).log.end_offset == before
         async with again(world, world.disk) as (_, client):
             assert await committed_offset(client, "g", "orders") == ("NONE", 1)
             assert await states(client) == {"t": "CompleteCommit"}
@@ -356,10 +356,10 @@ async def write_marker(
 def test_no_marker_goes_where_no_transaction_can_be() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         who = await made(client)
-        before = partition_of(running, TRANSACTIONS_TOPIC).log.end_offset
+        before = ensure_partition(running, TRANSACTIONS_TOPIC).log.end_offset
         code = await write_marker(client, who.at(who.epoch + 1), TRANSACTIONS_TOPIC)
         assert code == "INVALID_TOPIC_EXCEPTION"
-        assert partition_of(running, TRANSACTIONS_TOPIC).log.end_offset == before
+        assert ensure_partition(running, TRANSACTIONS_TOPIC).log.end_offset == before
 
     play(script, transaction_state_log_num_partitions=1)
 

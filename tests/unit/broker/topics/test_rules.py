@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.broker.requests.refusal import Refusal
+from onceflow.broker.requests.refusal import RequestRefusal
 from onceflow.broker.topics.rules import (
     Assignment,
     increase_refusal,
@@ -42,7 +42,7 @@ def test_good_names(name: str) -> None:
     ],
 )
 def test_bad_names(name: str, reason: str) -> None:
-    refusal = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
+    refusal = RequestRefusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {reason}")
     assert name_refusal(name) == refusal
     assert new_name_refusal(name, []) == refusal
 
@@ -64,7 +64,7 @@ def test_bad_names(name: str, reason: str) -> None:
     ],
 )
 def test_names_that_are_taken(name: str, code: ErrorCode, message: str) -> None:
-    assert new_name_refusal(name, ["other", "x.y_z"]) == Refusal(code, message)
+    assert new_name_refusal(name, ["other", "x.y_z"]) == RequestRefusal(code, message)
 
 
 def test_a_letter_makes_names_differ() -> None:
@@ -134,7 +134,7 @@ def test_good_assignments(order: list[int]) -> None:
 )
 def test_bad_assignments(assignments: list[tuple[int, list[int]]], message: str) -> None:
     refusal = layout_refusal(-1, -1, [Assignment(*each) for each in assignments], NODE)
-    assert refusal == Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assert refusal == RequestRefusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,9 @@ def test_bad_assignments(assignments: list[tuple[int, list[int]]], message: str)
 )
 def test_assignments_exclude_counts(partitions: int, replicas: int, what: str) -> None:
     refusal = layout_refusal(partitions, replicas, [Assignment(0, [NODE])], NODE)
-    assert refusal == Refusal(ErrorCode.INVALID_REQUEST, f"{MANUAL} {what} was not set to -1.")
+    assert refusal == RequestRefusal(
+        ErrorCode.INVALID_REQUEST, f"{MANUAL} {what} was not set to -1."
+    )
 
 
 def test_the_default_count_is_the_brokers() -> None:
@@ -195,7 +197,7 @@ def test_the_default_count_is_the_brokers() -> None:
 def test_a_topic_that_cannot_grow(
     count: int, assignments: list[list[int]] | None, code: ErrorCode, message: str
 ) -> None:
-    assert increase_refusal("t", 3, count, assignments, NODE) == Refusal(code, message)
+    assert increase_refusal("t", 3, count, assignments, NODE) == RequestRefusal(code, message)
 
 
 @pytest.mark.parametrize(("count", "assignments"), [(4, None), (4, [[1]]), (5, [[1], [1]])])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.requests.answers import OrderedPromise, Promise
+from onceflow.broker.requests.answers import AnswerPromise, OrderedPromise
 from onceflow.broker.requests.client import Hangup
 from onceflow.broker.requests.slices import Slices
 from onceflow.broker.topics.turns import A_TURN, Steps, Turns
@@ -391,8 +391,8 @@ def test_work_waits_for_what_came_before_it() -> None:
     loop, done, answers = Loop(), list[str](), list[str]()
     long = loop.turns.do(steps(done, "a", A_TURN, A_TURN, 1), lambda: "a")
     short = loop.turns.do(steps(done, "b", 1), lambda: "b")
-    assert isinstance(long, Promise)
-    assert isinstance(short, Promise)
+    assert isinstance(long, AnswerPromise)
+    assert isinstance(short, AnswerPromise)
     long.then(answers.append)
     short.then(answers.append)
     assert done == ["a"]
@@ -440,6 +440,6 @@ def test_a_defect_in_one_piece_of_work_does_not_keep_others_waiting(
     found: list[object] = []
     hung_up.then(found.append)
     assert isinstance(found[0], Hangup)
-    assert isinstance(answer, Promise)
+    assert isinstance(answer, AnswerPromise)
     assert answer.is_resolved
     assert "internal error in a change of topics" in caplog.text

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceflow.testing.world import World, run as simulate
-from onceflow.txn.state import State, Transaction
+from onceflow.txn.state import TransactionMetadata, TransactionState
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, simulated_broker
 from tests.unit.broker.txn.transactional_requests import (
     GENERATIONS,
@@ -72,8 +72,8 @@ def test_kafka_20310_a_repeated_init_that_gave_a_new_producer_id_is_not_fenced_e
     simulate(1, main)
 
 
-def _idle(who: Who, epoch: int) -> Transaction:
-    return Transaction("t", who.producer_id, epoch, 60_000, State.EMPTY, NOW_MS)
+def _idle(who: Who, epoch: int) -> TransactionMetadata:
+    return TransactionMetadata("t", who.producer_id, epoch, 60_000, TransactionState.EMPTY, NOW_MS)
 
 
 def play_at_epoch(epoch: int, script: Any) -> None:

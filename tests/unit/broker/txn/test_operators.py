@@ -25,8 +25,8 @@ from tests.unit.broker.txn.transactional_requests import (
     committed_offset,
     ended,
     ends,
+    ensure_partition,
     killed,
-    partition_of,
     produce,
     ready,
     sent,
@@ -213,7 +213,7 @@ async def hanging(running: Running, client: RawClient) -> Who:
         base_sequence=0,
         transactional=True,
     )
-    partition_of(running, "orders").append(records)
+    ensure_partition(running, "orders").append(records)
     await client.produce("orders", batch(b"behind"))
     assert await ends(client, "orders") == (0, 2)
     return who

@@ -11,7 +11,8 @@ from onceflow.errors import DiskFull
 from onceflow.testing.disk import SyncWrite
 from onceflow.testing.world import World, run as simulate
 from onceflow.txn.records import encode_key, encode_value
-from onceflow.txn.state import State, TopicPartition, Transaction
+from onceflow.txn.state import TransactionMetadata, TransactionState
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import (
     NOW_MS,
@@ -315,12 +316,15 @@ def test_a_decision_found_without_its_markers_is_carried_out_and_not_another() -
         async with simulated_broker(world) as running:
             client = await running.client()
             await client.create("orders", 2)
-            for name, state in (("c", State.PREPARE_COMMIT), ("a", State.PREPARE_ABORT)):
+            for name, state in (
+                ("c", TransactionState.PREPARE_COMMIT),
+                ("a", TransactionState.PREPARE_ABORT),
+            ):
                 who = await ready(client, name)
                 for partition in (0, 1):
                     await wrote(client, who, "orders", name.encode(), partition=partition)
                 places = frozenset(TopicPartition("orders", index) for index in (0, 1))
-                prepare = Transaction(
+                prepare = TransactionMetadata(
                     name,
                     who.producer_id,
                     who.epoch + 1,

@@ -29,9 +29,9 @@ from tests.unit.broker.txn.transactional_requests import (
     end,
     ended,
     ends,
+    ensure_partition,
     killed,
     names_of,
-    partition_of,
     produce,
     ready,
     sent,
@@ -172,7 +172,7 @@ def test_a_decision_about_one_transaction_is_not_carried_out_on_the_next() -> No
         assert after.epoch > who.epoch
         (seen,) = [
             each.epoch
-            for producer_id, each in partition_of(running, "orders").producers.producers()
+            for producer_id, each in ensure_partition(running, "orders").producers.producers()
             if producer_id == who.producer_id
         ]
         assert who.epoch <= seen < after.epoch
@@ -254,7 +254,7 @@ def test_every_combination_of_lost_ends_of_four_logs_starts_and_has_nothing_hang
         for name in ("t", "u"):
             after = await ready(client, name)
             for partition in (0, 1):
-                table = partition_of(running, "orders", partition).producers
+                table = ensure_partition(running, "orders", partition).producers
                 known = table.find(after.producer_id)
                 assert known is None or known.epoch < after.epoch
 

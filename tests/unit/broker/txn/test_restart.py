@@ -21,9 +21,9 @@ from tests.unit.broker.txn.transactional_requests import (
     committed,
     ended,
     ends,
+    ensure_partition,
     killed,
     names_of,
-    partition_of,
     produce,
     ready,
     sent,
@@ -201,7 +201,7 @@ def test_after_a_restart_only_the_log_that_is_left_tells_of_producers() -> None:
             image = killed(world.disk)
         async with again(world, image) as (running, client):
             assert (await client.list_offset("orders", -2))["offset"] == BATCHES
-            assert partition_of(running, "orders").producers.find(who.producer_id) is None
+            assert ensure_partition(running, "orders").producers.find(who.producer_id) is None
             last = await produce(client, who, "orders", sent(who, BATCHES - 1, b"\0"))
             assert last["base_offset"] == BATCHES, "nobody knows that this is a repeat"
         async with again(world, world.disk, host="orderly") as (_, client):

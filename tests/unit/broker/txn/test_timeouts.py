@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.errors import DiskFull
 from onceflow.testing.world import World, run as simulate
-from onceflow.txn.state import State, Transaction
+from onceflow.txn.state import TransactionMetadata, TransactionState
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, Running, play, simulated_broker
 from tests.unit.broker.held_journal import HeldJournal
@@ -281,7 +281,9 @@ def test_a_transaction_that_cannot_be_aborted_now_does_not_keep_others_from_it(
             client = await running.client()
             await client.create("orders")
             first = await ready(client, "last", timeout_ms=1000)
-            idle = Transaction("last", first.producer_id, 32765, 1000, State.EMPTY, NOW_MS)
+            idle = TransactionMetadata(
+                "last", first.producer_id, 32765, 1000, TransactionState.EMPTY, NOW_MS
+            )
             await planted(running, idle)
             image = killed(world.disk)
         async with again(world, image) as (running, client):

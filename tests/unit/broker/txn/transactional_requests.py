@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from onceflow.broker.topics.internal_logs import TRANSACTIONS_TOPIC
-from onceflow.broker.topics.partition import Partition
+from onceflow.broker.topics.partition import HostedPartition
 from onceflow.records.batch import StoredBatch, iter_stored
 from onceflow.records.control import Marker, parse_marker
 from onceflow.records.partitioning import coordinator_partition
@@ -22,7 +22,7 @@ from onceflow.testing.crash import crash_images
 from onceflow.testing.disk import SimDisk
 from onceflow.testing.world import World
 from onceflow.txn.records import encode_key, encode_value
-from onceflow.txn.state import Transaction
+from onceflow.txn.state import TransactionMetadata
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import (
     NOW_MS,
@@ -330,7 +330,7 @@ async def markers(client: RawClient, topic: str, *, partition: int = 0) -> list[
     ]
 
 
-def partition_of(running: Running, topic: str, index: int = 0) -> Partition:
+def ensure_partition(running: Running, topic: str, index: int = 0) -> HostedPartition:
     found = running.server.node.topics.partition(topic, index)
     assert found is not None
     return found
@@ -373,7 +373,7 @@ def names_of(disk: SimDisk, ending: str) -> Sequence[str]:
     ]
 
 
-async def planted(running: Running, transaction: Transaction) -> None:
+async def planted(running: Running, transaction: TransactionMetadata) -> None:
     """Writes what is so of a transactional id into the log behind the coordinator's back; it is
     found at the next start."""
     record = PlainRecord(encode_key(transaction.transactional_id), encode_value(transaction))
@@ -387,7 +387,7 @@ async def planted_records(
 ) -> int:
     """Appends to one of the broker's own logs what no client may; the offset of the first."""
     made = write_records(records, NOW_MS, **batch)
-    stored, ticket = partition_of(running, topic, index).append(made)
+    stored, ticket = ensure_partition(running, topic, index).append(made)
     durable: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     ticket.add_done_callback(durable.set_result)
     assert await durable is None

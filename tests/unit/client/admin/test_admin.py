@@ -16,11 +16,11 @@ from onceflow.client.types import (
     ListedTransaction,
     OffsetRange,
     PartitionTransaction,
-    TopicPartition,
     TransactionDescription,
 )
 from onceflow.errors import InvalidSetting
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, Running, batch, play
 from tests.unit.broker.txn.transactional_requests import LONG_MS, ended, ready, wrote
 from tests.unit.client.consumer.simulated_readers import ADVERTISED, P0, P1

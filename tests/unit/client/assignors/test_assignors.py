@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from onceflow.client.assignors.assignors import ASSIGNORS, assign_range, assign_roundrobin
 from onceflow.client.assignors.member_subscription import Assignments, MemberSubscription
 from onceflow.client.assignors.sticky import cooperative_sticky, sticky, valid_owners
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 with warnings.catch_warnings():
     # It reads its message schemas, while it is imported, by a function that Python deprecates.

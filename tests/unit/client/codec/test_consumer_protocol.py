@@ -14,8 +14,8 @@ from onceflow.client.codec.consumer_protocol import (
     write_assignment,
     write_subscription,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 
 with warnings.catch_warnings():
     # It reads its message schemas, while it is imported, by a function that Python deprecates.

@@ -39,8 +39,9 @@ from onceflow.client.codec.transactions import (
 )
 from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.versions import VersionRange
-from onceflow.client.types import LATEST, TopicPartition
+from onceflow.client.types import LATEST
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onceflow.client.codec.produce import read_produce
-from onceflow.client.types import TopicPartition
 from onceflow.errors import MessageMalformed
+from onceflow.types import TopicPartition
 from onceflow.wire.produce import ProduceResult, write_produce_response
 
 

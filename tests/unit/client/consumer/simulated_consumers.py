@@ -8,8 +8,8 @@ from typing import Any
 
 from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer.fetched import Record
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running, batch, play
 from tests.unit.client.consumer.simulated_readers import ADVERTISED
 

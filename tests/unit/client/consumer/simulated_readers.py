@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from onceflow.broker.config.settings import Address as AdvertisedAddress
+from onceflow.broker.config.settings import ListenAddress as AdvertisedAddress
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.consumer import FetcherSettings
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running, play
 
 ADVERTISED = AdvertisedAddress("broker", 9092)

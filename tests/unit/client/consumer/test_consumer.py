@@ -19,8 +19,8 @@ from onceflow.client.errors.consumer import (
     WrongUse,
 )
 from onceflow.client.errors.requests import BrokerError, TopicNotFound
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvalidSetting
+from onceflow.types import TopicPartition
 from tests.unit.broker.txn.transactional_requests import ended, ready, wrote
 from tests.unit.client.consumer.simulated_consumers import GROUP, Stage, hold, read, stage
 from tests.unit.client.consumer.simulated_readers import P0, P1

@@ -14,11 +14,12 @@ from onceflow.client.errors.consumer import NoPosition, NotAssigned, OffsetOutOf
 from onceflow.client.errors.requests import NoSuchPartition, TopicNotFound
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import delete_records
-from onceflow.client.types import PartitionEnds, TopicPartition
+from onceflow.client.types import PartitionEnds
 from onceflow.errors import InvalidSetting
 from onceflow.records.batch import Codec
 from onceflow.records.columns import encode
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import NOW_MS, RawClient, batch
 from tests.unit.broker.txn.transactional_requests import ended, ready, wrote
 from tests.unit.client.consumer.simulated_readers import P0, P1, fetcher, read, values

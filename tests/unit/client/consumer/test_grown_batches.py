@@ -16,7 +16,6 @@ from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.consumer import RecordsUnreadable
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.records import columns
 from onceflow.records.batch import Codec, StoredBatch
@@ -24,6 +23,7 @@ from onceflow.records.columns import decode_portion, encode
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.task import ReadTask
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, batch
 from tests.unit.client.consumer.simulated_readers import P0, P1, fetcher, read
 

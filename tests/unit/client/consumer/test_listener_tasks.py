@@ -15,7 +15,7 @@ from onceflow import blocking
 from onceflow.blocking.loop import WouldWaitForever
 from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.errors.consumer import WrongUse
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.consumer.simulated_consumers import Stage, hold, read, stage
 
 SECONDS = 30.0

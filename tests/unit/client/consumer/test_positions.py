@@ -10,7 +10,7 @@ import pytest
 
 from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.consumer import CommitFailed
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.client.consumer.simulated_consumers import Polling, Stage, read, stage
 from tests.unit.client.consumer.simulated_readers import P0, P1

@@ -16,11 +16,11 @@ from onceflow.client.net.cluster import Cluster
 from onceflow.client.net.versions import SPOKEN
 from onceflow.client.offsets import delete_records
 from onceflow.client.settings.clients import ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.errors import InvalidSetting
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.schema import recast

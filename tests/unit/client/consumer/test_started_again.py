@@ -19,7 +19,7 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.session.session import Session
 from onceflow.client.session.states import WrongStep
 from onceflow.client.transactions.states import WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.consumer.simulated_consumers import Heard, Stage, hold, read, stage
 from tests.unit.client.consumer.simulated_readers import P0
 

@@ -17,9 +17,9 @@ from onceflow.client.consumer.fetched import Record
 from onceflow.client.errors.consumer import ConsumerError, WrongUse
 from onceflow.client.errors.requests import ClientError
 from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.types import TopicPartition
 from onceflow.runtime.rand import RealRand
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.broker.broker_under_test import batch
 from tests.unit.client.consumer.scripted_coordinator import coordinator, offsets

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onceflow.client.errors.consumer import CommitFailed
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.consumer.simulated_consumers import Heard, Polling, Stage, hold, read, stage
 from tests.unit.client.consumer.simulated_readers import P0
 

@@ -14,7 +14,7 @@ import pytest
 from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.consumer import ConsumerClosed, WrongUse
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.consumer.simulated_consumers import Heard, Polling, Stage, hold, read, stage
 
 FAST: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000}

@@ -8,8 +8,8 @@ from typing import Any
 from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World, run
+from onceflow.types import TopicPartition
 from tests.unit.client.scripted_broker import ADDRESS, metadata
 
 ORDERS = TopicPartition("orders", 0)

@@ -24,9 +24,10 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.net.address import parse_addresses
 from onceflow.client.net.cluster import Cluster
-from onceflow.client.types import EARLIEST, GroupOffset, OffsetRange, TopicPartition
+from onceflow.client.types import EARLIEST, GroupOffset, OffsetRange
 from onceflow.errors import InvalidSetting
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.client.net.scripted_cluster import ORDERS, OTHER, PATIENCE, simulate, topics_answer
 from tests.unit.client.scripted_broker import ADDRESS, CLOSE, NO_TIME, listen, new

@@ -21,10 +21,10 @@ from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings, ConnectionLane, CoordinatorOf
 from onceflow.client.net.pool import SingleFlight
 from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
-from onceflow.client.types import TopicPartition
 from onceflow.runtime.net import RealListener, RealNet
 from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from tests.unit.client.net.scripted_cluster import BOTH, ORDERS, OTHER, simulate, topics_answer
 from tests.unit.client.scripted_broker import (

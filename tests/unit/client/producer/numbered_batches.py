@@ -10,7 +10,7 @@ from onceflow.client.producer.idempotence import (
     ProduceVerdict,
     Sequences,
 )
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

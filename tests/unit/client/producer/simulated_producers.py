@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceflow.broker.config.settings import Address
+from onceflow.broker.config.settings import ListenAddress
 from onceflow.client.producer.producer import Producer
 from onceflow.testing.world import World
 from tests.unit.broker import broker_under_test
@@ -15,7 +15,7 @@ ADDRESS = "broker:9092"
 
 def play(script: Script, **settings: Any) -> None:
     """Clients are sent to where the broker really is."""
-    broker_under_test.play(script, advertise=Address("broker", 9092), **settings)
+    broker_under_test.play(script, advertise=ListenAddress("broker", 9092), **settings)
 
 
 def producer(world: World, **settings: Any) -> Producer:

@@ -14,8 +14,8 @@ from onceflow.client.producer.batch import (
     RecordInvalid as Invalid,
 )
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
-from onceflow.client.types import TopicPartition
 from onceflow.records.columns import encode_all
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))

@@ -19,10 +19,10 @@ from onceflow.client.producer.batch import (
     checked_timestamp,
     split,
 )
-from onceflow.client.types import TopicPartition
 from onceflow.errors import InvariantViolated
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
+from onceflow.types import TopicPartition
 
 PLACE = TopicPartition("t", 3)
 WHO = ProducerIdAndEpoch(2**40, 5)

@@ -8,8 +8,8 @@ import pytest
 
 from onceflow.client.net.pool import ConnectionLane
 from onceflow.client.producer.sender import LeaderConnections
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running, values_in
 from tests.unit.client.producer.simulated_producers import play, producer
 

@@ -10,8 +10,8 @@ from onceflow.client.producer.accumulator import Accumulator, BatchLimits
 from onceflow.client.producer.batch import RECORD_OVERHEAD
 from onceflow.client.producer.idempotence import BatchResponse, Sequences
 from onceflow.client.producer.partitioner import StickyPartitioner, partition_for_key
-from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand
+from onceflow.types import TopicPartition
 
 ROOM = 61 + 3 * (RECORD_OVERHEAD + 4)
 

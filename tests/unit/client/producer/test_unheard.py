@@ -18,8 +18,8 @@ from onceflow.client.errors.requests import DeliveryFailed, TransactionAborted
 from onceflow.client.producer.batch import ProducerBatch
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import _MOST_KEPT, UnheardFailures
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running
 from tests.unit.client.producer.simulated_producers import play, producer, values
 

@@ -10,8 +10,8 @@ import pytest
 from onceflow.client.codec.transactions import OffsetsInvalid
 from onceflow.client.errors.requests import NoSuchPartition, TopicNameInvalid
 from onceflow.client.producer.batch import RecordInvalid
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running
 from tests.unit.client.producer.simulated_producers import play, producer, values
 

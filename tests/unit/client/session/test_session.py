@@ -13,7 +13,7 @@ from onceflow.client.net.stream import Stream
 from onceflow.client.session.errors import BatchRefused, NoProgress, SessionFenced
 from onceflow.client.session.states import WrongStep
 from onceflow.client.transactions.states import WrongState
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.session.simulated_sessions import DEAD, OUT, Theatre, copy, numbers, theatre
 
 

@@ -18,7 +18,7 @@ from onceflow.client.session.states import SessionStage
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.driver import TransactionDriver
 from onceflow.client.transactions.retrier import Reply, RequestAttempt
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from tests.unit.client.session.simulated_sessions import OUT, Theatre, numbers, theatre
 
 FORGETFUL: dict[str, Any] = {

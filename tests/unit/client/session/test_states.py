@@ -20,7 +20,7 @@ from onceflow.client.session.states import (
     refusal_in,
 )
 from onceflow.client.session.transaction import dead_letter_headers
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
 
 

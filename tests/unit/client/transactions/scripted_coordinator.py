@@ -18,8 +18,8 @@ from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.retrier import Operation, Reply, RequestAttempt
 from onceflow.client.transactions.states import ProducerState
-from onceflow.client.types import TopicPartition
 from onceflow.testing.rand import SimRand
+from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
 
 T = TypeVar("T")

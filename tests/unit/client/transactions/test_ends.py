@@ -21,8 +21,8 @@ from onceflow.client.errors.requests import ClientError, TransactionAborted
 from onceflow.client.transactions.driver import TransactionDriver
 from onceflow.client.transactions.retrier import Reply, RequestAttempt
 from onceflow.client.transactions.states import ProducerState, WrongState
-from onceflow.client.types import TopicPartition
 from onceflow.testing.world import World
+from onceflow.types import TopicPartition
 from tests.unit.broker.broker_under_test import RawClient, Running
 from tests.unit.client.producer.simulated_producers import play, producer
 from tests.unit.client.transactions.closing import committed, is_in

@@ -16,7 +16,7 @@ from onceflow.client.transactions.handoff import (
     OpenTransaction,
     OpenTransactionMalformed,
 )
-from onceflow.client.types import TopicPartition
+from onceflow.types import TopicPartition
 
 ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 3)
 OPEN = OpenTransaction(

@@ -21,11 +21,11 @@ from onceflow.client.producer.producer import Producer
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.machine import TransactionMachine
 from onceflow.client.transactions.states import ProducerState, WrongState
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.errors import InvalidSetting
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
+from onceflow.types import TopicPartition
 from tests.unit.client.transactions.closing import close_cut_short, failure, unsent
 
 OUT = TopicPartition("out", 0)

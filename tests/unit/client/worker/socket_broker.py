@@ -16,8 +16,8 @@ from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.versions import SPOKEN, VersionRange
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.types import TopicPartition
 from onceflow.records.batch import BatchHeader, read_header
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
 from onceflow.wire.header import read_request_header, response_header

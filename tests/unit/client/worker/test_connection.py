@@ -28,12 +28,12 @@ from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
 from onceflow.client.net.versions import VersionRange
 from onceflow.client.settings.clients import ClientSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import InvariantViolated
 from onceflow.runtime.clock import RealClock
 from onceflow.runtime.rand import RealRand
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.primitives import INT16, INT32
 from tests.unit.client.worker.socket_broker import ORDERS, ScriptedBroker

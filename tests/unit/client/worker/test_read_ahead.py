@@ -10,7 +10,6 @@ import pytest
 import onceflow
 from onceflow.blocking import Admin, Producer
 from onceflow.client import OffsetOutOfRange, ReaderSettings
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.client.worker.reader import BlockingReader, Range
 from onceflow.runtime import RealClock
@@ -19,6 +18,7 @@ from onceflow.spark.errors import DataLost, TopicRecreated
 from onceflow.spark.source import task as reading
 from onceflow.spark.source.offsets import OffsetSpan
 from onceflow.spark.source.task import ReadTask
+from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 PLACES = [TopicPartition("orders", number) for number in range(3)]

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 import onceflow
 from onceflow.blocking import Admin, Producer
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.writer import BlockingWriter
+from onceflow.types import TopicPartition
 
 
 def test_another_topic_can_be_asked_about_while_batches_are_under_way() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from onceflow.log.checkpoint import read_checkpoint
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.store import LogStore
-from onceflow.runtime.background import Lane
+from onceflow.runtime.background import JobLane
 from onceflow.testing.disk import SimDisk
 from tests.unit.log.compaction.keyed_log import config, keyed, records, seal_active
 from tests.unit.log.simulated_store import NOW_MS, RAND, Held, append, log_id, open_store
@@ -36,7 +36,7 @@ def test_no_compaction_starts_while_a_recovery_would_take_its_files_for_those_of
     log = store.logs[log_id(1)]
     dirtied(store, log, b"x")
     store.request_checkpoint()
-    background.held = {Lane.BULK, Lane.COMPACT}
+    background.held = {JobLane.BULK, JobLane.COMPACT}
     store.compact(NOW_MS + 1000)
     dirtied(store, log, b"y")
     background.let_go()  # it has compacted what was there when it began
@@ -45,8 +45,8 @@ def test_no_compaction_starts_while_a_recovery_would_take_its_files_for_those_of
     assert swapped(disk)
     expected = records(log)
     store.compact(NOW_MS + 2000)
-    background.held.remove(Lane.COMPACT)
-    background.let_go(Lane.COMPACT)
+    background.held.remove(JobLane.COMPACT)
+    background.let_go(JobLane.COMPACT)
     killed = open_store(SimDisk(disk.tree), SETTINGS)
     assert records(killed.logs[log.log_id]) == expected
     background.held.clear()

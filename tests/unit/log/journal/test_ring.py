@@ -14,7 +14,7 @@ from onceflow.log.journal.ring import JournalConfig, Ring, prepare_file
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.quarantine import FailedJob, Quarantine
 from onceflow.log.store import LogStore, StoreConfig
-from onceflow.runtime.background import Lane
+from onceflow.runtime.background import JobLane
 from onceflow.runtime.disk import Access
 from onceflow.testing.crash import crash_images
 from onceflow.testing.disk import SimDisk
@@ -46,7 +46,7 @@ def held_store(files: int = 4) -> tuple[SimDisk, Held, LogStore, PartitionLog]:
         reserve_bytes=0,
     )
     store = LogStore.open(disk, background, RAND, config)
-    background.held = {Lane.BULK}
+    background.held = {JobLane.BULK}
     store.create("orders", [log_id(1)])
     return disk, background, store, store.logs[log_id(1)]
 
@@ -164,7 +164,7 @@ def test_the_next_file_is_made_when_half_of_the_present_one_is_taken() -> None:
 
 def test_only_one_file_is_made_at_a_time_and_no_more_than_the_ring_may_have() -> None:
     made = RingOf(sizes(2, 2, files=2))
-    made.background.held = {Lane.GROW}
+    made.background.held = {JobLane.GROW}
     made.put(2)
     assert [made.put(), made.put()] == [None, None]
     made.background.held.clear()

@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.console import Console
 
-from onceflow.client.types import TopicPartition
 from onceflow.spark.pipeline.display import (
     Begun,
     JsonScreen,
@@ -23,6 +22,7 @@ from onceflow.spark.pipeline.display import (
 )
 from onceflow.spark.pipeline.progress import BatchProgress, ReadCount, batch_progress
 from onceflow.spark.pipeline.sink import PipelineTotals
+from onceflow.types import TopicPartition
 
 
 def offsets(start: int, end: int) -> str:

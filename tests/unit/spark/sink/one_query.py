@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from onceflow.client.settings.clients import ProducerSettings, ReaderSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.writer import BlockingWriter
 from onceflow.runtime.clock import RealClock
@@ -25,6 +24,7 @@ from onceflow.spark.sink.preflight import (
     prepare_cluster,
 )
 from onceflow.spark.sink.topics import SinkTopics
+from onceflow.types import TopicPartition
 
 IDENTITY = SinkIdentity.of_query("totals", None, "ledger")
 

@@ -14,7 +14,6 @@ from onceflow.client.errors.requests import BrokerError, ConnectionLost, TopicNo
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.transactions import machine as txn_machine
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.types import TopicPartition
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.transaction_client import TransactionClient
@@ -40,6 +39,7 @@ from onceflow.spark.sink.preflight import (
     run_on_own_thread,
 )
 from onceflow.spark.sink.topics import SinkTopics
+from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually

@@ -14,7 +14,7 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.types import TopicPartition, TransactionDescription
+from onceflow.client.types import TransactionDescription
 from onceflow.client.worker.hanging_transactions import (
     HangingTransaction,
     read_describe_producers,
@@ -23,6 +23,7 @@ from onceflow.client.worker.hanging_transactions import (
 from onceflow.errors import MessageMalformed
 from onceflow.spark.sink.hanging_transactions import Known, known_by, was_committed
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch
+from onceflow.types import TopicPartition
 from onceflow.wire.codec import decode, encode
 
 LEFT = HangingTransaction(TopicPartition("out", 0), 7, 5, 100)

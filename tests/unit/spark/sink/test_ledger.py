@@ -7,7 +7,6 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.sink import IdentityChanged, LedgerConflict, LedgerMalformed, SinkError
 from onceflow.spark.sink.identity import FILE, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.sink.ledger import (
@@ -36,6 +35,7 @@ from onceflow.spark.sink.ledger import (
     seen_by,
 )
 from onceflow.spark.sink.offset_log import OffsetLogUnreadable, read_offset_log
+from onceflow.types import TopicPartition
 
 HOUR_MS = 3600 * 1000
 WEEK_MS = 7 * 24 * HOUR_MS

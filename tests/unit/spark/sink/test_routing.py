@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.types import TopicPartition
 from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.errors.sink import RowRefused
 from onceflow.spark.sink.routing import (
@@ -19,6 +18,7 @@ from onceflow.spark.sink.routing import (
     targets,
     unknown_topics,
 )
+from onceflow.types import TopicPartition
 
 LAYOUT = TopicLayout((("a", 2), ("b", 3)))
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceflow.client.errors.requests import TopicNotFound
-from onceflow.client.types import EARLIEST, LATEST, TopicPartition
+from onceflow.client.types import EARLIEST, LATEST
 from onceflow.spark.source.offsets import LogEntry, Offsets
 from onceflow.spark.source.option_values import Selection
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.stream import StreamOffsets
+from onceflow.types import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

@@ -12,7 +12,7 @@ import pytest
 
 from onceflow.client.errors.consumer import RangeUnavailable
 from onceflow.client.errors.requests import ConnectionLost, NoSuchPartition, TopicNotFound
-from onceflow.client.types import TopicMetadata, TopicPartition
+from onceflow.client.types import TopicMetadata
 from onceflow.spark.errors.source import DataLost, InvalidOptions, TopicsUnsettled
 from onceflow.spark.source.batch import batch_tasks
 from onceflow.spark.source.cluster import SourceCluster
@@ -20,6 +20,7 @@ from onceflow.spark.source.offsets import Offsets, OffsetSpan
 from onceflow.spark.source.option_values import Assign, Selection, Subscribe
 from onceflow.spark.source.options import SourceOptions
 from onceflow.spark.source.stream import ALL, Admission, StreamOffsets
+from onceflow.types import TopicPartition
 from tests.unit.spark.source.scripted_cluster import (
     A0,
     A1,

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.source import OffsetsUnreadable
 from onceflow.spark.source.offsets import (
     BatchOffsets,
@@ -19,6 +18,7 @@ from onceflow.spark.source.offsets import (
     limited,
     spans,
 )
+from onceflow.types import TopicPartition
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 

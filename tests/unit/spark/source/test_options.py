@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.source import InvalidOptions
 from onceflow.spark.source.option_values import (
     Assign,
@@ -21,6 +20,7 @@ from onceflow.spark.source.option_values import (
     SubscribePattern,
 )
 from onceflow.spark.source.options import SourceOptions
+from onceflow.types import TopicPartition
 
 WHERE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 NEEDED = {**WHERE, "subscribe": "orders"}

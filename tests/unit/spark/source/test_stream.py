@@ -8,10 +8,10 @@ import json
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.types import TopicPartition
 from onceflow.spark.errors.source import NoOffsetAtTime, OffsetsUnreadable, PartitionsDiffer
 from onceflow.spark.source.offsets import BatchOffsets, OffsetSpan
 from onceflow.spark.source.stream import ALL, LONGEST_WAIT_S, Admission
+from onceflow.types import TopicPartition
 from tests.unit.spark.source.scripted_cluster import A0, A1, EARLY, cluster, entry, logged, stream
 
 # --- beginnings ---------------------------------------------------------------------------------

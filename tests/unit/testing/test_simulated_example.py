@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,23 +12,12 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[3]
 EXAMPLE: Final = ROOT / "examples" / "simulated_test"
 
-QUIETLY: Final = ("-q", "-W", "error", "-p", "no:onceflow", "-p", "no:cacheprovider")
+OPTIONS: Final = ("-v", "-W", "error", "-p", "no:onceflow", "-p", "no:cacheprovider")
+ALL_SEEDS: Final = range(20)
+FEW_SEEDS: Final = range(6, 12)
+"""Half of them hit the moment. A seed costs a tenth of a second, and Python's start two."""
 
 pytest_plugins = ["pytester"]
-
-
-def copied(pytester: pytest.Pytester) -> Path:
-    for name in ("booking.py", "test_booking.py"):
-        (pytester.path / name).write_text((EXAMPLE / name).read_text())
-    return pytester.path / "booking.py"
-
-
-def test_the_test_finds_the_bug(pytester: pytest.Pytester) -> None:
-    copied(pytester)
-    outcomes = pytester.runpytest_subprocess(*QUIETLY).parseoutcomes()
-    # Which seeds hit the moment changes with the client; each fails by payments booked twice.
-    assert 0 < outcomes["failed"] < outcomes["passed"]
-    assert outcomes["failed"] + outcomes["passed"] == 20
 
 
 def mended(text: str) -> str:
@@ -41,10 +31,32 @@ def mended(text: str) -> str:
     return text.replace("import Consumer, Producer", "import Consumer, Producer, TopicPartition")
 
 
-def test_with_the_change_that_its_readme_shows_all_seeds_pass(pytester: pytest.Pytester) -> None:
-    program = copied(pytester)
-    program.write_text(mended(program.read_text()))
-    pytester.runpytest_subprocess(*QUIETLY).assert_outcomes(passed=20)
+def write_both(directory: Path, seeds: range) -> None:
+    """The example as it is, and beside it the same test of the mended program."""
+    program = (EXAMPLE / "booking.py").read_text()
+    test = (EXAMPLE / "test_booking.py").read_text()
+    assert test.count("range(20)") == test.count("from booking import") == 1
+    test = test.replace("range(20)", f"range({seeds.start}, {seeds.stop})")
+    (directory / "booking.py").write_text(program)
+    (directory / "test_booking.py").write_text(test)
+    (directory / "mended.py").write_text(mended(program))
+    (directory / "test_mended.py").write_text(test.replace("from booking", "from mended"))
+
+
+@pytest.mark.parametrize("seeds", [FEW_SEEDS, pytest.param(ALL_SEEDS, marks=pytest.mark.long)])
+def test_some_seeds_find_the_bug_and_none_fails_with_the_change_that_its_readme_shows(
+    pytester: pytest.Pytester, seeds: range
+) -> None:
+    write_both(pytester.path, seeds)
+    lines = pytester.runpytest_subprocess(*OPTIONS).outlines
+    found = re.findall(r"^(test_\w+)\.py::\S+ (PASSED|FAILED)", "\n".join(lines), re.MULTILINE)
+    outcomes = Counter(found)
+    assert outcomes["test_mended", "PASSED"] == len(seeds)
+    # Which seeds hit the moment changes with the client; each fails by payments booked twice.
+    failed, passed = (outcomes["test_booking", how] for how in ("FAILED", "PASSED"))
+    assert failed > 0
+    assert passed > 0
+    assert failed + passed == len(seeds)
 
 
 def blocks() -> list[str]:

@@ -13,25 +13,35 @@ from bench.common.figures import PAGE, Figure, Kept, read_all_kept, unit_of
 from bench.common.report import number
 
 FIRST: Final = "headlines"
+MEASUREMENTS: Final = "internals/MEASUREMENTS.md"
 
 
 class Bench(NamedTuple):
-    """A bench that takes long, and the page that says what its figures mean."""
+    """A bench that takes long, with a section of its own on the page of measurements."""
 
-    command: str
+    name: str
     about: str
-    page: str
+
+    @property
+    def command(self) -> str:
+        return f"python -m {self.name}"
+
+    @property
+    def section(self) -> str:
+        """As GitHub makes anchors of headings."""
+        return f"{MEASUREMENTS}#{self.name.replace('.', '')}"
 
 
 BENCHES: Final = (
-    Bench("python -m bench.broker", "the broker against Apache Kafka", "internals/BROKER.md"),
-    Bench("python -m bench.transactions", "transactions on both", "TRANSACTIONS.md"),
-    Bench("python -m bench.client", "the client against aiokafka and confluent-kafka", "CLIENT.md"),
-    Bench("python -m bench.session", "sessions against the same loop by aiokafka", "SESSION.md"),
-    Bench("python -m bench.spark", "source and sink against Spark's own connector", "SPARK.md"),
-    Bench("python -m bench.flink", "pipelines on Spark against PyFlink", "internals/TESTING.md"),
-    Bench("python -m bench.log", "the log against the plain way", "internals/LOG.md"),
-    Bench("python -m bench.records", "batches against other libraries", "internals/RECORDS.md"),
+    Bench("bench.broker", "the broker against Apache Kafka"),
+    Bench("bench.transactions", "transactions on both"),
+    Bench("bench.ceiling", "what a client's timers leave to a broker"),
+    Bench("bench.client", "the client against aiokafka and confluent-kafka"),
+    Bench("bench.session", "sessions against the same loop by aiokafka"),
+    Bench("bench.spark", "source and sink against Spark's own connector"),
+    Bench("bench.flink", "pipelines on Spark against PyFlink"),
+    Bench("bench.log", "the log against the plain way"),
+    Bench("bench.records", "batches against other libraries"),
 )
 HEAD: Final = """# Performance
 
@@ -44,12 +54,13 @@ the most. Where less is better, 0.50x is half of what the other takes.
 NOTHING: Final = (
     "No figures are kept yet: `python -m bench.headlines --keep` measures and keeps some.\n"
 )
-TAIL: Final = """## The longer benches
+TAIL: Final = f"""## The longer benches
 
-Each has more measures, and goals. Their pages say what the figures mean and where the time goes;
-figures there are of the commit that they name, and often older than those above.
+Each has more measures, and goals. [MEASUREMENTS.md]({MEASUREMENTS}) has their figures,
+what they mean and where the time goes; each names its commit and date, and is often older than
+those above.
 
-| command | about | page |
+| command | about | figures |
 |---|---|---|
 """
 
@@ -59,7 +70,7 @@ def render(all_kept: Sequence[Kept]) -> str:
     ordered = sorted(all_kept, key=lambda kept: (kept.name != FIRST, kept.name))
     parts = [section(kept) for kept in ordered] or [NOTHING]
     rows = "".join(
-        f"| `{bench.command}` | {bench.about} | [{bench.page}]({bench.page}) |\n"
+        f"| `{bench.command}` | {bench.about} | [{bench.name}]({bench.section}) |\n"
         for bench in BENCHES
     )
     return "\n".join([HEAD, *parts, TAIL + rows])

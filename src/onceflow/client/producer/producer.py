@@ -1,7 +1,8 @@
-"""The producer: records in, promises of where they are out; exactly once if asked for.
+"""The producer: sends records to topics, exactly once by default.
 
-`send` returns as soon as the record is gathered, and waits only while `buffer.memory` is full. With
-a transactional id, records are sent inside transactions.
+`send` returns as soon as the record is in a batch, and waits only while `buffer.memory` is full. It
+returns a receipt, which gives the record's offset once the leader has acknowledged the batch. A
+producer with a transactional id sends its records in transactions.
 """
 
 from __future__ import annotations
@@ -56,21 +57,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _REQUEST_BYTES: Final = 256 << 10
-"""A request of that size is well worth the trouble."""
+"""A Produce request of this size is large enough to send at once."""
 _OPEN: Final = (
     ProducerState.IN_TRANSACTION
-)  # asked for with every record, and slow to find in its class
-_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
+)  # read for every record, and a lookup in the enum is slow
+_made = tuple.__new__  # skips the named tuple's own constructor, which is slow Python
 
 
 class _AlwaysOpen:
-    """In the place of a machine, where there are no transactions."""
+    """Stands in for the transaction machine in a producer without transactions."""
 
     state: Final = _OPEN
 
 
 class Producer:
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+    """Sends records to the leaders of their partitions, in batches.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords.
 
     >>> async def main() -> None:
     ...     async with Producer(bootstrap, linger_ms=0) as producer:
@@ -116,21 +119,21 @@ class Producer:
         )
         self._sender: Sender | None = None
         self.measured = ProducerMetrics(self._clock.monotonic)
-        """What was counted, one by one; `metrics` is all at once."""
+        """The metrics one by one; `metrics` gives them all at once."""
         self._room: asyncio.Event
-        """Of the loop on which it was started."""
-        # At hand, because they are asked for with every record.
+        """Belongs to the event loop on which the producer was started."""
+        # Kept here because `_gather` reads them for every record.
         self._door: TransactionMachine | _AlwaysOpen = _AlwaysOpen()
         self._machine: TransactionMachine | None = None
         self._ends: TransactionEnds | None = None
         self._is_started = False
-        """From the beginning of a start until that fails, or a close has ended."""
+        """True from the beginning of `start` until it fails, or until `close` has ended."""
         self._is_used = False
-        """It was closed."""
+        """Whether the producer was closed."""
         self._life = 0
-        """How often it was started."""
+        """How often the producer was started."""
         self._block: object = None
-        """The transaction that is inside of its `async with`."""
+        """The `Transaction` whose `async with` block is running."""
         self._begin_anew()
         self._wall_ns = self._clock.wall_ns
         self._open_batches = self._accumulator.open_batches
@@ -139,7 +142,7 @@ class Producer:
         self._batches_of_request = _REQUEST_BYTES // self.settings.batch_size + 1
 
     def _begin_anew(self) -> None:
-        """As a producer that has never had a transaction, if it is to have any."""
+        """Starts again as a producer that has had no transaction yet."""
         self._driver = TransactionDriver(self._cluster, self._clock)
         settings = self.settings
         if settings.transactional_id is None:
@@ -175,10 +178,11 @@ class Producer:
     # --- start and end ------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
-        anew, as another process would, and nothing that was asked for before is done any more;
-        while somebody else starts or closes it this raises `WrongState`, and if it runs nothing
-        happens."""
+        """Connects to the cluster; raises `BrokerUnreachable` and the like.
+
+        A producer that was closed starts afresh, as in a new process: nothing that was requested
+        before the close is carried out. Raises `WrongState` while another task starts or closes the
+        producer; does nothing when it is running."""
         if self._sender is not None and not self._accumulator.closing:
             return
         if self._is_started:
@@ -188,7 +192,7 @@ class Producer:
             if self._is_used:
                 await self._driver.idle()
             await self._cluster.connect()
-            self._cluster.check_open()  # else it was closed meanwhile
+            self._cluster.check_open()  # `close` may have run during `connect`
         except BaseException:
             self._is_started = False
             raise
@@ -214,10 +218,11 @@ class Producer:
         self._sender.on_progress = self._room.set
 
     async def close(self) -> None:
-        """Sends what is gathered, or gives up on it when its time is up; waits for a commit or an
-        abort that is under way; then ends everything, and raises as `flush` does. An open
-        transaction is left to its timeout: abort it first. Who is cancelled meanwhile cuts only the
-        waiting short: all ends at once, and each receipt that is out has an outcome."""
+        """Sends all batches, or fails them after `delivery.timeout.ms`; waits for a commit or an
+        abort in progress; then closes the connections, and raises as `flush` does.
+
+        An open transaction stays open until it times out: abort it first. Cancelling `close` only
+        cuts the waiting short: everything ends at once, and every receipt gets an outcome."""
         sender = self._sender
         if sender is None:
             self._cluster.close()  # a start may be under way
@@ -232,17 +237,19 @@ class Producer:
             await sender.stopped()
 
     async def _close_at_once(self) -> None:
-        """As a close that is cut short before it has waited for anything."""
+        """Closes without waiting, as a `close` that is cancelled at once does."""
         sender = self._sender
         if sender is None:
-            self._cluster.close()  # a start may be under way
+            self._cluster.close()  # `start` may be in progress
             return
         self._accumulator.closing = True
         self._stop(sender)
         await sender.stopped()
 
     def _stop(self, sender: Sender) -> None:
-        """Nothing is waited for in here: it is done, however impatient the caller is."""
+        """Ends everything that runs for this producer."""
+        # No await in here: this has to run to its end when the caller has been cancelled. The
+        # receipts come last, when no response can arrive any more and give them another outcome.
         sender.stop()
         if self._sender is not sender:
             return
@@ -255,7 +262,7 @@ class Producer:
         sender.give_up_all()
 
     async def _settled(self) -> None:
-        """Until no transaction is being ended."""
+        """Waits until no transaction is being ended."""
         if self._ends is not None and self._ends.is_under_way:
             await self._ends.settled()
 
@@ -289,12 +296,14 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Receipt:
-        """Gathers a record; the receipt says where it is. Records that one task sends to a
-        partition keep their order. Raises `BufferFull` when there is no room for `max.block.ms`,
-        and in a transaction that has failed why it has."""
-        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
-        if found is not None:
-            return found
+        """Puts a record into a batch; the receipt gives its offset when the batch is acknowledged.
+
+        Records that one task sends to a partition keep their order. Raises `BufferFull` when
+        `buffer.memory` stays full for `max.block.ms`; in a transaction that has failed, raises the
+        reason."""
+        receipt = self._gather(topic, value, key, partition, timestamp_ms, headers)
+        if receipt is not None:
+            return receipt
         self._running()
         transaction = self._check_transaction()
         if self._accumulator.is_full:
@@ -312,15 +321,16 @@ class Producer:
         timestamp_ms: int | None,
         headers: Headers,
     ) -> Receipt | None:
-        """The short way of nearly all records: into a batch that is being gathered, so that its
-        partition is there. None when there is none with room for it and another, or anything has
-        to be waited for or to be said: that is for `send`."""
+        """The fast path of nearly all records: adds the record to an open batch of its partition.
+
+        Returns None when no open batch has room for this record and one more, or when there is
+        something to wait for or to raise: `send` does that."""
         if self._door.state is not _OPEN:
             return None
         try:
             number = self._partition_chooser.likely(topic, key) if partition is None else partition
             batch = self._open_batches[topic][number]
-        except (KeyError, TypeError):  # of a wrong type the long way says what to pass
+        except (KeyError, TypeError):  # `send` raises a clear error for a wrong type
             return None
         if value.__class__ is bytes and (key is None or key.__class__ is bytes) and not headers:
             section, size = None, RECORD_OVERHEAD + len(value) + (len(key) if key else 0)
@@ -329,7 +339,7 @@ class Producer:
         filled = batch.size + size
         if filled > self._room_of_batch:
             return None
-        # What `Accumulator.append` does, without a call: this is done for every record.
+        # The same as `Accumulator.append`, inlined because it runs for every record: change both.
         values = batch.values
         index = len(values)
         if timestamp_ms is None:
@@ -365,14 +375,16 @@ class Producer:
         size -= RECORD_OVERHEAD
         is_free = key is None and partition is None
         before = self._partition_chooser.sticky.batch_of(topic) if is_free else None
-        place = await self._partition_chooser.find(topic, key, partition, size)
+        chosen = await self._partition_chooser.find(topic, key, partition, size)
         accumulator = self._accumulator
-        if accumulator.shut(place if before is None else before.partition, size):
+        if accumulator.shut(chosen if before is None else before.partition, size):
             await self._give_way()
+        # Checked again after the waits, and nothing is awaited from here to `append`: the
+        # transaction may have ended, and the next one must not get this record.
         sender = self._running()
         self._check_transaction(transaction)
         now = self._clock.monotonic()
-        batch, index = accumulator.append(place, key, value, timestamp_ms, headers, now)
+        batch, index = accumulator.append(chosen, key, value, timestamp_ms, headers, now)
         if is_free:
             self._partition_chooser.sticky.landed(topic, batch)
         if index == 0 or batch.size + RECORD_OVERHEAD > self.settings.batch_size:
@@ -380,9 +392,10 @@ class Producer:
         return Receipt(batch, index)
 
     async def _give_way(self) -> None:
-        """A batch is full. When one for each partition is, or enough for a request, it is the
-        sender's turn, unless it has to hold everything back: else nothing would be sent to the
-        broker, nor heard from it, as long as somebody sends record after record."""
+        """Called when a batch is full: lets the sender run when each partition has a full batch, or
+        when there are enough for a request. An application that sends record after record without
+        a pause would otherwise keep the event loop to itself: no request would go out and no
+        response come in. While commits are paced, the sender holds batches back on purpose."""
         self._full_batches += 1
         enough = min(self._accumulator.partitions_waiting, self._batches_of_request)
         sender, now = self._running(), self._clock.monotonic()
@@ -395,8 +408,8 @@ class Producer:
     async def send_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
     ) -> TableReceipt:
-        """Gathers the rows of an Arrow table (columns key, value, timestamp, headers and partition,
-        of which only value is needed), batch by batch through compiled code."""
+        """Sends the rows of an Arrow table as records, encoded batch by batch in compiled code. Its
+        columns are key, value, timestamp, headers and partition; only value is required."""
         from onceflow.client.producer.arrow import encoded_by_partition, highest_partition
 
         self._running()
@@ -417,9 +430,9 @@ class Producer:
             now_ms=self._clock.wall_ms(),
         ):
             pieces.append(piece)
-            # What was sent before goes on its way meanwhile: the broker is not left waiting.
+            # Lets the sender send earlier batches meanwhile, so that the broker does not idle.
             await asyncio.sleep(0)
-        # Only now, so that a row that cannot be sent is found before any other is.
+        # Added only when every row is encoded: an invalid row raises before any row is sent.
         sender = self._running()
         self._check_transaction(transaction)
         now = self._clock.monotonic()
@@ -432,8 +445,8 @@ class Producer:
         return TableReceipt(batches)
 
     async def partitions_for(self, topic: str) -> int:
-        """How many partitions a topic has, which a broker may create as for `send`; raises
-        `TopicNotFound`."""
+        """The number of partitions of a topic; like `send`, this may make the broker create the
+        topic. Raises `TopicNotFound`."""
         self._running()
         if self._cluster.known_partitions(topic) is None:
             return await self._partition_chooser.count(topic)
@@ -455,9 +468,10 @@ class Producer:
             ) from None
 
     async def flush(self) -> None:
-        """Returns when everything that was sent so far has an outcome. Raises `DeliveryFailed` for
-        records that failed and whose receipts nobody has awaited, once; in a transaction the commit
-        does."""
+        """Returns when every record sent so far is acknowledged or has failed.
+
+        Raises `DeliveryFailed`, once, for failed records whose receipts were not awaited; in a
+        transaction the commit does that."""
         sender = self._running()
         self._accumulator.flushing += 1
         try:
@@ -466,12 +480,12 @@ class Producer:
         finally:
             self._accumulator.flushing -= 1
         if sender.unheard:
-            await asyncio.sleep(0)  # who awaits a receipt just now is told before this is
+            await asyncio.sleep(0)  # tasks that await such a receipt get the error first
             if (problem := sender.unheard.take()) is not None:
                 raise problem
 
     def metrics(self) -> Mapping[str, float]:
-        """What was counted so far, by the names that Kafka's producers use."""
+        """The metrics so far, under the names that Kafka's producer uses."""
         return self.measured.snapshot()
 
     # --- transactions ---------------------------------------------------------------------------
@@ -482,8 +496,9 @@ class Producer:
         return self._machine
 
     async def init_transactions(self, *, keep_prepared: bool = False) -> None:
-        """Takes over the transactional id: ends what another producer has left open under it, and
-        fences that one. `keep_prepared`: it is not ended but `prepared`, to be completed."""
+        """Takes over the transactional id: the coordinator aborts the transaction that an earlier
+        producer left open, and fences that producer. With `keep_prepared` a prepared transaction
+        stays `prepared`, to be completed by this producer."""
         machine = self._transactional()
         self._running()
         version = await self._cluster.transaction_version()
@@ -494,10 +509,11 @@ class Producer:
         self._adopt(machine)
 
     async def begin_transaction(self) -> None:
-        """What is sent from now on is seen whole or not at all. Waits for the end of the
-        transaction before, if somebody has asked for it and did not wait. Takes its next epoch
-        first when the last one must not be used again, or when there was no transaction for an
-        hour: brokers may have forgotten the id."""
+        """Begins a transaction: consumers see all records sent in it, or none.
+
+        Waits for a commit or abort of the previous transaction that is still in progress. Asks the
+        coordinator for the next epoch first when the last one must not be used again, or when there
+        was no transaction for an hour: brokers may have expired the transactional id."""
         machine = self._transactional()
         self._running()
         await self._settled()
@@ -508,7 +524,7 @@ class Producer:
         self._begin_at_once()
 
     def _begin_at_once(self) -> None:
-        """When no end is under way, and no renewal is due."""
+        """Begins a transaction when no end is in progress and no new epoch is needed."""
         machine = self._transactional()
         if machine.state is ProducerState.READY and self._accumulator.incomplete():
             raise InvariantViolated("records of the transaction before would be part of this one")
@@ -517,7 +533,8 @@ class Producer:
             self._ends.begun()
 
     async def _renew(self) -> None:
-        """Keeps the transactional id in use; raises `Fenced` when another producer has it."""
+        """Asks the coordinator for the next epoch; raises `Fenced` when another producer has taken
+        over the transactional id."""
         machine = self._transactional()
         await self._driver.run(machine.renew())
         self._adopt(machine)
@@ -525,7 +542,7 @@ class Producer:
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
     ) -> None:
-        """Offsets of a group that hold if the transaction is committed."""
+        """Commits a group's offsets as part of the transaction: with its records, or not at all."""
         machine = self._transactional()
         member = GroupMember(group) if isinstance(group, str) else group
         rows = offset_rows(offsets)
@@ -536,22 +553,25 @@ class Producer:
         await self._driver.run(machine.commit_offsets(member, rows))
 
     async def commit_transaction(self) -> None:
-        """Returns when everything of the transaction is visible. Raises `AbortableError` when it
-        has to be aborted; after `UnknownOutcome` it must not be. If the caller is cancelled the
-        commit goes on: called again, it says how that ended."""
+        """Commits the transaction: its records become visible, its offsets become the group's.
+
+        Raises `AbortableError` when the transaction has to be aborted. After `UnknownOutcome` it
+        must not be aborted: the coordinator may have committed it; call this again to find out. A
+        cancelled caller does not stop the commit: calling this again gives its outcome."""
         await self._end_by(TransactionEvent.COMMIT)
 
     async def prepare_transaction(self) -> PreparedTransaction:
-        """The first phase: all that was sent is safe, and stays hidden until it is completed,
-        however long that takes. Its name is to be stored by whoever decides."""
+        """The first phase of a two-phase commit: the records are durable, and stay invisible until
+        the transaction is completed, however long that takes. Store the returned name with the
+        decision, outside of Kafka."""
         machine = self._transactional()
         await self._end_by(TransactionEvent.PREPARE)
         return machine.prepared
 
     async def complete_transaction(self, decided: PreparedTransaction | str) -> None:
-        """The second phase: commits what is prepared if it has that name, else aborts it; also
-        what could not be prepared. Does nothing when there is nothing to complete. Waits for a
-        prepare that somebody has asked for and did not wait for."""
+        """The second phase of a two-phase commit: commits the prepared transaction if it has this
+        name, and aborts any other, also one that could not be prepared. Does nothing when there is
+        nothing to complete. Waits for a prepare that is still in progress."""
         name = PreparedTransaction.parse(decided) if isinstance(decided, str) else decided
         machine = self._transactional()
         self._running()
@@ -566,12 +586,12 @@ class Producer:
 
     @property
     def prepared(self) -> PreparedTransaction:
-        """The name of what is prepared; empty, and false, when nothing is."""
+        """The name of the prepared transaction; empty, and false, when there is none."""
         return self._transactional().prepared
 
     async def abort_transaction(self) -> None:
-        """Nothing of the transaction will ever be seen, nor of what others try to send in it
-        meanwhile: they are refused. If the caller is cancelled the abort goes on."""
+        """Aborts the transaction: consumers never see its records. Other tasks that try to send in
+        it meanwhile get an error. A cancelled caller does not stop the abort."""
         await self._end_by(TransactionEvent.ABORT)
 
     async def _end_by(self, event: TransactionEvent) -> None:
@@ -581,26 +601,27 @@ class Producer:
             await self._ends.run(event)
 
     def transaction(self) -> Transaction:
-        """One transaction, for `async with`: committed at its end, aborted when it is left by an
-        exception. The first one takes over the transactional id."""
+        """A transaction for `async with`: commits at the end of the block, aborts when an exception
+        leaves it. The first one takes over the transactional id."""
         self._transactional()
         return Transaction(self)
 
     @property
     def state(self) -> ProducerState:
-        """Where a transactional producer is."""
+        """The state of a transactional producer."""
         return self._transactional().state
 
     async def open_transaction(self, partitions: Sequence[TopicPartition]) -> OpenTransaction:
-        """The transaction that is open, as a value with which another process can write to these
-        partitions, from their next sequences on. This producer may not write to them any more.
-        Raises as `send` does when an end of it is asked for meanwhile."""
+        """The open transaction as a value, with which another process can write to these partitions
+        from their next sequence numbers on. This producer must not write to them any more: both
+        would use the same sequence numbers. Raises as `send` does when another task ends the
+        transaction meanwhile."""
         machine = self._transactional()
         number = self._check_transaction()
         await self.flush()
         self._check_transaction(number)
         await self._driver.run(machine.join(partitions))
-        self._check_transaction(number)  # an end may have been asked for meanwhile
+        self._check_transaction(number)  # another task may have begun to end it
         following = self._sequences.next_sequences()
         claims = (Claim(each, following.get(each, 0)) for each in partitions)
         return OpenTransaction.of(machine, self.settings.bootstrap_servers, claims)
@@ -615,14 +636,14 @@ class Producer:
         return self._sender
 
     def _check_life(self, machine: TransactionMachine) -> None:
-        """For those who had to wait."""
+        """Raises if the producer was closed, or closed and restarted, while the caller waited."""
         self._running()
         if machine is not self._machine:
             raise WrongState("the producer was closed meanwhile, and started again")
 
     def _check_transaction(self, number: int | None = None) -> int:
-        """The number of the open transaction, which is to be this one, if it is given; where there
-        are no transactions, of the life."""
+        """The number of the open transaction; raises if `number` is given and is another one.
+        Without transactions the producer's lives are counted instead."""
         machine = self._machine
         if machine is None:
             if number is not None and number != self._life:
@@ -635,7 +656,7 @@ class Producer:
         return machine.number
 
     def _refusal(self, machine: TransactionMachine) -> ClientError:
-        """Why nothing can be sent in a transaction now."""
+        """The reason why no record can be sent in a transaction now."""
         meets = SENDS[machine.state]
         is_ending = self._ends is not None and self._ends.is_under_way
         if meets is Meets.COMMIT and is_ending:
@@ -653,19 +674,20 @@ class Producer:
         await all_settled(self._accumulator.incomplete())
 
     async def _ask_end(self, operation: Operation[None]) -> None:
-        """As an end of a transaction is asked for."""
+        """Asks the coordinator to end the transaction."""
         machine = self._machine
         began = self._clock.monotonic()
         try:
             await self._driver.run(operation)
         finally:
             if machine is not None:
-                self._adopt(machine)
+                self._adopt(machine)  # also when it was cut short: the epoch may be new
             if self._sender is not None:
                 self._sender.transaction_ended(began)
 
     def _adopt(self, machine: TransactionMachine) -> None:
-        """Under a new identity sequences begin at 0."""
+        """Gives the sequence numbers the machine's producer id and epoch; under a new pair they
+        start at 0."""
         _, producer_id, epoch = machine.identity
         pair = ProducerIdAndEpoch(producer_id, epoch)
         if producer_id >= 0 and pair != self._sequences.producer:

@@ -1,4 +1,5 @@
-"""What `send` gives back: a promise of where a record is, shared by all records of a batch."""
+"""Receipts: what `send` returns. Awaiting one gives the record's offset; all records of a batch
+share one outcome."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from onceflow.client.producer.batch import Delivered, ProducerBatch
 from onceflow.errors import InvariantViolated
 from onceflow.types import TopicPartition
 
-_made = tuple.__new__  # a named tuple without its own constructor, which is Python and slow
+_made = tuple.__new__  # skips the named tuple's own constructor, which is slow Python
 
 
 class Delivery(NamedTuple):
@@ -21,15 +22,16 @@ class Delivery(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 where the broker says that it is there, and not where."""
+    """-1 when the leader has the record but did not say at which offset."""
     timestamp: int
-    """The broker's, where the topic wants that; else -1."""
+    """The broker's append time, if the topic uses that; else -1."""
 
 
 class Receipt(NamedTuple):
-    """Awaiting it gives the `Delivery`, or raises why there is none. It may be awaited by nobody or
-    by many; the record counts either way. That of a record which failed is raised by `flush` and at
-    the end of the producer if nobody awaits it.
+    """Awaiting it gives the record's `Delivery`, or raises the reason why it failed.
+
+    Any number of tasks may await a receipt, or none: the record is sent either way. When a record
+    fails and its receipt was not awaited, `flush` and `close` raise the error.
 
     >>> from onceflow import Producer
     >>> async def main() -> None:
@@ -45,7 +47,7 @@ class Receipt(NamedTuple):
 
     batch: ProducerBatch
     number: int
-    """Of the record in the batch."""
+    """The record's index in the batch."""
 
     def __repr__(self) -> str:
         batch, number = self.batch.locate(self.number)
@@ -56,7 +58,7 @@ class Receipt(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether awaiting it would not wait."""
+        """Whether the record has an outcome, so that awaiting the receipt returns at once."""
         return self.batch.locate(self.number)[0].is_done
 
     def __await__(self) -> Generator[Any, None, Delivery]:
@@ -69,7 +71,7 @@ class Receipt(NamedTuple):
         outcome = batch.outcome
         if outcome.__class__ is not Delivered:
             return _delivery(batch, number)
-        # The same without a call: this is done for every record.
+        # The same as `_delivery`, inlined because it runs for every record.
         topic, partition = batch.partition
         offset, timestamp = outcome
         if offset >= 0:
@@ -90,22 +92,23 @@ def _delivery(batch: ProducerBatch, number: int) -> Delivery:
 
 async def settled(batch: ProducerBatch) -> None:
     """Returns when the batch has an outcome, or was split."""
-    # One for each who waits: who stops waiting must not take the promise away from the others.
-    told = asyncio.get_running_loop().create_future()
-    batch.waiters.append(told)
-    await told
+    # One future for each waiting task: cancelling a task cancels the future that it awaits, and
+    # with a shared one that would cancel the wait of all others.
+    waiter = asyncio.get_running_loop().create_future()
+    batch.waiters.append(waiter)
+    await waiter
 
 
 def tell(batch: ProducerBatch) -> None:
-    """Wakes all who wait for the batch."""
+    """Wakes all tasks that wait for the batch."""
     waiters, batch.waiters = batch.waiters, []
-    for told in waiters:
-        if not told.done():
-            told.set_result(None)
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
 
 
 async def all_settled(batches: Iterable[ProducerBatch]) -> None:
-    """Returns when all of them, and the parts that they were split into, have an outcome."""
+    """Returns when all batches, and the parts that they were split into, have an outcome."""
     left = list(batches)
     while left:
         batch = left.pop()
@@ -117,8 +120,8 @@ async def all_settled(batches: Iterable[ProducerBatch]) -> None:
 
 
 class TableReceipt:
-    """Awaiting it gives, for each partition that rows went to, their number and first and last
-    offset; or raises the first reason why some are not there.
+    """Awaiting it gives, for each partition, the number of rows and their first and last offset; or
+    raises the error of the first batch that failed.
 
     >>> import pyarrow as pa
     >>> from onceflow import Producer
@@ -142,7 +145,7 @@ class TableReceipt:
 
     @property
     def is_done(self) -> bool:
-        """Whether awaiting it would not wait."""
+        """Whether all rows have an outcome, so that awaiting the receipt returns at once."""
         return all(batch.is_done for batch in _leaves(self._batches))
 
     def __await__(self) -> Generator[Any, None, list[Placed]]:
@@ -164,7 +167,7 @@ class TableReceipt:
 
 
 class Placed(NamedTuple):
-    """Rows of a table in one partition."""
+    """The rows of a table that went to one partition."""
 
     topic: str
     partition: int
@@ -182,12 +185,13 @@ def _leaves(batches: Iterable[ProducerBatch]) -> Iterable[ProducerBatch]:
 
 
 _MOST_KEPT: Final = 10_000
-"""Of older ones only the number of records is kept."""
+"""Of failures beyond that, only the number of records is kept."""
 _MOST_NAMED: Final = 3
 
 
 class BatchFailure:
-    """Of one batch, which itself is let go. The receipts say which records were heard of."""
+    """The error of one batch, and the records whose receipts were awaited. Does not keep the batch
+    itself, whose records may be large."""
 
     __slots__ = ("_all", "_heard", "error", "partition", "records")
 
@@ -202,23 +206,23 @@ class BatchFailure:
 
     @property
     def unheard(self) -> int:
-        """How many records."""
+        """The number of records whose receipts were not awaited."""
         return self.records - len(self._heard)
 
     def hear(self, *numbers: int) -> None:
-        """Whoever awaited the receipts of these was told. When all are heard of nothing is kept:
-        the error, once raised, holds on to whatever was at hand where it was."""
+        """The application has got the error of these records. When it has got it for all, the
+        failure is dropped: a raised error has a traceback, which keeps whole frames alive."""
         self._heard.update(numbers)
         if not self.unheard:
             self._all.pop(self, None)
 
 
 class UnheardFailures:
-    """Batches that were not delivered, until the application has seen the error.
+    """Batches that failed, until the application has seen the error.
 
-    A task that awaits a receipt gets the error of that record. One that never awaits it would not:
-    so `flush` and the end of a producer raise, once, for all failed records whose receipts nobody
-    has awaited. Only of a producer without transactions: in a transaction the commit fails.
+    A task that awaits a receipt gets the record's error. An application that never awaits its
+    receipts would not: so `flush` and `close` raise once for all failed records whose receipts were
+    not awaited. Used only without transactions: in a transaction the commit fails.
     """
 
     __slots__ = ("_failures", "_first", "_older")
@@ -227,13 +231,14 @@ class UnheardFailures:
         self._failures: OrderedDict[BatchFailure, None] = OrderedDict()
         self._older = 0
         self._first: BatchFailure | None = None
-        """Of the older ones."""
+        """The first of the older ones."""
 
     def __bool__(self) -> bool:
         return bool(self._failures) or self._older > 0
 
     def add(self, batch: ProducerBatch, error: ClientError) -> None:
-        """None of its records was delivered, as far as is known."""
+        """Notes a batch that failed: as far as the producer knows, none of its records is in the
+        log."""
         batch.failure = BatchFailure(batch, error, self._failures)
         self._failures[batch.failure] = None
         if len(self._failures) > _MOST_KEPT:
@@ -242,7 +247,7 @@ class UnheardFailures:
             self._first = self._first or oldest
 
     def take(self) -> DeliveryFailed | None:
-        """What is to be raised, if anything; the next time it is not there any more."""
+        """The error to raise, if there is one, and forgets the failures."""
         failures = list(self._failures)
         older, first = self._older, self._first
         self._failures.clear()
@@ -254,9 +259,9 @@ class UnheardFailures:
 
 
 def _raised(records: int, first: BatchFailure, failures: list[BatchFailure]) -> DeliveryFailed:
-    places = sorted({first.partition, *(each.partition for each in failures)})
-    named = ", ".join(map(str, places[:_MOST_NAMED]))
-    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+    partitions = sorted({first.partition, *(each.partition for each in failures)})
+    named = ", ".join(map(str, partitions[:_MOST_NAMED]))
+    more = f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else ""
     who = "1 record was" if records == 1 else f"{records} records were"
     is_unknown = any(each.error.outcome == "unknown" for each in (first, *failures))
     reason = "" if all(_is_same(first, each) for each in failures) else "the first reason: "

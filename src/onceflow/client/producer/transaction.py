@@ -1,4 +1,4 @@
-"""One transaction as a block: committed at its end, aborted when it is left by an exception."""
+"""A transaction as a block: commits at its end, aborts when an exception leaves it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """Made by `Producer.transaction`; used once.
+    """A transaction of a producer, made by `Producer.transaction` for one `async with`.
 
     >>> from onceflow import Producer, TopicPartition
     >>> async def main() -> None:
@@ -38,7 +38,7 @@ class Transaction:
         self._producer = producer
         self._machine = producer._transactional()
         self._number: int | None = None
-        """Which one of the producer's it is: what is sent in it must not go into the next one."""
+        """The producer's number for it: a late `send` must not go into the next transaction."""
 
     def __repr__(self) -> str:
         is_open = self._producer._block is self
@@ -49,7 +49,7 @@ class Transaction:
         producer = self._producer
         await producer._settled()
         if producer.state is ProducerState.ABORTABLE_ERROR and producer._block is None:
-            await producer.abort_transaction()  # what an earlier block could not abort
+            await producer.abort_transaction()  # an earlier block failed to abort it
         if producer.state is ProducerState.UNINITIALIZED:
             await producer.init_transactions()
         await producer.begin_transaction()
@@ -87,7 +87,8 @@ class Transaction:
             raise
 
     async def _abort_before(self, error: BaseException) -> None:
-        """Who is cancelled or interrupted has to see that, whatever becomes of the abort."""
+        """Aborts when the block was cancelled or interrupted: that is what the caller has to see,
+        even if the abort fails."""
         if self._producer.state in (ProducerState.COMMITTING, ProducerState.UNCLEAR_COMMIT):
             error.add_note("brokers were asked to commit: commit_transaction() tells the outcome")
         try:
@@ -96,14 +97,14 @@ class Transaction:
             error.add_note(f"the transaction was not aborted: {problem}")
 
     async def _abort(self) -> None:
-        # After a commit that nobody answered there is nothing to abort, and in no other state but
-        # these there is anything left. Nor is the next one, which others have begun, this one's.
+        # Never after a commit that was not answered: the coordinator may have committed. And only
+        # this transaction: another task may have begun the next one since.
         is_mine = self._number == self._machine.number
         if is_mine and self._producer.state in MAY_ABORT:
             await self._producer.abort_transaction()
 
     def _check(self) -> None:
-        """Others may still be at work for it when it is over."""
+        """Raises when the transaction is over: other tasks may still try to send in it."""
         if self._number != self._machine.number:
             raise WrongState("send: the transaction of this block is over")
 
@@ -120,9 +121,9 @@ class Transaction:
         """As `Producer.send`."""
         if self._number != self._machine.number:  # as `_check`, without a call for every record
             self._check()
-        found = self._producer._gather(topic, value, key, partition, timestamp_ms, headers)
-        if found is not None:
-            return found
+        receipt = self._producer._gather(topic, value, key, partition, timestamp_ms, headers)
+        if receipt is not None:
+            return receipt
         return await self._producer.send(
             topic,
             value,

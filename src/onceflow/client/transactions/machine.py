@@ -1,16 +1,17 @@
-"""A transactional producer without any network: what to ask next, and what the answers mean.
+"""A transactional producer without a network: which request comes next, and what responses mean.
 
-Each method that needs brokers is a generator. It yields a `RequestAttempt`: after a pause, and
-after finding the coordinator anew if it says so, send that request. It is sent the
-`TransactionResponse`, or the `ClientError` for which there is none, and returns or raises what the
-application gets. The driver runs one at a time; closing one before its end counts as a response
-that was lost.
+Each method that needs the coordinator is a generator. It yields a `RequestAttempt`, which tells the
+driver to send a request, after a pause, and after looking up the coordinator if the attempt says
+so. The driver sends back the `TransactionResponse`, or the `ClientError` if there was none; the
+generator returns or raises what the application gets. The driver runs one generator at a time.
+Closing one before its end means the same as losing the response.
 
-Both protocols are spoken. Since `transaction.version` 2 every transaction has an epoch of its own,
-which the answer to its end brings; before, transactions share one, and a copy of an EndTxn that is
-still under way could end the next one, a copy of a TxnOffsetCommit set its offsets back: so after
-any doubt, and after every abort, the older protocol goes on with a new epoch. Whenever (producer
-id, epoch) changes, sequences restart at 0; as long as it does not, they go on.
+The machine follows both protocols. From `transaction.version` 2 on every transaction has its own
+epoch, which comes with the response to EndTxn. In the older protocol transactions share an epoch: a
+delayed copy of an EndTxn could end the next transaction, and a delayed copy of a TxnOffsetCommit
+could set its offsets back. So there, after every abort and after every unknown outcome, the machine
+asks for a new epoch, which fences such copies. Sequence numbers restart at 0 whenever the producer
+id or the epoch changes, and only then.
 """
 
 from __future__ import annotations
@@ -74,11 +75,12 @@ _NOTHING_OPEN: Final = (
     "CompleteCommit",
     "CompleteAbort",
 )
-"""As coordinators say it. What is being ended was open; InitProducerId then waits."""
+"""The coordinator's states without an open transaction. PrepareCommit and PrepareAbort are among
+them: InitProducerId waits until such a transaction has ended."""
 
 
 class TransactionalIdOwner(Enum):
-    """Who has a transactional id."""
+    """Which producer a transactional id belongs to now."""
 
     SELF = "the producer that asks: it may take the next epoch"
     OTHER = "another producer, by all that can be seen: leave it alone"
@@ -89,18 +91,19 @@ class TransactionalIdOwner(Enum):
 def owner(
     mine: ProducerIdentity, asked: RequestOutcome, *, is_used_up: bool, has_asked: bool
 ) -> TransactionalIdOwner:
-    """Who has the transactional id, by the response to DescribeTransactions; asked before a
-    producer that rested takes its next epoch.
+    """Which producer owns the transactional id, by the response to DescribeTransactions. A producer
+    that was idle for long sends that request before it takes its next epoch.
 
-    InitProducerId is no harmless question, though it names the epoch that it follows: while a
-    transaction is open, Apache Kafka aborts that one first and looks at the epoch afterwards. A
-    producer that was replaced while it slept would so end the work of its successor, and with the
-    older protocol fence it for good. DescribeTransactions changes nothing, so it is asked first.
+    InitProducerId is not safe for that, although it names the expected epoch: when a transaction is
+    open, Apache Kafka aborts it first and checks the epoch afterwards. A producer that was replaced
+    while it slept would abort its successor's transaction, and in the older protocol even fence the
+    successor. DescribeTransactions changes nothing.
 
-    `is_used_up`: a late copy of what this producer asked for may have opened a transaction under
-    its own epoch. `has_asked`: it asked for its next epoch already, and may have been given it.
+    `is_used_up`: a delayed copy of this producer's own request may have opened a transaction under
+    its own epoch. `has_asked`: the producer has already asked for its next epoch, and the
+    coordinator may have assigned it.
     """
-    error, said = asked.error, asked.answer
+    error, described = asked.error, asked.answer
     if error is not None:
         is_forgotten = isinstance(error, BrokerError) and (
             error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -111,14 +114,14 @@ def owner(
             TransactionalIdOwner.NOT_TOLD if asked.is_refusal else TransactionalIdOwner.NOT_ANSWERED
         )
     _, producer_id, epoch = mine
-    is_closed = said.transaction_state in _NOTHING_OPEN
-    if (said.producer_id, said.producer_epoch) == (producer_id, epoch):
-        is_own = is_closed or (is_used_up and said.transaction_state == _OPEN)
+    is_closed = described.transaction_state in _NOTHING_OPEN
+    current = (described.producer_id, described.producer_epoch)
+    if current == (producer_id, epoch):
+        is_own = is_closed or (is_used_up and described.transaction_state == _OPEN)
     else:
-        # Of the next epoch the coordinator knows who asked for it, and refuses all others; as long
-        # as nothing is open, that does no harm.
-        given = (producer_id, epoch + 1)
-        is_own = has_asked and is_closed and (said.producer_id, said.producer_epoch) == given
+        # If this producer asked for the next epoch, that may be the one: the coordinator knows
+        # which producer asked for it and refuses others. With nothing open, asking does no harm.
+        is_own = has_asked and is_closed and current == (producer_id, epoch + 1)
     return TransactionalIdOwner.SELF if is_own else TransactionalIdOwner.OTHER
 
 
@@ -158,7 +161,7 @@ _ENTRIES: Final[Mapping[TransactionEvent, _Entry]] = {
 def log_transaction(
     event: TransactionEvent, identity: ProducerIdentity, reason: object = None
 ) -> None:
-    """Says what has happened to a transaction, or to who makes them."""
+    """Logs what has happened to a transaction or to its producer."""
     level, name, message = _ENTRIES[event]
     fields = {
         "transactional_id": identity.transactional_id,
@@ -171,18 +174,21 @@ def log_transaction(
 
 
 SENDING: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING, ProducerState.DROPPING)
-"""What was gathered for the transaction may go to brokers, and what they have not answered again:
-its sequences would have a gap else."""
+"""The states in which batches of the transaction may be sent. DROPPING is among them: a batch that
+has a sequence number and no acknowledgement is sent again, or the sequence would have a gap."""
 RENEWED_AFTER_S: Final = 3_600.0
-"""Brokers forget a transactional id that is not used, by default after a week."""
+"""Brokers expire an unused transactional id, by default after a week."""
 _COMMITTABLE: Final = (ProducerState.IN_TRANSACTION, ProducerState.FLUSHING)
 _EPOCH_GONE: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
 class TransactionMachine:
-    """One transactional id. `state`, `identity`, `error` (why nothing but an abort, or nothing at
-    all, is possible), `partitions` (those of the open transaction) and `number` (which of its
-    transactions that is: what is asked for one must not happen in another) are to be read only."""
+    """The state of one transactional id.
+
+    Other classes only read `state`, `identity`, `error` (why the transaction can only be aborted,
+    or the producer do nothing more), `partitions` (those of the open transaction) and `number`.
+    `number` counts the transactions: an operation that was begun for one must not act on the next.
+    """
 
     def __init__(
         self,
@@ -205,18 +211,19 @@ class TransactionMachine:
         self.prepared = PreparedTransaction()
         self._two_phase = two_phase
         self._has_begun = False
-        """A broker may know of the open transaction: it takes an EndTxn to end it."""
+        """The coordinator may know of the open transaction: only an EndTxn ends it."""
         self._is_adopted = False
         self._may_be_taken = False
-        """Something of the open transaction was acknowledged, or perhaps taken."""
+        """A broker has written something of the open transaction, or may have."""
         self._is_forgotten = False
-        """The first answer of a transaction was that nobody knows this producer."""
+        """The first response in a transaction was that the broker does not know the producer."""
         self._has_copies = False
-        """A copy of something that was asked in the open transaction may still be under way."""
+        """A copy of a request of the open transaction may still arrive at the coordinator."""
         self._used_at = (0.0, 0)
-        """When the transactional id was last used, by both clocks: one of them may have stood."""
+        """When the transactional id was last used, by both clocks: the monotonic one may stand
+        still while the machine sleeps, and the wall clock may be set back."""
         self._may_have_next_epoch = False
-        """It was asked for, and nobody has heard an answer."""
+        """The next epoch was requested, and no response came."""
         self._groups: set[str] = set()
         self._groups_with_copies: set[str] = set()
         self._clock = clock
@@ -228,7 +235,7 @@ class TransactionMachine:
         transaction_version: int,
         partitions: Iterable[TopicPartition] = (),
     ) -> None:
-        """Goes on with a transaction that somebody else has begun; only once, and first of all."""
+        """Continues a transaction that another process has begun. Call it once, before all else."""
         for event in (TransactionEvent.INIT, TransactionEvent.IDENTIFIED, TransactionEvent.BEGIN):
             self._move(event)
         self.identity = identity
@@ -238,19 +245,20 @@ class TransactionMachine:
 
     @property
     def has_own_epochs(self) -> bool:
-        """Whether every transaction has its own epoch: the newer protocol."""
+        """Whether every transaction has its own epoch, as in the newer protocol."""
         return self.transaction_version >= TRANSACTION_V2
 
     @property
     def needs_renewal(self) -> bool:
-        """Whether no transaction is open, and `renew` comes before the next: a copy of the end of
-        the last one may still be under way, or brokers have forgotten the transactional id, or may
-        have: that one was long ago."""
+        """Whether `renew` has to come before the next transaction: a copy of the last EndTxn may
+        still arrive, or brokers have expired the transactional id, or may have, after a long time
+        without a transaction. False while a transaction is open."""
         is_due = self._is_forgotten or self._has_rested()
         return self.state is ProducerState.USED_UP or (self.state is ProducerState.READY and is_due)
 
     def _has_rested(self) -> bool:
-        """Brokers may not know the transactional id any more, and others may have it."""
+        """The id was unused for so long that brokers may have expired it, or another producer may
+        have taken it over."""
         mono, wall_ms = self._used_at
         unused_s = max(self._clock.monotonic() - mono, (self._clock.wall_ms() - wall_ms) / 1000)
         return unused_s > RENEWED_AFTER_S
@@ -261,7 +269,7 @@ class TransactionMachine:
     # --- calls without brokers ------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Opens a transaction; brokers hear of it when something joins."""
+        """Opens a transaction; the coordinator learns of it when a partition or group joins."""
         self._move(TransactionEvent.BEGIN)
         self.number += 1
         log_transaction(TransactionEvent.BEGIN, self.identity)
@@ -271,27 +279,31 @@ class TransactionMachine:
         self._has_begun = self._is_adopted = self._has_copies = self._may_be_taken = False
 
     def taken(self) -> None:
-        """A broker has acknowledged records of the open transaction, or perhaps has them."""
+        """A leader has acknowledged records of the open transaction, or may have written them."""
         self._may_be_taken = True
 
     def retire(self) -> int:
-        """Another machine takes its place: what was asked for in a transaction of this one is over.
-        The number from which that one counts, or theirs could be taken for each other."""
+        """Ends this machine, which another one replaces: operations that wait for their turn fail.
+        Returns the number from which the next machine counts, so that no operation of this one can
+        pass for one of the next."""
         self.number += 1
         return self.number
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether a batch may go to this partition now: its request is taken for sent. False: it
-        has to `join` first, or there is no transaction to send in."""
+        """Whether a batch may go to this partition now; if so, the machine takes it for sent. False
+        when the partition has to `join` first, or no transaction is open."""
         if self.state not in SENDING:
             return False
         if self.has_own_epochs:
+            # The leader adds the partition when the batch arrives. Noted before the batch is sent,
+            # as no response may ever come: the transaction would then be left open.
             self._has_begun = True
             self.partitions.add(partition)
         return partition in self.partitions
 
     def failed(self, error: ClientError) -> ClientError:
-        """Something that was sent in the transaction failed for good; what the user gets."""
+        """A request of the transaction has failed for good. Returns the error that the application
+        gets."""
         if self.state not in (*_COMMITTABLE, ProducerState.ABORTABLE_ERROR):
             return error
         if self._is_unknown(error):
@@ -299,25 +311,26 @@ class TransactionMachine:
             return self._fail(
                 TransactionEvent.TROUBLE, AbortableError(str(error), outcome="not applied")
             )
-        found = producer_error(error) if isinstance(error, BrokerError) else error
-        if action_for(found) is Action.FATAL:
-            return self._fail(TransactionEvent.FENCED, found)
-        if not isinstance(found, AbortableError):
-            found = AbortableError(str(error), outcome=error.outcome)
-        return self._fail(TransactionEvent.TROUBLE, found)
+        failure = producer_error(error) if isinstance(error, BrokerError) else error
+        if action_for(failure) is Action.FATAL:
+            return self._fail(TransactionEvent.FENCED, failure)
+        if not isinstance(failure, AbortableError):
+            failure = AbortableError(str(error), outcome=error.outcome)
+        return self._fail(TransactionEvent.TROUBLE, failure)
 
     def _is_unknown(self, error: ClientError) -> bool:
-        """Whether brokers do not know this producer, and nothing of the transaction can be
-        anywhere: they forget an id after a time that is theirs to choose, and only while nothing is
-        open under it. Where anything may have been taken, somebody else has ended that since."""
+        """Whether the broker does not know this producer and cannot have written anything of the
+        transaction. Brokers expire an id only while it has no open transaction. So when something
+        was written and the id is unknown, another producer has ended the transaction since: that
+        one may have been committed or aborted, and must not be taken for empty."""
         is_unknown = code_of(error) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return is_unknown and not (self._may_be_taken or self._is_adopted)
 
     def refuse_sends(self, event: TransactionEvent) -> None:
-        """`event`, an end that was asked for, follows when all that was sent has an outcome;
-        nothing is sent any more. Raises what the end itself would."""
+        """Refuses new records from now on: the requested end, `event`, follows when all records
+        sent so far have an outcome. Raises what the end itself would."""
         if self.state is ProducerState.UNCLEAR_COMMIT and event is TransactionEvent.COMMIT:
-            return  # it is asked about again
+            return  # the same commit is sent again
         if event is TransactionEvent.PREPARE and not self._two_phase:
             raise WrongState("prepare_transaction: transaction.two.phase.commit.enable is not set")
         self._after(event)
@@ -328,7 +341,7 @@ class TransactionMachine:
             self._move(TransactionEvent.FLUSH)
 
     def prepare(self) -> PreparedTransaction:
-        """Nothing joins the transaction any more; its name, by which it can be completed."""
+        """Closes the transaction to new records; returns its name, by which it can be completed."""
         self._move(TransactionEvent.PREPARE)
         _, *name = self.identity
         self.prepared = PreparedTransaction(*name)
@@ -338,8 +351,9 @@ class TransactionMachine:
     # --- calls that ask brokers -----------------------------------------------------------------
 
     def init(self, transaction_version: int, *, keep_prepared: bool = False) -> Operation[None]:
-        """A new epoch; whatever was open before is aborted, or with `keep_prepared` is this
-        producer's to end. `transaction_version` is what the brokers have finalized."""
+        """Gets a new epoch. The coordinator aborts a transaction that was left open, or hands it to
+        this producer with `keep_prepared`. `transaction_version` is the level that the cluster has
+        finalized."""
         if keep_prepared and not self._two_phase:
             raise WrongState("keep_prepared: transaction.two.phase.commit.enable is not set")
         self._move(TransactionEvent.INIT)
@@ -353,28 +367,30 @@ class TransactionMachine:
             raise error
 
     def renew(self) -> Operation[None]:
-        """The next epoch of the same producer, while no transaction is open (`needs_renewal`).
-        `Fenced` when another producer has the transactional id, which is left alone. When nobody
-        answers it is as before, and can be renewed again: to take the id over, as `init` does,
-        would fence that other one. Where nobody can say who has the id, an epoch that may still do
-        is kept."""
+        """Gets the next epoch for the same producer while no transaction is open (`needs_renewal`).
+
+        Never takes the id over, as `init` does: that would fence another producer that has it, and
+        that one may be the successor of this one. Raises `Fenced` when another producer has the id.
+        When the coordinator does not answer, nothing has changed and `renew` can be called again.
+        When it cannot say which producer has the id, the current epoch is kept if it may still be
+        good."""
         is_used_up, has_rested = self.state is ProducerState.USED_UP, self._has_rested()
         failed = TransactionEvent.STILL_USED_UP if is_used_up else TransactionEvent.NOT_RENEWED
         self._move(TransactionEvent.INIT)
         asked = yield from self._describe(failed)
-        found = owner(
+        holder = owner(
             self.identity, asked, is_used_up=is_used_up, has_asked=self._may_have_next_epoch
         )
-        if found is TransactionalIdOwner.NOT_ANSWERED and asked.error is not None:
+        if holder is TransactionalIdOwner.NOT_ANSWERED and asked.error is not None:
             self._move(failed)
             raise asked.error
-        if found is TransactionalIdOwner.OTHER:
+        if holder is TransactionalIdOwner.OTHER:
             raise self._fail(TransactionEvent.FENCED, Fenced(self._taken_over(asked.answer)))
-        if found is TransactionalIdOwner.NOT_TOLD and not (is_used_up or self._is_forgotten):
+        if holder is TransactionalIdOwner.NOT_TOLD and not (is_used_up or self._is_forgotten):
             self._is_used()
             self._move(failed)
             return
-        if found is TransactionalIdOwner.NOT_TOLD and (has_rested or self._is_forgotten):
+        if holder is TransactionalIdOwner.NOT_TOLD and (has_rested or self._is_forgotten):
             message = f"nobody can say who has {self.identity} by now: {asked.error}"
             raise self._fail(TransactionEvent.FENCED, FatalProducerError(message))
         error = yield from self._identify(self.identity, failed=failed)
@@ -388,15 +404,15 @@ class TransactionMachine:
             self._move(failed)
             raise
 
-    def _taken_over(self, said: TransactionResponse) -> str:
+    def _taken_over(self, described: TransactionResponse) -> str:
         return (
             f"transaction of {self.identity}: another producer with the same transactional id has "
-            f"taken over (now it is {said.producer_id}, epoch {said.producer_epoch}: "
-            f"{said.transaction_state})"
+            f"taken over (now it is {described.producer_id}, epoch {described.producer_epoch}: "
+            f"{described.transaction_state})"
         )
 
     def join(self, partitions: Iterable[TopicPartition]) -> Operation[None]:
-        """Makes the partitions part of the transaction, so that batches may be sent to them."""
+        """Adds the partitions to the transaction, so that batches may be sent to them."""
         return self._join(self.number, partitions)
 
     def _join(self, number: int, partitions: Iterable[TopicPartition]) -> Operation[None]:
@@ -406,7 +422,8 @@ class TransactionMachine:
         if self.has_own_epochs or not new:
             self.partitions.update(new)
             self._has_begun = self._has_begun or bool(new)
-            self._may_be_taken = self._may_be_taken or bool(new)  # of what others write
+            # Another process may write to them under this epoch.
+            self._may_be_taken = self._may_be_taken or bool(new)
             return
         asked = yield from self._asked_in_transaction(AddPartitions(self.identity, new))
         added = {each for each, code in asked.answer.partitions if not code}
@@ -419,8 +436,8 @@ class TransactionMachine:
     def commit_offsets(
         self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> Operation[None]:
-        """Offsets that hold if the transaction is committed. Raises `AbortableError` when a late
-        copy of an earlier call could set them back."""
+        """Commits a group's offsets as part of the transaction. Raises `AbortableError` when a
+        delayed copy of an earlier request could set them back."""
         self._move(TransactionEvent.SEND)
         return self._commit_offsets(self.number, member, offsets)
 
@@ -432,6 +449,8 @@ class TransactionMachine:
         if not offsets:
             return
         if member.group_id in self._groups_with_copies:
+            # The coordinator takes the last one to arrive. If that is the delayed copy, the commit
+            # sets the group back, and records are read twice.
             message = f"a copy of earlier offsets of group {member.group_id!r} may be under way"
             raise self._fail(TransactionEvent.TROUBLE, AbortableError(message))
         if not self.has_own_epochs and member.group_id not in self._groups:
@@ -446,8 +465,8 @@ class TransactionMachine:
             self._groups_with_copies.add(member.group_id)
 
     def commit(self) -> Operation[None]:
-        """Everything that was sent becomes visible at once. Raises `AbortableError` when the
-        transaction cannot be committed, `UnknownOutcome` when no answer came in time."""
+        """Commits the transaction. Raises `AbortableError` when it cannot be committed, and
+        `UnknownOutcome` when no response came in time."""
         return self._commit_open(self.number)
 
     def _commit_open(self, number: int) -> Operation[None]:
@@ -460,7 +479,7 @@ class TransactionMachine:
         yield from self._commit(was_doubtful=False)
 
     def resolve(self) -> Operation[None]:
-        """Asks again about a commit that was not answered: returns if it was done."""
+        """Sends a commit again that was not answered; returns when the transaction is committed."""
         return self._resolve(self.number)
 
     def _resolve(self, number: int) -> Operation[None]:
@@ -469,7 +488,7 @@ class TransactionMachine:
         yield from self._commit(was_doubtful=True)
 
     def abort(self) -> Operation[None]:
-        """Nothing that was sent will be seen."""
+        """Aborts the transaction."""
         return self._abort_open(self.number)
 
     def _abort_open(self, number: int) -> Operation[None]:
@@ -505,8 +524,9 @@ class TransactionMachine:
         ) from refusal
 
     def _may_be_empty(self) -> bool:
-        """Whether nothing is known to have joined: then the coordinator knows of no transaction to
-        abort. The new epoch of the older protocol makes sure that nothing will."""
+        """Whether perhaps nothing has joined the transaction: then the coordinator has none to
+        abort, and refuses the EndTxn. The new epoch that follows in the older protocol fences a
+        request that could still open one."""
         is_known = self._is_adopted or self.partitions or self._groups
         return not self.has_own_epochs and not is_known
 
@@ -526,7 +546,7 @@ class TransactionMachine:
             raise
         asked = asked._replace(is_doubtful=asked.is_doubtful or was_doubtful)
         if asked.error is None:
-            # Under the same epoch a late copy would be taken for a part of the next transaction.
+            # Under the same epoch a delayed copy would act on the next transaction.
             renew = (asked.is_doubtful or self._has_copies) and not self.has_own_epochs
             if asked.is_doubtful:
                 log_transaction(TransactionEvent.RESOLVE, self.identity)
@@ -544,17 +564,17 @@ class TransactionMachine:
             return self._fail(
                 TransactionEvent.TROUBLE, AbortableError(f"the commit was not taken: {error}")
             )
-        # With a copy in doubt, that one may have been taken before another producer came.
+        # If an earlier attempt got no response, it may have committed before this one was refused.
         outcome: Outcome = "unknown" if asked.is_doubtful else "not applied"
         may_have_timed_out = self.has_own_epochs and not self._two_phase
         if error.code in _EPOCH_GONE and may_have_timed_out and not asked.is_doubtful:
-            # It timed out, or another producer took over: the abort will tell.
+            # The transaction timed out, or another producer took over; the abort finds out which.
             return self._fail(TransactionEvent.TROUBLE, AbortableError(str(error)))
-        found = producer_error(error)
-        if isinstance(found, AbortableError):
-            return self._fail(TransactionEvent.TROUBLE, found)
-        found.outcome = outcome
-        return self._fail(TransactionEvent.FENCED, found)
+        failure = producer_error(error)
+        if isinstance(failure, AbortableError):
+            return self._fail(TransactionEvent.TROUBLE, failure)
+        failure.outcome = outcome
+        return self._fail(TransactionEvent.FENCED, failure)
 
     def _unknown(self, waited_s: float, cause: object) -> UnknownOutcome:
         name = self.identity.transactional_id
@@ -563,8 +583,8 @@ class TransactionMachine:
     def _ended(
         self, answer: TransactionResponse, event: TransactionEvent, *, renew: bool
     ) -> Operation[None]:
-        """The transaction has ended. A new epoch that cannot be had is no failure of its end: the
-        next call says so."""
+        """The transaction has ended. If the new epoch that has to follow cannot be had, the end was
+        still a success: the next call asks again and raises."""
         log_transaction(event, self.identity)
         self._adopt(answer)
         self._is_used()
@@ -608,9 +628,9 @@ class TransactionMachine:
         if self._two_phase and isinstance(error, ApiNotServed):
             error = TwoPhaseNotServed(str(error))
         if asked.is_refusal and isinstance(error, BrokerError):
-            found = producer_error(error)
-            if action_for(found) is Action.FATAL:
-                return self._fail(TransactionEvent.FENCED, found)
+            failure = producer_error(error)
+            if action_for(failure) is Action.FATAL:
+                return self._fail(TransactionEvent.FENCED, failure)
         self._move(failed)
         return error
 
@@ -621,7 +641,7 @@ class TransactionMachine:
             )
 
     def _ask_in_transaction(self, request: TransactionRequest) -> Operation[bool]:
-        """Whether a copy of what was done may still be under way."""
+        """Whether a copy of the request may still arrive at the coordinator."""
         asked = yield from self._asked_in_transaction(request)
         self._has_begun = self._has_begun or asked.error is None
         self._may_be_taken = self._may_be_taken or asked.error is None
@@ -630,15 +650,16 @@ class TransactionMachine:
         return asked.is_doubtful
 
     def _asked_in_transaction(self, request: TransactionRequest) -> Operation[RequestOutcome]:
-        """Of what is in doubt the coordinator may know, and a copy of it may come late."""
+        """Sends a request of the open transaction. If its outcome stays unknown, the coordinator
+        may have carried it out, and a copy may arrive later: the flags say so."""
         is_doubtful = True
         try:
             asked = yield from self._asker.ask(request)
             is_doubtful = asked.is_doubtful
             return asked
         except GeneratorExit:
-            # Nobody could say whether a commit would have it in it. An end that was asked for
-            # meanwhile goes its way: who was cancelled has to see that, and no other error.
+            # A commit could not know whether it includes this request: the transaction must be
+            # aborted. The error is not raised, as a cancelled caller has to see the cancellation.
             self.failed(AbortableError(f"{request.api.name} was cut short"))
             raise
         finally:
@@ -649,7 +670,7 @@ class TransactionMachine:
     # --- the table ------------------------------------------------------------------------------
 
     def _check_number(self, number: int) -> None:
-        """Operations wait for their turn, and their transaction does not wait for them."""
+        """Raises when the transaction of this operation ended while it waited for its turn."""
         if number != self.number:
             raise WrongState("send: the transaction that this was for is over")
 
@@ -667,14 +688,14 @@ class TransactionMachine:
     def _fail(self, event: TransactionEvent, error: ClientError) -> ClientError:
         is_later = self.state is ProducerState.ABORTABLE_ERROR and event is TransactionEvent.TROUBLE
         self._move(event)
-        if not is_later:  # what came first is more likely to be the reason
+        if not is_later:  # the first error is more likely to be the cause
             self.error = error
             log_transaction(event, self.identity, error)
         return error
 
 
 def _after(error: ClientError) -> ClientError:
-    """What is left of an error when its time is up: nobody asks again."""
+    """The error when time is up: one that was worth a retry becomes an `AbortableError`."""
     if is_worth_it(error):
         return AbortableError(f"not done in time: {error}", outcome=error.outcome)
     return error

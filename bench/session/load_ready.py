@@ -36,12 +36,13 @@ from onceflow.client.codec.transactions import (
     versions_for,
 )
 from onceflow.client.net.address import parse_addresses
-from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import ProducerBatch
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.header import request_header
 from onceflow.wire.primitives import INT32, skip_tags
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = 12

@@ -21,12 +21,7 @@ TWINS: Final = {
 }
 """`onceflow.blocking` has the names of `onceflow`, for programs without asyncio."""
 
-NOT_YET: Final = {
-    "InitProducerIdRequest",
-    "ProducerIdentity",
-    "Session",
-    "WriteResult",
-}
+NOT_YET: Final = {"Session"}
 """Names that still mean two things: this only ever shrinks."""
 
 

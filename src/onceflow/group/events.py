@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from onceflow.group.config import GroupConfig
 from onceflow.group.records import GroupValue
 from onceflow.group.state import Protocol
-from onceflow.wire import ErrorCode, ProducerIdentity
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 # --- requests and results ---------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class TxnCommitRequest(NamedTuple):
     group_id: str
     identity: MemberIdentity
     generation: int
-    producer: ProducerIdentity
+    producer: ProducerIdAndEpoch
     entries: tuple[OffsetEntry, ...]
     version: int = 0
 

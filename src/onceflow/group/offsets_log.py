@@ -33,7 +33,7 @@ from onceflow.group.records import (
 )
 from onceflow.records import coordinator_partition
 from onceflow.types import TopicPartition
-from onceflow.wire import ErrorCode, ProducerIdentity
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 
 class Writes:
@@ -107,7 +107,7 @@ class OffsetsLog(Protocol):
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        producer: ProducerIdentity | None,
+        producer: ProducerIdAndEpoch | None,
     ) -> tuple[int, AppendTicket]:
         """Appends keys and values (None: a tombstone) as one batch, in a producer's transaction if
         one is given; the offset of the first. Raises an `OnceflowError` with nothing appended.
@@ -159,7 +159,7 @@ class OffsetsWriter:
         *,
         offsets: Sequence[OffsetRecord] = (),
         group: Sequence[GroupValue | None] = (),
-        producer: ProducerIdentity | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> None:
         """Appends offsets of a group and then its own record, where there is one."""
         partition = self.partition_for(group_id)

@@ -33,7 +33,7 @@ from onceflow.records.batch import (
     seal,
 )
 from onceflow.records.compression import DECOMPRESSED_LIMIT, compress, decompress
-from onceflow.records.layout import SPILL, Total, WriteResult
+from onceflow.records.layout import SPILL, Total, WrittenTotal
 from onceflow.records.scalar import explain
 from onceflow.records.validate import SMALLEST_RECORD, read_kernels
 from onceflow.runtime import loading
@@ -322,7 +322,7 @@ def encode_all(
 def _write_batches(
     columns: pa.RecordBatch | pa.Table, max_batch_bytes: int, now_ms: int | None
 ) -> tuple[memoryview, list[tuple[int, ...]]]:
-    """All batches behind each other, headers still blank, and for each a row of `WriteResult`."""
+    """All batches behind each other, headers still blank, and for each a row of `WrittenTotal`."""
     if not columns.num_rows:
         return memoryview(b""), []
     source = record_source(columns, now_ms)
@@ -334,7 +334,7 @@ def _write_batches(
     batches = min(source.rows, 2 * most // max(limit - HEADER_SIZE, 1) + 1)
     size = most + HEADER_SIZE * batches
     target = pa.allocate_buffer(size + SPILL)
-    table = _integers(len(WriteResult) * batches)
+    table = _integers(len(WrittenTotal) * batches)
     count: int = _write_kernels().write(
         _address(entries), source.rows, limit, target.address, size, _address(table), batches
     )
@@ -342,8 +342,8 @@ def _write_batches(
         raise ColumnsTooLarge(
             f"row {-1 - count} exceeds the 2 GiB of one batch, or the offsets of its column lie"
         )
-    numbers = iter(table[: count * len(WriteResult)])
-    return memoryview(target).cast("B"), list(zip(*[numbers] * len(WriteResult), strict=True))
+    numbers = iter(table[: count * len(WrittenTotal)])
+    return memoryview(target).cast("B"), list(zip(*[numbers] * len(WrittenTotal), strict=True))
 
 
 def _compressed(codec: Codec, level: int | None, room: memoryview) -> bytearray:

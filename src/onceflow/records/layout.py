@@ -76,7 +76,7 @@ class Binary(IntEnum):
     FIRST_BIT = 4
 
 
-class WriteResult(IntEnum):
+class WrittenTotal(IntEnum):
     """What `write` says of a batch: its rows, its bytes, its timestamps."""
 
     ROWS = 0

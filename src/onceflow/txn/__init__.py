@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         fence as fence,
     )
     from onceflow.txn.fencing import code_for as code_for
-    from onceflow.txn.initialising import InitProducerIdRequest as InitProducerIdRequest
+    from onceflow.txn.initialising import ProducerIdRequest as ProducerIdRequest
     from onceflow.txn.records import (
         TransactionRecordMalformed as TransactionRecordMalformed,
         decode_key as decode_key,
@@ -44,7 +44,7 @@ else:
             "decisions": "Decision Finish Persist Rejected Result TransactionLimits",
             "ending": "COMPLETED NewProducerId fence",
             "fencing": "code_for",
-            "initialising": "InitProducerIdRequest",
+            "initialising": "ProducerIdRequest",
             "records": "TransactionRecordMalformed decode_key decode_value encode_key "
             "encode_value may_follow",
             "state": "TransactionMetadata TransactionState check_successor moved",

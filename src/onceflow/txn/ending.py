@@ -24,7 +24,7 @@ from onceflow.errors import InvariantViolated
 from onceflow.txn.decisions import Answered, Decision, Finish, Rejected, Result
 from onceflow.txn.fencing import stranger
 from onceflow.txn.state import NONE, TransactionMetadata, TransactionState, moved
-from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode, ProducerIdentity
+from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode, ProducerIdAndEpoch
 
 NewProducerId = Callable[[], int]
 
@@ -36,11 +36,11 @@ COMPLETED: Final[Mapping[TransactionState, TransactionState]] = MappingProxyType
 )
 
 
-def following(identity: ProducerIdentity, new_producer_id: NewProducerId) -> ProducerIdentity:
+def following(identity: ProducerIdAndEpoch, new_producer_id: NewProducerId) -> ProducerIdAndEpoch:
     """The identity that a client has after this one."""
     if identity.is_exhausted:
-        return ProducerIdentity(new_producer_id(), 0)
-    return ProducerIdentity(identity.producer_id, identity.epoch + 1)
+        return ProducerIdAndEpoch(new_producer_id(), 0)
+    return ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
 
 
 def end_with_new_epoch(
@@ -200,7 +200,7 @@ REPEATED: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingPro
 
 def end(
     transaction: TransactionMetadata | None,
-    identity: ProducerIdentity,
+    identity: ProducerIdAndEpoch,
     commit: bool,
     *,
     version: int,
@@ -223,7 +223,7 @@ def end(
 
 def _end_with_new_epoch(
     transaction: TransactionMetadata | None,
-    identity: ProducerIdentity,
+    identity: ProducerIdAndEpoch,
     commit: bool,
     now_ms: int,
     new_producer_id: NewProducerId,

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onceflow.txn.state import TransactionMetadata
-from onceflow.wire import NEVER, ApiKey, ErrorCode, ProducerIdentity
+from onceflow.wire import NEVER, ApiKey, ErrorCode, ProducerIdAndEpoch
 
 _EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 _FENCED = ErrorCode.PRODUCER_FENCED
@@ -43,7 +43,7 @@ KNOWN_FROM: Final[Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]]] = Ma
 
 
 def stranger(
-    transaction: TransactionMetadata | None, identity: ProducerIdentity
+    transaction: TransactionMetadata | None, identity: ProducerIdAndEpoch
 ) -> ErrorCode | None:
     """Why this is not the producer that the coordinator listens to; None when it is."""
     if transaction is None:

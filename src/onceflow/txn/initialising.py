@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from onceflow.txn.decisions import Answered, Decision, Persist, Rejected, Result, TransactionLimits
 from onceflow.txn.ending import COMPLETED, NewProducerId, answered_with, fence, following
 from onceflow.txn.state import NEVER_MS, NONE, TransactionMetadata, TransactionState, moved
-from onceflow.wire import ErrorCode, ProducerIdentity
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerIdRequest:
+class ProducerIdRequest:
     """The request of that name."""
 
     transactional_id: str | None
@@ -27,14 +27,16 @@ class InitProducerIdRequest:
     keep_prepared_txn: bool = False
 
     @property
-    def expected(self) -> ProducerIdentity | None:
+    def expected(self) -> ProducerIdAndEpoch | None:
         """The identity that the producer has, if it is not new."""
-        return None if self.producer_id == NONE else ProducerIdentity(self.producer_id, self.epoch)
+        return (
+            None if self.producer_id == NONE else ProducerIdAndEpoch(self.producer_id, self.epoch)
+        )
 
 
 def init_producer_id(
     transaction: TransactionMetadata | None,
-    request: InitProducerIdRequest,
+    request: ProducerIdRequest,
     *,
     now_ms: int,
     limits: TransactionLimits,
@@ -67,7 +69,7 @@ def init_producer_id(
     return answered_with(fenced, ErrorCode.CONCURRENT_TRANSACTIONS)
 
 
-def _unfit(request: InitProducerIdRequest, limits: TransactionLimits) -> ErrorCode | None:
+def _unfit(request: ProducerIdRequest, limits: TransactionLimits) -> ErrorCode | None:
     """Why no state of the transactional id could make this request a good one."""
     if (request.producer_id == NONE) != (request.epoch == NONE):
         return ErrorCode.INVALID_REQUEST
@@ -84,7 +86,7 @@ def _unfit(request: InitProducerIdRequest, limits: TransactionLimits) -> ErrorCo
     return None
 
 
-def _is_stranger(transaction: TransactionMetadata, expected: ProducerIdentity | None) -> bool:
+def _is_stranger(transaction: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> bool:
     """The producer has an id that this transactional id does not remember."""
     known = {transaction.producer_id, transaction.client.producer_id}
     if transaction.previous is not None:
@@ -101,7 +103,7 @@ def _created(transactional_id: str, timeout_ms: int, now_ms: int, producer_id: i
 
 def _next_identity(
     transaction: TransactionMetadata,
-    expected: ProducerIdentity | None,
+    expected: ProducerIdAndEpoch | None,
     timeout_ms: int,
     now_ms: int,
     new_producer_id: NewProducerId,
@@ -144,7 +146,7 @@ def _repeated(transaction: TransactionMetadata, timeout_ms: int, now_ms: int) ->
 
 def _kept(
     transaction: TransactionMetadata,
-    request: InitProducerIdRequest,
+    request: ProducerIdRequest,
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:

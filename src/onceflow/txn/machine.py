@@ -20,17 +20,17 @@ from onceflow.txn.decisions import (
 )
 from onceflow.txn.ending import COMPLETED, NewProducerId, end, fence, finish
 from onceflow.txn.fencing import code_for, stranger
-from onceflow.txn.initialising import InitProducerIdRequest, init_producer_id
+from onceflow.txn.initialising import ProducerIdRequest, init_producer_id
 from onceflow.txn.state import NONE, TransactionMetadata, TransactionState, moved
 from onceflow.types import TopicPartition
-from onceflow.wire import ErrorCode, ProducerIdentity
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 __all__ = [
     "Answered",
     "Decision",
     "Finish",
-    "ProducerIdentity",
-    "InitProducerIdRequest",
+    "ProducerIdAndEpoch",
+    "ProducerIdRequest",
     "TransactionLimits",
     "NewProducerId",
     "Rejected",
@@ -52,7 +52,7 @@ __all__ = [
 
 def add_partitions(
     transaction: TransactionMetadata | None,
-    identity: ProducerIdentity,
+    identity: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
     *,
     now_ms: int,
@@ -85,7 +85,7 @@ def add_partitions(
 
 def verify(
     transaction: TransactionMetadata | None,
-    identity: ProducerIdentity,
+    identity: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Whether the producer's open transaction has these partitions: what is to be asked before it
@@ -100,7 +100,7 @@ def verify(
 
 
 def _refusal(
-    transaction: TransactionMetadata | None, identity: ProducerIdentity
+    transaction: TransactionMetadata | None, identity: ProducerIdAndEpoch
 ) -> ErrorCode | None:
     """Why this producer may not add to the transaction."""
     code = stranger(transaction, identity)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from onceflow.errors import InvariantViolated
 from onceflow.types import TopicPartition
-from onceflow.wire import LAST_EPOCH, ProducerIdentity
+from onceflow.wire import LAST_EPOCH, ProducerIdAndEpoch
 
 NONE: Final = -1
 """No producer id, no epoch, no time."""
@@ -102,19 +102,19 @@ class TransactionMetadata:
         return self.state in _OPEN and self.next_producer_id != NONE
 
     @property
-    def client(self) -> ProducerIdentity:
+    def client(self) -> ProducerIdAndEpoch:
         """Whom the coordinator listens to, now or as soon as what has been decided is done."""
         if self.next_producer_id == NONE:
-            return ProducerIdentity(self.producer_id, self.epoch)
-        return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
+            return ProducerIdAndEpoch(self.producer_id, self.epoch)
+        return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
-    def previous(self) -> ProducerIdentity | None:
+    def previous(self) -> ProducerIdAndEpoch | None:
         """What a client calls itself that did not get the answer to the last change."""
         if self.last_epoch == NONE:
             return None
         known = self.previous_producer_id
-        return ProducerIdentity(self.producer_id if known == NONE else known, self.last_epoch)
+        return ProducerIdAndEpoch(self.producer_id if known == NONE else known, self.last_epoch)
 
 
 def moved(

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
         LAST_EPOCH as LAST_EPOCH,
         MAX_IN_FLIGHT as MAX_IN_FLIGHT,
         TRANSACTION_V2 as TRANSACTION_V2,
-        ProducerIdentity as ProducerIdentity,
+        ProducerIdAndEpoch as ProducerIdAndEpoch,
     )
 else:
     __getattr__ = door(
@@ -91,7 +91,7 @@ else:
             "write_produce_response",
             "schema": "message_class_in recast",
             "transactions": "END_WITH_NEW_EPOCH_FROM IMPLICIT_OFFSETS_FROM "
-            "IMPLICIT_PRODUCE_FROM LAST_EPOCH MAX_IN_FLIGHT ProducerIdentity "
+            "IMPLICIT_PRODUCE_FROM LAST_EPOCH MAX_IN_FLIGHT ProducerIdAndEpoch "
             "TRANSACTION_V2",
         },
     )

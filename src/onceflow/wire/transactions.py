@@ -21,8 +21,8 @@ END_WITH_NEW_EPOCH_FROM: Final = 5
 """The response to EndTxn brings the epoch of the next transaction."""
 
 
-class ProducerIdentity(NamedTuple):
-    """Who a producer says it is."""
+class ProducerIdAndEpoch(NamedTuple):
+    """Who a producer says it is: every sequence belongs to such a pair."""
 
     producer_id: int
     epoch: int

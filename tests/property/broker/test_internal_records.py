@@ -16,10 +16,10 @@ from onceflow.group.events import MemberIdentity as Member
 from onceflow.group.records import GroupKey, GroupValue, MemberValue, OffsetKey, OffsetValue
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.txn import machine, records as transaction_records
-from onceflow.txn.machine import Decision, Finish, InitProducerIdRequest, Persist, TransactionLimits
+from onceflow.txn.machine import Decision, Finish, Persist, ProducerIdRequest, TransactionLimits
 from onceflow.txn.state import TransactionMetadata, TransactionState, check_successor
 from onceflow.types import TopicPartition, TopicPartition as Place
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.doses import examples
 from tests.unit.group.coordinator_under_test import Asked, Bench, check_invariants
 
@@ -187,9 +187,9 @@ def decisions(transaction: TransactionMetadata) -> list[Callable[[], Decision | 
             transaction, client, [TopicPartition("more", 0)], now_ms=9, limits=TransactionLimits()
         ),
     ]
-    for expected in (ProducerIdentity(-1, -1), client, ProducerIdentity(5, 3)):
+    for expected in (ProducerIdAndEpoch(-1, -1), client, ProducerIdAndEpoch(5, 3)):
         for keeps in (False, True):
-            request = InitProducerIdRequest("t", 60_000, *expected, keep_prepared_txn=keeps)
+            request = ProducerIdRequest("t", 60_000, *expected, keep_prepared_txn=keeps)
             found.append(
                 lambda request=request: machine.init_producer_id(  # type: ignore[misc]
                     transaction,

@@ -7,10 +7,11 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch, checked_headers, split
+from onceflow.client.producer.batch import ProducerBatch, checked_headers, split
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
 from onceflow.types import TopicPartition
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.doses import examples
 
 PLACE = TopicPartition("t", 0)

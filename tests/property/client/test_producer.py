@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from onceflow.client.producer.accumulator import Accumulator, BatchLimits
-from onceflow.client.producer.batch import Delivered, ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import Delivered, ProducerBatch
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.producers.state import WrittenBatch, judge
 from onceflow.producers.table import ProducerTable
@@ -20,6 +20,7 @@ from onceflow.records.plain import read_records
 from onceflow.types import TopicPartition
 from onceflow.wire import LAST_EPOCH
 from onceflow.wire.error_codes import ErrorCode
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 PARTITIONS: Final = [TopicPartition("t", 0), TopicPartition("t", 1)]
 MAX_RECORDS: Final = 4

@@ -14,8 +14,8 @@ from onceflow.txn.machine import (
     Answered,
     Decision,
     Finish,
-    InitProducerIdRequest,
     Persist,
+    ProducerIdRequest,
     Rejected,
     TransactionLimits,
     TransactionMetadata,
@@ -31,7 +31,7 @@ from onceflow.txn.records import decode_value, encode_value
 from onceflow.txn.state import LEGAL
 from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.doses import examples
 
 NAME = "orders"
@@ -44,7 +44,7 @@ LIMITS = TransactionLimits(two_phase_commit_enabled=True, max_partitions_per_tra
 class Client:
     """A producer, which believes to be somebody and to have a transaction open."""
 
-    identity: ProducerIdentity | None = None
+    identity: ProducerIdAndEpoch | None = None
     transaction: int | None = None
     """The model's number of the transaction that it works on."""
     version: int = 5
@@ -56,7 +56,7 @@ class Client:
 class Late:
     """A copy of an EndTxn that is still on its way."""
 
-    identity: ProducerIdentity
+    identity: ProducerIdAndEpoch
     commit: bool
     version: int
     transaction: int
@@ -73,7 +73,7 @@ class Coordinator(RuleBasedStateMachine):
         self.now_ms = 0
         self.newest_id = 1
         self.epochs: dict[int, int] = {1: epoch}
-        self.given: set[ProducerIdentity] = set()
+        self.given: set[ProducerIdAndEpoch] = set()
         self.number = 0
         self.outcome: dict[int, bool] = {}
         self.a_client_starts(0, version=5, keep=False, two=False)
@@ -212,8 +212,8 @@ class Coordinator(RuleBasedStateMachine):
 
     # --- how it is done -----------------------------------------------------------------------
 
-    def init(self, expected: ProducerIdentity | None, **fields: Any) -> Decision:
-        request = InitProducerIdRequest(NAME, 60_000, *(expected or (-1, -1)), **fields)
+    def init(self, expected: ProducerIdAndEpoch | None, **fields: Any) -> Decision:
+        request = ProducerIdRequest(NAME, 60_000, *(expected or (-1, -1)), **fields)
         return self.apply(
             init_producer_id(
                 self.held,
@@ -224,7 +224,7 @@ class Coordinator(RuleBasedStateMachine):
             )
         )
 
-    def add(self, identity: ProducerIdentity, count: int, client_version: int) -> Decision:
+    def add(self, identity: ProducerIdAndEpoch, count: int, client_version: int) -> Decision:
         return self.apply(
             add_partitions(
                 self.held,
@@ -236,16 +236,16 @@ class Coordinator(RuleBasedStateMachine):
             )
         )
 
-    def give(self, decision: Decision, is_new: bool = True) -> ProducerIdentity:
+    def give(self, decision: Decision, is_new: bool = True) -> ProducerIdAndEpoch:
         """The identity that a client is told; a new one was never anybody's."""
         assert not isinstance(decision, Rejected)
-        identity = ProducerIdentity(*decision.result[:2])
+        identity = ProducerIdAndEpoch(*decision.result[:2])
         assert identity.epoch < 32_767
         assert not is_new or identity not in self.given, "two with one identity"
         self.given.add(identity)
         return identity
 
-    def end(self, identity: ProducerIdentity, commit: bool, version: int) -> Decision:
+    def end(self, identity: ProducerIdAndEpoch, commit: bool, version: int) -> Decision:
         return self.apply(
             end(
                 self.held,
@@ -275,7 +275,7 @@ class Coordinator(RuleBasedStateMachine):
 
     def move(self, after: TransactionMetadata) -> None:
         assert self.held.state in LEGAL[after.state]
-        for identity in (ProducerIdentity(after.producer_id, after.epoch), after.client):
+        for identity in (ProducerIdAndEpoch(after.producer_id, after.epoch), after.client):
             assert identity.epoch >= self.epochs.get(identity.producer_id, 0), "an epoch went back"
         self.epochs[after.producer_id] = after.epoch
         self.held = after

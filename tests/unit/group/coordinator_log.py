@@ -10,7 +10,7 @@ from onceflow.log.journal.journal import Ticket
 from onceflow.records.batch import NewBatch, StoredBatch
 from onceflow.records.control import marker
 from onceflow.records.plain import PlainRecord, read_records, write_records
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 Record = tuple[bytes, bytes | None]
 
@@ -28,7 +28,7 @@ class BenchLog:
         self._held: list[tuple[int, StoredBatch, Ticket]] = []
 
     def append(
-        self, partition: int, records: Sequence[Record], producer: ProducerIdentity | None
+        self, partition: int, records: Sequence[Record], producer: ProducerIdAndEpoch | None
     ) -> tuple[int, Ticket]:
         plain = [PlainRecord(*each) for each in records]
         if producer is None:

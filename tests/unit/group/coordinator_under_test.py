@@ -26,7 +26,7 @@ from onceflow.group.offsets import FoundOffset, FoundOffsets
 from onceflow.group.state import Group, GroupState, Protocol
 from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.group.coordinator_log import WALL_MS, BenchLog
 
 T = TypeVar("T")
@@ -239,7 +239,7 @@ class Bench:
             group_id,
             MemberIdentity(member_id, instance),
             generation,
-            ProducerIdentity(producer_id, 0),
+            ProducerIdAndEpoch(producer_id, 0),
             (OffsetEntry(topic, partition, offset, -1, metadata),),
         )
         return Asked(self.groups.txn_commit(request, lambda: verified))

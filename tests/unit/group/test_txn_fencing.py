@@ -9,7 +9,7 @@ import pytest
 from onceflow.group.events import MemberIdentity, OffsetEntry, TxnCommitRequest
 from onceflow.group.state import GroupState
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.group.coordinator_under_test import Asked, Bench
 
 NONE = (ErrorCode.NONE,)
@@ -155,7 +155,7 @@ def test_each_entry_has_its_own_answer() -> None:
         OffsetEntry("clicks", 1, 2, -1, "x" * 4097),
         OffsetEntry("clicks", 0, 3, -1, None),
     )
-    request = TxnCommitRequest("g", MemberIdentity("", None), -1, ProducerIdentity(7, 0), entries)
+    request = TxnCommitRequest("g", MemberIdentity("", None), -1, ProducerIdAndEpoch(7, 0), entries)
     assert Asked(bench.groups.txn_commit(request, lambda: ErrorCode.NONE)).answer == (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -8,11 +8,11 @@ from onceflow.errors import InvariantViolated
 from onceflow.txn.ending import CURRENT, REPEATED, SAME_EPOCH
 from onceflow.txn.machine import Finish, Result, TransactionState, end, resume
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.txn.transactional_id import A0, A1, B0, TV1, TV2, Coordinator, held
 
-ME = ProducerIdentity(42, 5)
-BEFORE = ProducerIdentity(42, 4)
+ME = ProducerIdAndEpoch(42, 5)
+BEFORE = ProducerIdAndEpoch(42, 4)
 COMMIT, ABORT = True, False
 BUSY = ErrorCode.CONCURRENT_TRANSACTIONS
 INVALID = ErrorCode.INVALID_TXN_STATE
@@ -73,13 +73,13 @@ def test_the_older_protocol(
 @pytest.mark.parametrize(
     ("identity", "code"),
     [
-        (ProducerIdentity(42, 3), FENCED),
-        (ProducerIdentity(42, 6), FENCED),
-        (ProducerIdentity(7, 5), UNKNOWN),
+        (ProducerIdAndEpoch(42, 3), FENCED),
+        (ProducerIdAndEpoch(42, 6), FENCED),
+        (ProducerIdAndEpoch(7, 5), UNKNOWN),
     ],
 )
 def test_others_are_refused_in_every_state(
-    version: int, state: TransactionState, identity: ProducerIdentity, code: ErrorCode
+    version: int, state: TransactionState, identity: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
     coordinator = Coordinator(held(state))
     for commit in (COMMIT, ABORT):
@@ -128,7 +128,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("state", "identity", "commit", "outcome"), ROWS)
 def test_an_epoch_for_each_transaction(
-    state: TransactionState, identity: ProducerIdentity, commit: bool, outcome: ErrorCode | str
+    state: TransactionState, identity: ProducerIdAndEpoch, commit: bool, outcome: ErrorCode | str
 ) -> None:
     coordinator = Coordinator(held(state, last_epoch=4, started_ms=900))
     answer = coordinator.end(identity, commit)
@@ -170,7 +170,7 @@ def test_markers_go_to_every_partition_in_one_order_with_the_epoch_of_the_prepar
 def test_an_end_that_is_repeated_gets_the_same_answer_also_after_a_restart(
     commit: bool, version: int, epoch: int
 ) -> None:
-    me = ProducerIdentity(42, epoch)
+    me = ProducerIdAndEpoch(42, epoch)
     coordinator = Coordinator(held(TransactionState.ONGOING, epoch=epoch))
     first = coordinator.end(me, commit, version)
     assert isinstance(first, Result)
@@ -197,7 +197,7 @@ def test_a_late_endtxn_does_not_end_the_next_transaction(late: bool, in_time: bo
     coordinator = Coordinator(held(TransactionState.ONGOING))
     answer = coordinator.end(ME, in_time)
     assert isinstance(answer, Result)
-    coordinator.add(ProducerIdentity(answer.producer_id, answer.epoch), A0)
+    coordinator.add(ProducerIdAndEpoch(answer.producer_id, answer.epoch), A0)
     assert coordinator.end(ME, late) == FENCED
     assert coordinator.held.state is TransactionState.ONGOING
 
@@ -205,7 +205,7 @@ def test_a_late_endtxn_does_not_end_the_next_transaction(late: bool, in_time: bo
 @pytest.mark.parametrize("epoch", [5, 32_766])
 def test_a_commit_that_meets_an_abort_by_timeout_is_fenced_not_invalid(epoch: int) -> None:
     """KAFKA-20785: INVALID_TXN_STATE is the end of a client, PRODUCER_FENCED is not."""
-    me = ProducerIdentity(42, epoch)
+    me = ProducerIdAndEpoch(42, epoch)
     coordinator = Coordinator(held(TransactionState.ONGOING, epoch=epoch))
     coordinator.time_out()
     assert coordinator.end(me, COMMIT) == FENCED
@@ -225,19 +225,19 @@ def test_aborting_nothing_right_after_an_end_does_not_fence_oneself() -> None:
     coordinator.end(ME, COMMIT)
     prepare, complete = coordinator.written
     coordinator.transaction = prepare
-    assert coordinator.end(ProducerIdentity(42, 6), ABORT) == BUSY
+    assert coordinator.end(ProducerIdAndEpoch(42, 6), ABORT) == BUSY
     coordinator.transaction = complete
-    assert coordinator.end(ProducerIdentity(42, 6), ABORT) == Result(42, 7)
-    assert coordinator.end(ProducerIdentity(42, 7), ABORT) == Result(42, 8)
+    assert coordinator.end(ProducerIdAndEpoch(42, 6), ABORT) == Result(42, 7)
+    assert coordinator.end(ProducerIdAndEpoch(42, 7), ABORT) == Result(42, 8)
 
 
 def test_a_zombie_is_not_told_that_it_committed_what_its_successor_did() -> None:
     """The successor speaks the older protocol, so that its epoch is the zombie's plus one."""
-    zombie = ProducerIdentity(42, 5)
+    zombie = ProducerIdAndEpoch(42, 5)
     coordinator = Coordinator(held(TransactionState.EMPTY))
     assert coordinator.init() == Result(42, 6)
-    coordinator.add(ProducerIdentity(42, 6), A0, client_version=0)
-    coordinator.end(ProducerIdentity(42, 6), COMMIT, TV1)
+    coordinator.add(ProducerIdAndEpoch(42, 6), A0, client_version=0)
+    coordinator.end(ProducerIdAndEpoch(42, 6), COMMIT, TV1)
     for commit in (COMMIT, ABORT):
         assert coordinator.end(zombie, commit) == FENCED
 
@@ -248,7 +248,7 @@ def test_a_zombie_is_not_told_that_it_committed_what_its_successor_did() -> None
 @pytest.mark.parametrize("commit", [COMMIT, ABORT])
 def test_the_last_epoch_leads_to_a_new_producer_id(commit: bool) -> None:
     """KAFKA-18660: both the answer and its repetition have the new one."""
-    me = ProducerIdentity(42, 32_766)
+    me = ProducerIdAndEpoch(42, 32_766)
     coordinator = Coordinator(held(TransactionState.ONGOING, epoch=32_766))
     assert coordinator.end(me, commit) == Result(100, 0)
     prepare, complete = coordinator.written
@@ -259,15 +259,15 @@ def test_the_last_epoch_leads_to_a_new_producer_id(commit: bool) -> None:
     assert coordinator.end(me, commit) == Result(100, 0)
     coordinator.transaction = prepare
     assert coordinator.end(me, commit) == BUSY
-    assert coordinator.end(ProducerIdentity(100, 0), ABORT) == BUSY
+    assert coordinator.end(ProducerIdAndEpoch(100, 0), ABORT) == BUSY
 
 
 def test_the_new_producer_id_goes_on_and_the_old_one_is_fenced() -> None:
     coordinator = Coordinator(held(TransactionState.ONGOING, epoch=32_766))
-    coordinator.end(ProducerIdentity(42, 32_766), COMMIT)
-    coordinator.add(ProducerIdentity(100, 0), A0)
-    assert coordinator.end(ProducerIdentity(42, 32_766), COMMIT) == UNKNOWN
-    assert coordinator.end(ProducerIdentity(100, 0), COMMIT) == Result(100, 1)
+    coordinator.end(ProducerIdAndEpoch(42, 32_766), COMMIT)
+    coordinator.add(ProducerIdAndEpoch(100, 0), A0)
+    assert coordinator.end(ProducerIdAndEpoch(42, 32_766), COMMIT) == UNKNOWN
+    assert coordinator.end(ProducerIdAndEpoch(100, 0), COMMIT) == Result(100, 1)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_the_new_producer_id_goes_on_and_the_old_one_is_fenced() -> None:
 )
 def test_aborting_nothing_at_the_last_epoch(state: TransactionState) -> None:
     coordinator = Coordinator(held(state, epoch=32_766))
-    assert coordinator.end(ProducerIdentity(42, 32_766), ABORT) == Result(100, 0)
+    assert coordinator.end(ProducerIdAndEpoch(42, 32_766), ABORT) == Result(100, 0)
 
 
 # --- found at start ---------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_a_prepare_found_at_start_comes_to_the_same_end(
     coordinator = Coordinator(
         held(TransactionState.ONGOING, epoch=epoch, partitions=frozenset({B0, A0}))
     )
-    coordinator.end(ProducerIdentity(42, epoch), commit, version)
+    coordinator.end(ProducerIdAndEpoch(42, epoch), commit, version)
     prepare, complete = coordinator.written
     coordinator.transaction = prepare
     coordinator.restart()

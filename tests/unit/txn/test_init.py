@@ -6,7 +6,7 @@ import pytest
 
 from onceflow.txn.machine import (
     Answered,
-    InitProducerIdRequest,
+    ProducerIdRequest,
     Rejected,
     Result,
     TransactionLimits,
@@ -14,14 +14,14 @@ from onceflow.txn.machine import (
     init_producer_id,
 )
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.txn.transactional_id import A0, TIMEOUT_MS, TV1, Coordinator, held
 
-ME = ProducerIdentity(42, 5)
+ME = ProducerIdAndEpoch(42, 5)
 IDLE = [TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT]
 
 
-def decide(request: InitProducerIdRequest, limits: TransactionLimits | None = None) -> object:
+def decide(request: ProducerIdRequest, limits: TransactionLimits | None = None) -> object:
     return init_producer_id(
         None, request, now_ms=0, limits=limits or TransactionLimits(), new_producer_id=lambda: 100
     )
@@ -33,37 +33,37 @@ def decide(request: InitProducerIdRequest, limits: TransactionLimits | None = No
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
-        (InitProducerIdRequest("orders", 1, producer_id=4), ErrorCode.INVALID_REQUEST),
-        (InitProducerIdRequest("orders", 1, epoch=4), ErrorCode.INVALID_REQUEST),
-        (InitProducerIdRequest(None, 1, epoch=4), ErrorCode.INVALID_REQUEST),
-        (InitProducerIdRequest("", 1), ErrorCode.INVALID_REQUEST),
-        (InitProducerIdRequest("orders", 0), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        (InitProducerIdRequest("orders", -1), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-        (InitProducerIdRequest("orders", 900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (ProducerIdRequest("orders", 1, producer_id=4), ErrorCode.INVALID_REQUEST),
+        (ProducerIdRequest("orders", 1, epoch=4), ErrorCode.INVALID_REQUEST),
+        (ProducerIdRequest(None, 1, epoch=4), ErrorCode.INVALID_REQUEST),
+        (ProducerIdRequest("", 1), ErrorCode.INVALID_REQUEST),
+        (ProducerIdRequest("orders", 0), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (ProducerIdRequest("orders", -1), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (ProducerIdRequest("orders", 900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         (
-            InitProducerIdRequest("orders", 1, enable_2pc=True),
+            ProducerIdRequest("orders", 1, enable_2pc=True),
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
-        (InitProducerIdRequest("orders", 1, keep_prepared_txn=True), ErrorCode.UNSUPPORTED_VERSION),
+        (ProducerIdRequest("orders", 1, keep_prepared_txn=True), ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_a_request_that_fits_no_state(request_: InitProducerIdRequest, code: ErrorCode) -> None:
+def test_a_request_that_fits_no_state(request_: ProducerIdRequest, code: ErrorCode) -> None:
     assert decide(request_) == Rejected(code)
 
 
 def test_without_a_transactional_id_every_request_gets_a_new_producer_id() -> None:
-    assert decide(InitProducerIdRequest(None, 2**31 - 1)) == Answered(Result(100, 0))
+    assert decide(ProducerIdRequest(None, 2**31 - 1)) == Answered(Result(100, 0))
 
 
 def test_the_longest_timeout_is_allowed() -> None:
-    assert not isinstance(decide(InitProducerIdRequest("orders", 900_000)), Rejected)
+    assert not isinstance(decide(ProducerIdRequest("orders", 900_000)), Rejected)
 
 
 # --- a new id ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expected", [None, ProducerIdentity(7, 3)])
-def test_an_unknown_id_begins_at_epoch_0(expected: ProducerIdentity | None) -> None:
+@pytest.mark.parametrize("expected", [None, ProducerIdAndEpoch(7, 3)])
+def test_an_unknown_id_begins_at_epoch_0(expected: ProducerIdAndEpoch | None) -> None:
     """Also for a producer whose id was forgotten."""
     coordinator = Coordinator()
     assert coordinator.init(expected) == Result(100, 0)
@@ -100,9 +100,9 @@ def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_repeat_itself(
 
 @pytest.mark.parametrize("state", IDLE)
 @pytest.mark.parametrize(
-    "other", [ProducerIdentity(42, 4), ProducerIdentity(42, 6), ProducerIdentity(41, 5)]
+    "other", [ProducerIdAndEpoch(42, 4), ProducerIdAndEpoch(42, 6), ProducerIdAndEpoch(41, 5)]
 )
-def test_any_other_identity_is_fenced(state: TransactionState, other: ProducerIdentity) -> None:
+def test_any_other_identity_is_fenced(state: TransactionState, other: ProducerIdAndEpoch) -> None:
     coordinator = Coordinator(held(state))
     assert coordinator.init(other) == ErrorCode.PRODUCER_FENCED
     assert coordinator.written == []
@@ -111,7 +111,7 @@ def test_any_other_identity_is_fenced(state: TransactionState, other: ProducerId
 def test_a_repetition_with_another_timeout_is_written_and_may_be_repeated() -> None:
     coordinator = Coordinator(held(TransactionState.EMPTY, epoch=32_766))
     for timeout_ms in (1_000, 2_000, 3_000):
-        assert coordinator.init(ProducerIdentity(42, 32_766), timeout_ms) == Result(100, 0)
+        assert coordinator.init(ProducerIdAndEpoch(42, 32_766), timeout_ms) == Result(100, 0)
         assert coordinator.held.timeout_ms == timeout_ms
 
 
@@ -128,11 +128,11 @@ def test_a_lost_answer_to_endtxn_is_made_good_by_init_producer_id() -> None:
 @pytest.mark.parametrize("state", [TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT])
 @pytest.mark.parametrize("expected", [None, ME])
 def test_while_a_transaction_is_being_ended(
-    state: TransactionState, expected: ProducerIdentity | None
+    state: TransactionState, expected: ProducerIdAndEpoch | None
 ) -> None:
     coordinator = Coordinator(held(state))
     assert coordinator.init(expected) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert coordinator.init(ProducerIdentity(9, 5)) == ErrorCode.PRODUCER_FENCED
+    assert coordinator.init(ProducerIdAndEpoch(9, 5)) == ErrorCode.PRODUCER_FENCED
     assert coordinator.written == []
 
 
@@ -170,9 +170,9 @@ def test_the_producer_itself_may_reopen_after_its_transaction_was_fenced() -> No
 
 
 @pytest.mark.parametrize(
-    "zombie", [ProducerIdentity(42, 4), ProducerIdentity(42, 6), ProducerIdentity(7, 5)]
+    "zombie", [ProducerIdAndEpoch(42, 4), ProducerIdAndEpoch(42, 6), ProducerIdAndEpoch(7, 5)]
 )
-def test_a_zombie_cannot_end_the_transaction_of_its_successor(zombie: ProducerIdentity) -> None:
+def test_a_zombie_cannot_end_the_transaction_of_its_successor(zombie: ProducerIdAndEpoch) -> None:
     coordinator = Coordinator(held(TransactionState.ONGOING))
     assert coordinator.init(zombie) == ErrorCode.PRODUCER_FENCED
     assert coordinator.held == held(TransactionState.ONGOING)
@@ -187,26 +187,26 @@ def test_a_new_producer_id_when_no_epoch_is_left(state: TransactionState, epoch:
     coordinator = Coordinator(held(state, epoch=epoch))
     assert coordinator.init() == Result(100, 0)
     assert coordinator.held.last_epoch == -1
-    assert coordinator.init(ProducerIdentity(42, epoch)) == ErrorCode.PRODUCER_FENCED
+    assert coordinator.init(ProducerIdAndEpoch(42, epoch)) == ErrorCode.PRODUCER_FENCED
 
 
 def test_the_last_epoch_that_a_client_is_given() -> None:
     coordinator = Coordinator(held(TransactionState.EMPTY, epoch=32_765))
-    last = ProducerIdentity(42, 32_765)
+    last = ProducerIdAndEpoch(42, 32_765)
     assert coordinator.init(last) == Result(42, 32_766)
     assert coordinator.init(last) == Result(42, 32_766)
-    assert coordinator.init(ProducerIdentity(42, 32_766)) == Result(100, 0)
+    assert coordinator.init(ProducerIdAndEpoch(42, 32_766)) == Result(100, 0)
 
 
 @pytest.mark.parametrize("epoch", [5, 32_766])
 def test_a_repetition_after_a_restart_is_not_fenced(epoch: int) -> None:
     """KAFKA-20357 and KAFKA-20310."""
     coordinator = Coordinator(held(TransactionState.EMPTY, epoch=epoch))
-    given = coordinator.init(ProducerIdentity(42, epoch))
+    given = coordinator.init(ProducerIdAndEpoch(42, epoch))
     coordinator.restart()
-    assert coordinator.init(ProducerIdentity(42, epoch)) == given
+    assert coordinator.init(ProducerIdAndEpoch(42, epoch)) == given
     coordinator.restart()
-    assert coordinator.init(ProducerIdentity(42, epoch)) == given
+    assert coordinator.init(ProducerIdAndEpoch(42, epoch)) == given
 
 
 @pytest.mark.parametrize("epoch", [32_766, 32_767])
@@ -222,7 +222,7 @@ def test_an_open_transaction_at_the_last_epoch_is_fenced_and_the_id_replaced(epo
 def test_a_transaction_of_the_older_protocol_keeps_the_identity() -> None:
     coordinator = Coordinator()
     coordinator.init()
-    me = ProducerIdentity(100, 0)
+    me = ProducerIdAndEpoch(100, 0)
     for commit in (True, False):
         coordinator.add(me, A0, client_version=0)
         assert coordinator.end(me, commit, TV1) == Result(*me)

@@ -10,25 +10,25 @@ from onceflow.txn.machine import Result, TransactionLimits, TransactionState, co
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.txn.transactional_id import A0, A1, B0, Coordinator, held
 
-ME = ProducerIdentity(42, 5)
+ME = ProducerIdAndEpoch(42, 5)
 OFFSETS = TopicPartition("__consumer_offsets", 7)
 REFUSALS = [
     (None, ME, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    (TransactionState.ONGOING, ProducerIdentity(7, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    (TransactionState.ONGOING, ProducerIdentity(42, 4), ErrorCode.PRODUCER_FENCED),
-    (TransactionState.EMPTY, ProducerIdentity(42, 6), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.ONGOING, ProducerIdAndEpoch(7, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    (TransactionState.ONGOING, ProducerIdAndEpoch(42, 4), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.EMPTY, ProducerIdAndEpoch(42, 6), ErrorCode.PRODUCER_FENCED),
     (TransactionState.PREPARE_COMMIT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
     (TransactionState.PREPARE_ABORT, ME, ErrorCode.CONCURRENT_TRANSACTIONS),
-    (TransactionState.PREPARE_ABORT, ProducerIdentity(42, 4), ErrorCode.PRODUCER_FENCED),
+    (TransactionState.PREPARE_ABORT, ProducerIdAndEpoch(42, 4), ErrorCode.PRODUCER_FENCED),
 ]
 
 
 @pytest.mark.parametrize(("state", "identity", "code"), REFUSALS)
 def test_who_may_not_add_may_not_append_either(
-    state: TransactionState | None, identity: ProducerIdentity, code: ErrorCode
+    state: TransactionState | None, identity: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
     transaction = None if state is None else held(state)
     coordinator = Coordinator(transaction)

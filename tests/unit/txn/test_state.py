@@ -9,7 +9,7 @@ import pytest
 
 from onceflow.errors import InvariantViolated
 from onceflow.txn.state import LEGAL, NEVER_MS, TransactionMetadata, TransactionState, moved
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.txn.transactional_id import held
 
 # Target, sources: as the protocol has them.
@@ -74,7 +74,7 @@ def test_a_new_producer_id_may_start_over_and_the_old_one_is_remembered_once() -
         held(TransactionState.EMPTY), TransactionState.EMPTY, producer_id=43, epoch=0, last_epoch=5
     )
     assert rotated.previous_producer_id == 42
-    assert rotated.previous == ProducerIdentity(42, 5)
+    assert rotated.previous == ProducerIdAndEpoch(42, 5)
     assert moved(rotated, TransactionState.ONGOING).previous_producer_id == -1
 
 
@@ -85,10 +85,10 @@ def test_what_a_state_says_about_itself() -> None:
         TransactionState.COMPLETE_ABORT,
     }
     assert {each for each in TransactionState if held(each).is_idle} == idle
-    assert held(TransactionState.EMPTY).client == ProducerIdentity(42, 5)
+    assert held(TransactionState.EMPTY).client == ProducerIdAndEpoch(42, 5)
     assert held(TransactionState.EMPTY).previous is None
     overflowing = held(TransactionState.PREPARE_COMMIT, epoch=32_767, next_producer_id=43)
-    assert overflowing.client == ProducerIdentity(43, 0)
+    assert overflowing.client == ProducerIdAndEpoch(43, 0)
     never = TransactionMetadata("orders", 42, 0, NEVER_MS, TransactionState.ONGOING, 0)
     assert never.is_two_phase
     assert not never.is_kept

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceflow.txn.machine import (
-    InitProducerIdRequest,
+    ProducerIdRequest,
     Result,
     TransactionLimits,
     TransactionState,
@@ -19,10 +19,10 @@ from onceflow.txn.machine import (
 )
 from onceflow.txn.state import NEVER_MS
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.txn.transactional_id import A0, A1, TV1, TV2, Coordinator, held
 
-ME = ProducerIdentity(42, 5)
+ME = ProducerIdAndEpoch(42, 5)
 KEEP: dict[str, Any] = {"enable_2pc": True, "keep_prepared_txn": True}
 FENCED = ErrorCode.PRODUCER_FENCED
 
@@ -31,7 +31,7 @@ def prepared(epoch: int = 5) -> Coordinator:
     """A producer has flushed all it has, told its coordinator, and died."""
     ongoing = held(TransactionState.EMPTY, epoch=epoch)
     coordinator = Coordinator(ongoing, TransactionLimits(two_phase_commit_enabled=True))
-    coordinator.init(ProducerIdentity(42, epoch), enable_2pc=True)
+    coordinator.init(ProducerIdAndEpoch(42, epoch), enable_2pc=True)
     coordinator.add(coordinator.held.client, A0, A1)
     return coordinator
 
@@ -74,15 +74,15 @@ def test_the_next_client_ends_what_was_kept(commit: bool, with_restarts: bool) -
         if with_restarts:
             coordinator.restart()
     assert coordinator.held.partitions == {A0, A1}
-    assert coordinator.end(ProducerIdentity(42, 9), commit) == Result(42, 10)
+    assert coordinator.end(ProducerIdAndEpoch(42, 9), commit) == Result(42, 10)
     prepare, complete = coordinator.written
     assert (prepare.producer_id, prepare.epoch) == (42, 7)  # above the transaction's own
     assert (complete.producer_id, complete.epoch) == (42, 10)
     if with_restarts:
         coordinator.restart()
-    assert coordinator.end(ProducerIdentity(42, 9), commit) == Result(42, 10)
-    coordinator.add(ProducerIdentity(42, 10), A0)
-    assert coordinator.end(ProducerIdentity(42, 9), commit) == FENCED
+    assert coordinator.end(ProducerIdAndEpoch(42, 9), commit) == Result(42, 10)
+    coordinator.add(ProducerIdAndEpoch(42, 10), A0)
+    assert coordinator.end(ProducerIdAndEpoch(42, 9), commit) == FENCED
 
 
 def test_incarnations_before_it_are_fenced() -> None:
@@ -90,7 +90,7 @@ def test_incarnations_before_it_are_fenced() -> None:
     coordinator.init(**KEEP)
     coordinator.init(**KEEP)
     before = coordinator.held
-    for zombie in (ProducerIdentity(42, 6), ProducerIdentity(42, 7)):
+    for zombie in (ProducerIdAndEpoch(42, 6), ProducerIdAndEpoch(42, 7)):
         for commit in (True, False):
             for version in (TV1, TV2):
                 assert coordinator.end(zombie, commit, version) == FENCED
@@ -147,25 +147,25 @@ def test_one_that_is_kept_but_not_two_phase_still_times_out() -> None:
     coordinator.time_out()
     prepare, complete = coordinator.written
     assert (prepare.epoch, complete.epoch) == (6, 7)
-    assert coordinator.end(ProducerIdentity(42, 6), commit=True) == FENCED
+    assert coordinator.end(ProducerIdAndEpoch(42, 6), commit=True) == FENCED
 
 
 def test_a_client_of_the_older_protocol_keeps_the_identity_that_it_was_given() -> None:
     coordinator = prepared()
     coordinator.init(**KEEP)
-    me = ProducerIdentity(42, 7)
+    me = ProducerIdAndEpoch(42, 7)
     assert coordinator.end(me, True, TV1) == Result(*me)
     assert coordinator.written[0].epoch == 7  # its markers fence who had it before all the same
     assert coordinator.end(me, True, TV1) == Result(*me)
     assert coordinator.held.client == me
-    assert coordinator.end(ProducerIdentity(42, 6), True, TV1) == FENCED
+    assert coordinator.end(ProducerIdAndEpoch(42, 6), True, TV1) == FENCED
 
 
 def test_after_that_end_nobody_is_taken_for_who_he_was_before_it() -> None:
     coordinator = prepared()
     before = coordinator.held.client
     coordinator.init(before, **KEEP)
-    coordinator.end(ProducerIdentity(42, 7), True, TV1)
+    coordinator.end(ProducerIdAndEpoch(42, 7), True, TV1)
     assert coordinator.end(before, True, TV2) == FENCED
     assert coordinator.init(before) == FENCED
 
@@ -179,11 +179,11 @@ def test_the_client_gets_another_producer_id_and_the_transaction_keeps_its_own()
     assert coordinator.init(**KEEP) == Result(100, 0, 42, 32_765)
     assert coordinator.init(**KEEP) == Result(100, 1, 42, 32_765)
     coordinator.restart()
-    assert coordinator.end(ProducerIdentity(42, 32_766), commit=False) == FENCED
-    assert coordinator.end(ProducerIdentity(100, 1), commit=True) == Result(100, 2)
+    assert coordinator.end(ProducerIdAndEpoch(42, 32_766), commit=False) == FENCED
+    assert coordinator.end(ProducerIdAndEpoch(100, 1), commit=True) == Result(100, 2)
     assert (coordinator.written[0].producer_id, coordinator.written[0].epoch) == (42, 32_766)
     coordinator.restart()
-    assert coordinator.end(ProducerIdentity(100, 1), commit=True) == Result(100, 2)
+    assert coordinator.end(ProducerIdAndEpoch(100, 1), commit=True) == Result(100, 2)
 
 
 @pytest.mark.parametrize("through_prepare", [True, False])
@@ -192,7 +192,7 @@ def test_three_producer_ids_at_once(through_prepare: bool) -> None:
     coordinator = prepared(epoch=32_764)
     coordinator.init(**KEEP)
     coordinator.init(**KEEP)
-    exhausted = ProducerIdentity(100, 32_766)
+    exhausted = ProducerIdAndEpoch(100, 32_766)
     coordinator.transaction = replace(coordinator.held, next_producer_epoch=exhausted.epoch)
     assert coordinator.end(exhausted, commit=True) == Result(101, 0)
     prepare, complete = coordinator.written
@@ -216,7 +216,7 @@ def test_while_being_ended_it_is_not_kept() -> None:
     for state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT):
         decision = init_producer_id(
             held(state),
-            InitProducerIdRequest("orders", 1, enable_2pc=True, keep_prepared_txn=True),
+            ProducerIdRequest("orders", 1, enable_2pc=True, keep_prepared_txn=True),
             now_ms=0,
             limits=TransactionLimits(two_phase_commit_enabled=True),
             new_producer_id=lambda: 100,

@@ -8,8 +8,8 @@ from typing import Any
 from onceflow.txn.machine import (
     Decision,
     Finish,
-    InitProducerIdRequest,
     Persist,
+    ProducerIdRequest,
     Rejected,
     Result,
     TransactionLimits,
@@ -23,7 +23,7 @@ from onceflow.txn.machine import (
 from onceflow.txn.records import decode_value, encode_value
 from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 NAME = "orders"
 TIMEOUT_MS = 60_000
@@ -61,10 +61,13 @@ class Coordinator:
         return next(self._ids)
 
     def init(
-        self, expected: ProducerIdentity | None = None, timeout_ms: int = TIMEOUT_MS, **fields: Any
+        self,
+        expected: ProducerIdAndEpoch | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        **fields: Any,
     ) -> Result | ErrorCode:
-        identity = expected or ProducerIdentity(-1, -1)
-        request = InitProducerIdRequest(NAME, timeout_ms, *identity, **fields)
+        identity = expected or ProducerIdAndEpoch(-1, -1)
+        request = ProducerIdRequest(NAME, timeout_ms, *identity, **fields)
         return self.apply(
             init_producer_id(
                 self.transaction,
@@ -76,7 +79,7 @@ class Coordinator:
         )
 
     def add(
-        self, identity: ProducerIdentity, *partitions: TopicPartition, client_version: int = 2
+        self, identity: ProducerIdAndEpoch, *partitions: TopicPartition, client_version: int = 2
     ) -> Result | ErrorCode:
         return self.apply(
             add_partitions(
@@ -90,7 +93,7 @@ class Coordinator:
         )
 
     def end(
-        self, identity: ProducerIdentity, commit: bool, version: int = TV2
+        self, identity: ProducerIdAndEpoch, commit: bool, version: int = TV2
     ) -> Result | ErrorCode:
         return self.apply(
             end(

@@ -52,7 +52,7 @@ from onceflow.group import (
 from onceflow.records import StoredBatch
 from onceflow.runtime import Clock, Rand, SteadyClock
 from onceflow.types import TopicPartition
-from onceflow.wire import LONGEST_STRING, ErrorCode, ProducerIdentity
+from onceflow.wire import LONGEST_STRING, ErrorCode, ProducerIdAndEpoch
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -243,7 +243,7 @@ class GroupService:
         self,
         group_id: str,
         entries: Sequence[OffsetEntry],
-        producer: ProducerIdentity | None,
+        producer: ProducerIdAndEpoch | None,
         check: Callable[[], ErrorCode],
     ) -> Answer[tuple[ErrorCode, ...]]:
         errors = [self._check_entry(entry) for entry in entries]

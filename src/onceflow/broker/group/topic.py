@@ -9,7 +9,7 @@ from onceflow.group import GroupProblem
 from onceflow.log import Ticket
 from onceflow.records import PlainRecord, StoredBatch, write_records
 from onceflow.runtime import Clock
-from onceflow.wire import ProducerIdentity
+from onceflow.wire import ProducerIdAndEpoch
 
 
 class OffsetsTopic(InternalTopic):
@@ -22,7 +22,7 @@ class OffsetsTopic(InternalTopic):
         self,
         partition: int,
         records: Sequence[tuple[bytes, bytes | None]],
-        producer: ProducerIdentity | None,
+        producer: ProducerIdAndEpoch | None,
     ) -> tuple[int, Ticket]:
         """Appends keys and values as one batch, in a producer's transaction if one is given: the
         offset of the first, and when it is durable. Raises what `Partition.append` does."""

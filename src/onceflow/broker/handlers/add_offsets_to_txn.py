@@ -13,7 +13,7 @@ from kio.schema.add_offsets_to_txn.v4.request import AddOffsetsToTxnRequest
 from kio.schema.add_offsets_to_txn.v4.response import AddOffsetsToTxnResponse
 
 from onceflow.broker.requests import RequestContext
-from onceflow.wire import ProducerIdentity
+from onceflow.wire import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -23,7 +23,7 @@ def handle(
     node: Node, client: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Asks the coordinator, which is always this broker."""
-    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
+    identity = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     code = node.transactions.add_offsets(
         request.transactional_id, identity, request.group_id, client.version
     )

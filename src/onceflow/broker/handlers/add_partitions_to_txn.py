@@ -33,7 +33,7 @@ from onceflow.types import TopicPartition
 from onceflow.wire import (
     ApiKey,
     ErrorCode,
-    ProducerIdentity,
+    ProducerIdAndEpoch,
     message_class,
     message_class_in,
     recast,
@@ -91,7 +91,7 @@ def handle(
 def _codes(
     node: Node, client: RequestContext, wanted: AddPartitionsToTxnTransaction
 ) -> dict[TopicPartition, ErrorCode]:
-    identity = ProducerIdentity(wanted.producer_id, wanted.producer_epoch)
+    identity = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
     places = [
         TopicPartition(topic.name, index) for topic in wanted.topics for index in topic.partitions
     ]

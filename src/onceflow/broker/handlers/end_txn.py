@@ -14,7 +14,7 @@ from kio.schema.end_txn.v5.response import EndTxnResponse
 
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.txn import Result
-from onceflow.wire import ProducerIdentity
+from onceflow.wire import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def handle(node: Node, client: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
     """Asks the coordinator, which is always this broker."""
-    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
+    identity = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     answer = node.transactions.end(
         request.transactional_id, identity, request.committed, client.version
     )

@@ -14,7 +14,7 @@ from kio.schema.init_producer_id.v6.request import InitProducerIdRequest
 from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 from onceflow.broker.requests import Answer, RequestContext, then
-from onceflow.txn import InitProducerIdRequest as Asked, Result
+from onceflow.txn import ProducerIdRequest, Result
 
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
@@ -26,7 +26,7 @@ def handle(
     node: Node, client: RequestContext, request: InitProducerIdRequest
 ) -> Answer[InitProducerIdResponse]:
     """Asks the coordinator, which is always this broker."""
-    init = Asked(
+    init = ProducerIdRequest(
         transactional_id=request.transactional_id,
         timeout_ms=request.transaction_timeout // _MILLISECOND,
         producer_id=request.producer_id,

@@ -25,7 +25,7 @@ from onceflow.broker.handlers.offset_commit import entries_of
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.broker.topics import TopicNames
 from onceflow.group import MemberIdentity, TxnCommitRequest
-from onceflow.wire import ErrorCode, ProducerIdentity, recast
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch, recast
 from onceflow.wire.newer import txn_offset_commit_v6 as by_id
 
 _BY_ID_FROM = 6
@@ -37,7 +37,7 @@ class Transactions(Protocol):
     """The transaction coordinator, as far as it is asked here."""
 
     def enter_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         """Whether a request of this version may write offsets of the group in the transaction."""
         ...
@@ -67,7 +67,7 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
-        ProducerIdentity(request.producer_id, request.producer_epoch),
+        ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         entries_of((name, partitions) for name, partitions in known if name is not None),
         client.version,
     )
@@ -75,7 +75,7 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
     def verify() -> ErrorCode:
         return node.transactions.enter_offsets(
             request.transactional_id,
-            ProducerIdentity(request.producer_id, request.producer_epoch),
+            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
             request.group_id,
             client.version,
         )

@@ -14,7 +14,7 @@ from onceflow.broker.txn import TransactionService
 from onceflow.producers import WrittenBatch, judge
 from onceflow.records import BatchHeader
 from onceflow.types import TopicPartition
-from onceflow.wire import IMPLICIT_PRODUCE_FROM, ErrorCode, ProducerIdentity
+from onceflow.wire import IMPLICIT_PRODUCE_FROM, ErrorCode, ProducerIdAndEpoch
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def _enter_transaction(
 ) -> None:
     """The first batch of a transaction in a partition is asked for at the coordinator: what it does
     not know of, nobody would ever end, and readers would wait for that for ever."""
-    identity = ProducerIdentity(header.producer_id, header.producer_epoch)
+    identity = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     place = TopicPartition(topic.name, partition.index)
     code = transactions.enter(transactional_id or "", identity, place, version)
     if code:

@@ -24,8 +24,8 @@ from onceflow.runtime import Clock
 from onceflow.txn import (
     Decision,
     Finish,
-    InitProducerIdRequest,
     Persist,
+    ProducerIdRequest,
     Rejected,
     Result,
     TransactionLimits,
@@ -41,7 +41,7 @@ from onceflow.wire import (
     TRANSACTION_V2,
     ApiKey,
     ErrorCode,
-    ProducerIdentity,
+    ProducerIdAndEpoch,
 )
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class TransactionService:
 
     # --- requests -----------------------------------------------------------------------------
 
-    def init_producer_id(self, request: InitProducerIdRequest, version: int) -> Answer[Result]:
+    def init_producer_id(self, request: ProducerIdRequest, version: int) -> Answer[Result]:
         """InitProducerId."""
         transactional_id = request.transactional_id or ""
         known = self._store.find(transactional_id)
@@ -123,7 +123,7 @@ class TransactionService:
         return self._serve(transactional_id, take_over, ApiKey.INIT_PRODUCER_ID, version)
 
     def end(
-        self, transactional_id: str, identity: ProducerIdentity, commit: bool, version: int
+        self, transactional_id: str, identity: ProducerIdAndEpoch, commit: bool, version: int
     ) -> Answer[Result]:
         """EndTxn."""
         if not transactional_id:
@@ -171,7 +171,7 @@ class TransactionService:
     def add_partitions(
         self,
         transactional_id: str,
-        identity: ProducerIdentity,
+        identity: ProducerIdAndEpoch,
         places: Sequence[TopicPartition],
         version: int,
     ) -> dict[TopicPartition, ErrorCode]:
@@ -191,7 +191,7 @@ class TransactionService:
         }
 
     def add_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         """AddOffsetsToTxn."""
 
@@ -202,7 +202,7 @@ class TransactionService:
         return code_for(code, ApiKey.ADD_OFFSETS_TO_TXN, version)
 
     def verify_partitions(
-        self, transactional_id: str, identity: ProducerIdentity, places: Sequence[TopicPartition]
+        self, transactional_id: str, identity: ProducerIdAndEpoch, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether the producer's open transaction has these partitions."""
         unknown = self._unknown(places)
@@ -211,7 +211,7 @@ class TransactionService:
         return self._verify(transactional_id, identity, places)
 
     def _verify(
-        self, transactional_id: str, identity: ProducerIdentity, places: Sequence[TopicPartition]
+        self, transactional_id: str, identity: ProducerIdAndEpoch, places: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         if not transactional_id:
             return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
@@ -225,14 +225,18 @@ class TransactionService:
         return self._store.is_closed_to_writes(producer_id)
 
     def enter(
-        self, transactional_id: str, identity: ProducerIdentity, place: TopicPartition, version: int
+        self,
+        transactional_id: str,
+        identity: ProducerIdAndEpoch,
+        place: TopicPartition,
+        version: int,
     ) -> ErrorCode:
         """For the first batch of a transaction in a partition, sent by Produce of this version."""
         code = self._enter(transactional_id, identity, place, version >= IMPLICIT_PRODUCE_FROM)
         return code_for(code, ApiKey.PRODUCE, version)
 
     def enter_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         """For offsets of a group, sent by TxnOffsetCommit of this version."""
         implicitly = version >= IMPLICIT_OFFSETS_FROM
@@ -246,7 +250,7 @@ class TransactionService:
     def _enter(
         self,
         transactional_id: str,
-        identity: ProducerIdentity,
+        identity: ProducerIdAndEpoch,
         place: TopicPartition,
         implicitly: bool,
     ) -> ErrorCode:
@@ -267,7 +271,7 @@ class TransactionService:
     def _add(
         self,
         transactional_id: str,
-        identity: ProducerIdentity,
+        identity: ProducerIdAndEpoch,
         places: Iterable[TopicPartition],
         *,
         client_version: int,

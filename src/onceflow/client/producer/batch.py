@@ -29,6 +29,7 @@ from onceflow.records import (
     write_section,
 )
 from onceflow.types import TopicPartition
+from onceflow.wire import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     from onceflow.client.producer.receipts import BatchFailure
@@ -44,13 +45,6 @@ UNKNOWN_OFFSET: Final = -1
 
 class RecordInvalid(ProducerError):
     """A record cannot be written: a key, value, header or timestamp has the wrong type or range."""
-
-
-class ProducerIdAndEpoch(NamedTuple):
-    """Who writes: every sequence belongs to such a pair."""
-
-    producer_id: int
-    epoch: int
 
 
 NOBODY: Final = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

@@ -19,11 +19,11 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from onceflow.client.errors import Action, action, outcome_of
-from onceflow.client.producer.batch import NOBODY, ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import NOBODY, ProducerBatch
 from onceflow.errors import InvariantViolated
 from onceflow.records import NO_SEQUENCE, last_sequence, next_sequence
 from onceflow.types import TopicPartition
-from onceflow.wire import LAST_EPOCH, MAX_IN_FLIGHT, ApiKey, ErrorCode
+from onceflow.wire import LAST_EPOCH, MAX_IN_FLIGHT, ApiKey, ErrorCode, ProducerIdAndEpoch
 
 NO_OFFSET: Final = -1
 _HALF: Final = 1 << 30

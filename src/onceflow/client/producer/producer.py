@@ -21,7 +21,6 @@ from onceflow.client.producer.accumulator import CODECS, Accumulator, BatchLimit
 from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Headers,
-    ProducerIdAndEpoch,
     check_topic,
     checked,
     checked_partition,
@@ -52,6 +51,7 @@ from onceflow.client.transactions import (
 from onceflow.errors import InvariantViolated
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand
 from onceflow.types import TopicPartition
+from onceflow.wire import ProducerIdAndEpoch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -35,7 +35,7 @@ from onceflow.client.net import (
     check,
 )
 from onceflow.client.producer.accumulator import Accumulator
-from onceflow.client.producer.batch import ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import ProducerBatch
 from onceflow.client.producer.commit_pacing import CommitPacing
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict
 from onceflow.client.producer.metrics import ProducerMetrics
@@ -51,7 +51,7 @@ from onceflow.client.transactions import (
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand, message_library
 from onceflow.types import TopicPartition
-from onceflow.wire import ApiKey, ErrorCode
+from onceflow.wire import ApiKey, ErrorCode, ProducerIdAndEpoch
 
 _FAILED: Final = (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL)
 _DONE: Final = BatchResponse(0)

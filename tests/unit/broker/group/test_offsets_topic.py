@@ -32,7 +32,7 @@ from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.broker.broker_under_test import T, config
 
 NOBODY = MemberIdentity("", None)
@@ -88,7 +88,7 @@ async def answered(answer: Answer[T]) -> T:
 
 def txn_commit(node: Node, offset: int, producer_id: int) -> Answer[tuple[ErrorCode, ...]]:
     entry = OffsetEntry("orders", 0, offset, -1, None)
-    request = TxnCommitRequest("g", NOBODY, -1, ProducerIdentity(producer_id, 0), (entry,))
+    request = TxnCommitRequest("g", NOBODY, -1, ProducerIdAndEpoch(producer_id, 0), (entry,))
     return node.groups.txn_commit(request, lambda: ErrorCode.NONE)
 
 

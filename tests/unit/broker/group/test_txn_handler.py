@@ -10,7 +10,7 @@ import pytest
 from onceflow.broker.group.coordinator import GroupService
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
-from onceflow.wire.transactions import ProducerIdentity
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.broker.group.group_requests import nested, send, versions
 from tests.unit.group.coordinator_under_test import Bench
 
@@ -23,10 +23,10 @@ class Coordinator:
 
     def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
         self.code = code
-        self.asked: list[tuple[str, ProducerIdentity, str, int]] = []
+        self.asked: list[tuple[str, ProducerIdAndEpoch, str, int]] = []
 
     def enter_offsets(
-        self, transactional_id: str, identity: ProducerIdentity, group_id: str, version: int
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         self.asked.append((transactional_id, identity, group_id, version))
         return self.code
@@ -104,7 +104,7 @@ def test_offsets_become_part_of_a_transaction(version: int) -> None:
         ("orders", 1, ErrorCode.NONE),
         ("nowhere", 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert coordinator.asked == [("t", ProducerIdentity(7, 3), "g", version)]
+    assert coordinator.asked == [("t", ProducerIdAndEpoch(7, 3), "g", version)]
     assert bench.fetch(partition=1) is None
     bench.end(commit=True)
     value = bench.ask(partition=1).answer.value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from onceflow.client.producer.accumulator import Accumulator, BatchLimits
-from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch, ProducerIdAndEpoch
+from onceflow.client.producer.batch import RECORD_OVERHEAD, ProducerBatch
 from onceflow.client.producer.idempotence import (
     BatchResponse,
     PartitionSequences,
@@ -12,6 +12,7 @@ from onceflow.client.producer.idempotence import (
 )
 from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -10,13 +10,13 @@ from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Delivered,
     ProducerBatch,
-    ProducerIdAndEpoch,
     RecordInvalid as Invalid,
 )
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.records.columns import encode_all
 from onceflow.types import TopicPartition
 from onceflow.wire.error_codes import ErrorCode as E
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 PAIR = ProducerIdAndEpoch(7, 0)

@@ -12,7 +12,6 @@ from onceflow.client.producer.batch import (
     RECORD_OVERHEAD,
     Delivered,
     ProducerBatch,
-    ProducerIdAndEpoch,
     RecordInvalid,
     checked_bytes,
     checked_headers,
@@ -23,6 +22,7 @@ from onceflow.errors import InvariantViolated
 from onceflow.records.batch import Codec, NewBatch, StoredBatch
 from onceflow.records.columns import decode, encode
 from onceflow.types import TopicPartition
+from onceflow.wire.transactions import ProducerIdAndEpoch
 
 PLACE = TopicPartition("t", 3)
 WHO = ProducerIdAndEpoch(2**40, 5)

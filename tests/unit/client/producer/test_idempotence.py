@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onceflow.client.producer.batch import ProducerIdAndEpoch
 from onceflow.client.producer.idempotence import BatchResponse, ProduceVerdict, Sequences
 from onceflow.errors import InvariantViolated
 from onceflow.wire import LAST_EPOCH
 from onceflow.wire.error_codes import ErrorCode as E
+from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.client.producer.numbered_batches import GAP, NEWER, P0, P1, PAIR, Producer, numbers
 
 # --- sending --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Everything that asks or changes a cluster and moves no records, for programs without asyncio."""
+"""The admin client for programs without asyncio: the same names, and every call blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from onceflow.client.admin import admin as twin
 
 
 class Admin(Twin[twin.Admin]):
-    """Settings go by Kafka's names with underscores, or as they are in `more`.
+    """Describes and changes a cluster; `with` connects it.
+
+    Settings have Kafka's names: with underscores as keywords, with dots in `more`.
 
     >>> with Admin(bootstrap) as admin:
     ...     _ = admin.create_topic("bills", partitions=3)

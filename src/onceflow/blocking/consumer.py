@@ -1,7 +1,7 @@
 """The consumer for programs without asyncio: the same names, and every call blocks.
 
-One thread polls at a time; another one that does so waits for its turn. Records that come for a
-thread which was interrupted meanwhile are not taken: they come again with the next poll.
+One thread polls at a time; others wait for their turn. When a thread is interrupted during a poll,
+its records are not lost: the next poll returns them.
 """
 
 from __future__ import annotations
@@ -25,35 +25,38 @@ Partitions = Collection[TopicPartition]
 
 
 class RebalanceListener:
-    """Hears of partitions that come and go, while somebody polls; it may commit and seek. What it
-    raises is raised by `poll`.
+    """Called while a thread polls, when partitions are assigned or revoked; it may commit and seek.
+    `poll` raises what it raises.
 
-    >>> class Told(RebalanceListener):
+    >>> class Printing(RebalanceListener):
     ...     def on_partitions_assigned(self, partitions):
-    ...         print("given", *partitions)
+    ...         print("assigned", *partitions)
     ...     def on_partitions_revoked(self, partitions):
-    ...         print("gives up", *partitions)
+    ...         print("revoked", *partitions)
     >>> with Consumer(bootstrap, group_id="shop") as consumer:
-    ...     consumer.subscribe(["orders"], Told())
+    ...     consumer.subscribe(["orders"], Printing())
     ...     while not consumer.assignment:
     ...         _ = consumer.poll(0.1)
-    given orders-0
-    gives up orders-0
+    assigned orders-0
+    revoked orders-0
     """
 
     def on_partitions_assigned(self, partitions: Partitions) -> None:
-        """After each rebalance: these were added, which may be none."""
+        """Called after each rebalance with the partitions that were added, perhaps none."""
 
     def on_partitions_revoked(self, partitions: Partitions) -> None:
-        """These are still this member's, and are given up when this returns: commit them now."""
+        """Called before these partitions are given up: until this returns they are still this
+        member's, and their offsets can be committed."""
 
     def on_partitions_lost(self, partitions: Partitions) -> None:
-        """These belong to others already: nothing can be committed any more."""
+        """Called when these partitions may belong to other members already: their offsets can no
+        longer be committed."""
         self.on_partitions_revoked(partitions)
 
 
 class _OnAnotherThread(twin.RebalanceListener):
-    """The client's own thread must not wait for calls that are made in a listener."""
+    """Calls the application's listener on another thread: the listener may make blocking calls, for
+    which the client's own thread has to stay free."""
 
     def __init__(self, listener: RebalanceListener, loop: LoopThread) -> None:
         self._listener = listener
@@ -68,15 +71,15 @@ class _OnAnotherThread(twin.RebalanceListener):
     async def on_partitions_lost(self, partitions: Partitions) -> None:
         await self._tell(self._listener.on_partitions_lost, partitions)
 
-    async def _tell(self, hear: Callable[[Partitions], None], partitions: Partitions) -> None:
+    async def _tell(self, call: Callable[[Partitions], None], partitions: Partitions) -> None:
         with in_a_listener.by(self._loop):
-            await asyncio.to_thread(hear, partitions)
+            await asyncio.to_thread(call, partitions)
 
 
 def _in_turn(
     method: Callable[Concatenate[twin.Consumer, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Consumer, P], T]:
-    """The twin of a method that only one may call at a time."""
+    """The twin of a method that one thread may call at a time."""
 
     @wraps(method)
     def call(self: Consumer, /, *args: P.args, **named: P.kwargs) -> T:
@@ -86,7 +89,9 @@ def _in_turn(
 
 
 class Consumer(Twin[twin.Consumer]):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+    """Reads records, alone or as a member of a group.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords.
 
     >>> from onceflow.blocking import Producer
     >>> with Producer(bootstrap) as producer:
@@ -115,8 +120,8 @@ class Consumer(Twin[twin.Consumer]):
         *,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
-        """Shares these topics, or all whose whole name matches the pattern, with the others of the
-        group, from the next poll on. Topics that come later, and new partitions, are taken up."""
+        """Shares these topics, or all whose whole name matches the pattern, with the other members
+        of the group, from the next poll on. New topics and new partitions are included."""
         heard = None if listener is None else _OnAnotherThread(listener, self._loop)
         self._loop.call(lambda: self._client.subscribe(topics, heard, pattern=pattern))
 
@@ -127,17 +132,17 @@ class Consumer(Twin[twin.Consumer]):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are assigned now."""
         return self._loop.call(lambda: self._client.assignment)
 
     @property
     def subscription(self) -> Subscription | None:
-        """What was subscribed to."""
+        """The current subscription, if there is one."""
         return self._loop.call(lambda: self._client.subscription)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What `pause` holds back."""
+        """The partitions that are paused."""
         return self._loop.call(lambda: self._client.paused)
 
     poll = _in_turn(twin.Consumer.poll)
@@ -159,7 +164,7 @@ class Consumer(Twin[twin.Consumer]):
 
     @property
     def measured(self) -> ConsumerMetrics:
-        """What was counted, one by one; `metrics` is all at once."""
+        """The metrics one by one; `metrics` gives them all at once."""
         return self._client.measured
 
     commit = blocking(twin.Consumer.commit)

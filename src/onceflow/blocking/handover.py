@@ -1,10 +1,10 @@
-"""What a blocking call brings, until the thread that called has it.
+"""Hands the result of a blocking call to the thread that called, or takes it back.
 
-A thread can be interrupted wherever it is, by a signal whose handler raises, and the program may go
-on: rows that came just then would be taken from the topic, and nobody has them; a transaction that
-was begun just then would be open, and nobody ends it. So a call is either received, which is noted
-in the very last step before it returns, or given up. What a given-up call has brought is taken back
-before anything else is done with the client; one that still waits is ended first.
+A signal handler that raises can interrupt a thread anywhere, and the program may go on. Records
+that arrived at that moment would be consumed without reaching the application; a transaction begun
+at that moment would stay open. So every call is either received, which is noted in the last step
+before it returns, or given up. The result of a call that was given up is taken back before the
+client does anything else; a call that is still running is cancelled first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Work = Callable[[], Coroutine[Any, Any, T]]
 TakeBack = Callable[[Any], Coroutine[Any, Any, None]]
 
 in_a_listener: ListenerGuard[LoopThread] = ListenerGuard("in_a_listener")
-"""In which client's listener the code runs, also when that is another thread."""
+"""The client whose listener is running, also when it runs on another thread."""
 
 _AT_ONCE: Final[AbstractContextManager[object]] = nullcontext()
-"""The turn of calls that need not wait for each other."""
+"""Stands in for a lock where calls need not wait for each other."""
 
 
 class _Call:
-    """Between a thread that asks and the client's own."""
+    """A call from an application's thread to the client's thread."""
 
     __slots__ = (
         "has_ended",
@@ -50,13 +50,13 @@ class _Call:
         self.is_received = False
         self.has_result = False
         self.has_ended = False
-        """By itself, well or not, and not because nobody waits for it any more."""
+        """Whether it returned or raised by itself, and was not cancelled as given up."""
         self.result: Any = None
         self.task: asyncio.Task[Any] | None = None
 
 
 class OutstandingCalls:
-    """Those of a client of which it is not known yet that they were received."""
+    """A client's calls that are not known to be received yet."""
 
     def __init__(self, loop: LoopThread) -> None:
         self._loop = loop
@@ -65,26 +65,26 @@ class OutstandingCalls:
         loop.on_fork = self._forget_all
 
     def _forget_all(self) -> None:
-        """In a child that was forked off: they are the parent's."""
+        """Forgets the calls in a forked child: they are the parent's."""
         self._calls.clear()
 
     def _wait(self, call: _Call, work: Work[T], turn: AbstractContextManager[object]) -> T:
         try:
             self._calls.append(call)
             with turn:
-                found = self._loop.run(self._kept(call, work))
-            # No call may stand between this and the return: Python runs handlers of signals after
-            # calls, and what they raise would lose what is noted as received.
+                result = self._loop.run(self._kept(call, work))
+            # No call may stand between this line and the return: Python runs signal handlers after
+            # calls, and if one raised there, a result noted as received would be lost.
             call.is_received = True
-            return found
+            return result
         except BaseException:
             call.is_given_up = True
-            if not self._loop.is_running:  # nobody settles it, nor has anything to take back
+            if not self._loop.is_running:  # closed: there is nothing to take back
                 self._forget(call)
             raise
 
     def _forget(self, call: _Call) -> None:
-        with suppress(ValueError):  # another thread has
+        with suppress(ValueError):  # another thread has removed it
             self._calls.remove(call)
 
     async def _kept(self, call: _Call, work: Work[T]) -> T:
@@ -92,21 +92,21 @@ class OutstandingCalls:
             raise asyncio.CancelledError
         call.task = asyncio.current_task()
         try:
-            found = await work()
+            result = await work()
         except Exception:
             call.has_ended = True
             raise
-        call.result, call.has_result, call.has_ended = found, True, True
-        return found
+        call.result, call.has_result, call.has_ended = result, True, True
+        return result
 
     def _settling(self) -> Settle | None:
-        """What is to be done before the next call, if anything."""
+        """What has to run before the next call, if anything."""
         if not self._calls:
             return None
         calls = tuple(self._calls)
         if not all(each.is_received for each in calls):
             return self._settle
-        for each in calls:  # and not those that another thread has begun since
+        for each in calls:  # the copy, without calls that another thread has begun since
             self._forget(each)
         return None
 
@@ -122,16 +122,16 @@ class OutstandingCalls:
             self._forget(call)
 
     async def _undo(self, call: _Call) -> None:
-        """Perhaps a second time, if that one has to wait: whoever waits for it may be interrupted,
-        too, and several threads may be about to make the next call."""
+        """Takes back the result of a call. May run twice for one call, as the thread that waits for
+        it can be interrupted too, and several threads can be about to make the next call."""
         if not call.has_ended if call.is_end else call.has_result:
-            with suppress(ClientError):  # which the next call meets as well
+            with suppress(ClientError):  # the next call raises it as well
                 await call.take_back(call.result)
 
 
 class Handover(OutstandingCalls):
-    """Of a client whose results are handed out to one thread at a time. `take_back` is told, on the
-    client's thread, what was handed out and never received."""
+    """The calls of a client that gives results to one thread at a time. `take_back` is called on
+    the client's thread with a result that no thread received."""
 
     def __init__(self, loop: LoopThread, take_back: Callable[[Any], None]) -> None:
         super().__init__(loop)
@@ -140,10 +140,10 @@ class Handover(OutstandingCalls):
 
     def _forget_all(self) -> None:
         super()._forget_all()
-        self._turn = threading.Lock()  # a thread of the parent may have held the other one
+        self._turn = threading.Lock()  # a thread of the parent may hold the old one for ever
 
     def hand_out(self, work: Work[T]) -> T:
-        """The result of `work`, which is given back if it does not reach the caller."""
+        """The result of `work`, which is taken back if it does not reach the caller."""
         if in_a_listener.is_by(self._loop):
             raise WouldWaitForever("a listener cannot poll: the poll that called it waits")
         return self._wait(_Call(self._return), work, self._turn)
@@ -153,14 +153,16 @@ class Handover(OutstandingCalls):
 
 
 class BeginsAndEnds(OutstandingCalls):
-    """Of a client that is told to begin something and to end it, by any number of threads: what
-    nobody knows to have begun is ended, and what somebody wanted to end does not stay open."""
+    """The calls of a client in which threads begin and end things, such as transactions: one whose
+    beginning no thread has learned of is ended, and one that a thread was ending does not stay
+    open."""
 
     def hand_out(self, work: Work[T], take_back: TakeBack) -> T:
-        """If its result does not reach the caller, `take_back` is given it on the client's
-        thread."""
+        """The result of `work`; if it does not reach the caller, `take_back` is called with it on
+        the client's thread."""
         return self._wait(_Call(take_back), work, _AT_ONCE)
 
     def end(self, work: Work[T], take_back: TakeBack) -> T:
-        """If it was cut short, perhaps before its first step, `take_back` is called instead."""
+        """Runs `work`, which ends something; if that is cut short, perhaps before its first step,
+        `take_back` is called instead."""
         return self._wait(_Call(take_back, is_end=True), work, _AT_ONCE)

@@ -1,4 +1,4 @@
-"""One thread with an event loop, on which an async client lives while others call it blocking."""
+"""One thread with an event loop, on which an async client lives while other threads call it."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _STOP_S: Final = 10.0
 
 
 class NotRunning(ClientError):
-    """A client that is not started yet, or is closed already."""
+    """The client is not started yet, or was closed."""
 
     advice = "use it in a `with` block"
 
 
 class WouldWaitForever(ClientError):
-    """A blocking call on the client's own thread, from one of its callbacks: it would wait for
+    """A callback of the client made a blocking call on the client's own thread: it would wait for
     itself."""
 
     advice = "return from the callback first"
 
 
 class LoopThread:
-    """Any thread may `run` something on it; each waits for its own result. It may be started again
-    when it was stopped."""
+    """A thread on which other threads `run` coroutines, each waiting for its own result. It can be
+    started again after a stop."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._life: Life | None = None
         self._pid = os.getpid()
         self._turn = threading.Lock()
-        """Of those who start it."""
+        """Held by the thread that starts it."""
         self.settling: Callable[[], Settle | None] = _nothing
-        """What is to be done before anything else, if anything (`handover`)."""
+        """Returns what has to run before the next call, if anything (`handover`)."""
         self.on_fork: Callable[[], None] = _nothing
-        """Called when it is started in a child of the process in which it was made."""
+        """Called when it is started in a forked child of the process in which it was made."""
 
     @property
     def life(self) -> Life | None:
-        """The one that goes on, if any; that of a parent does not, after a fork."""
+        """The current life, if it runs; None in a forked child, which has no such thread."""
         return self._life if self._pid == os.getpid() else None
 
     @property
@@ -59,22 +59,22 @@ class LoopThread:
         return self.life is not None
 
     def starting(self) -> threading.Lock:
-        """To be held by whoever starts a client, until that is done: of several threads one does,
-        and the others find it started."""
+        """The lock to hold while starting a client: of several threads one starts it, and the
+        others find it started."""
         if self._pid != os.getpid():
-            # A child that was forked off; a thread of the parent may have held the lock.
+            # In a forked child: a thread of the parent may have held the lock during the fork.
             self._life, self._turn, self._pid = None, threading.Lock(), os.getpid()
             self.on_fork()
         return self._turn
 
     def start(self) -> Life | None:
-        """None when it runs already."""
+        """Starts a life; returns None when one runs already."""
         if self.is_running:
             return None
         life = Life(self._name)
         try:
             life.thread.start()
-            # Only now: who is interrupted before would leave one that nobody serves.
+            # Set only now: an interruption before this line would leave a life without a thread.
             self._life, self._pid = life, os.getpid()
         except BaseException:
             life.stop()
@@ -82,9 +82,9 @@ class LoopThread:
         return life
 
     def stop(self, last: Settle | None = None, *, life: Life | None = None) -> None:
-        """Ends the thread, of that life if one is given; what is still under way there is
-        cancelled. Then `last` is begun, and cancelled too: for whoever could not wait for a client
-        to be closed."""
+        """Ends the thread of the given life, or of the current one, and cancels what still runs on
+        it. Then starts `last` and cancels it at its first wait: it closes the client when its
+        caller cannot wait for that."""
         life = life or self.life
         if life is None:
             return
@@ -97,9 +97,9 @@ class LoopThread:
     def run(
         self, work: Coroutine[Any, Any, T], timeout_s: float | None = None, life: Life | None = None
     ) -> T:
-        """Its result. Raises `TimeoutError` when there is none in time; then it is cancelled. When
-        the thread is stopped meanwhile this ends too, with its result or with an error. `life`: on
-        no other one."""
+        """Runs a coroutine, in the given life if there is one, and returns its result. Raises
+        `TimeoutError` and cancels it when there is no result in time. Returns or raises when the
+        thread is stopped meanwhile."""
         try:
             life = self.check(life)
         except ClientError:
@@ -110,12 +110,12 @@ class LoopThread:
             waiting.ask()
             return wait_for(waiting, timeout_s)
         except BaseException:
-            # Who is interrupted does not want it any more; one that has ended does not mind.
+            # The interrupted caller no longer needs the result. Harmless if the work has ended.
             waiting.call_off()
             raise
 
     def call(self, function: Callable[[], T]) -> T:
-        """What a plain function gives, called on that thread."""
+        """Calls a plain function on that thread, and returns its result."""
 
         async def work() -> T:
             return function()
@@ -123,7 +123,7 @@ class LoopThread:
         return self.run(work())
 
     def check(self, wanted: Life | None = None) -> Life:
-        """The one on which something can be run by this thread; raises why there is none."""
+        """The life in which this thread can run something; raises the reason if there is none."""
         if self._pid != os.getpid():
             raise CrossedFork("a blocking client was made before a fork: make one in the child")
         life = wanted or self._life
@@ -135,7 +135,7 @@ class LoopThread:
 
 
 class Life:
-    """From a start to its stop: a loop, the thread that it runs on, and those who wait for it."""
+    """One life, from a start to its stop: a loop, its thread, and the calls that wait for it."""
 
     def __init__(self, name: str) -> None:
         take_standard_descriptors()
@@ -143,13 +143,13 @@ class Life:
         self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self.last: Settle | None = None
         self.waiting: set[Waiting[Any]] = set()
-        """All who have asked and have no answer. Threads only add themselves."""
+        """The calls without a result. Application threads only add to it."""
         self._is_ending = False
         self.is_over = False
-        """Nothing runs on the loop any more: who asks later is refused."""
+        """Whether the loop has ended: later calls are refused."""
 
     def stop(self) -> None:
-        """Tells the loop to end, once: a second time would stop it while it ends its tasks."""
+        """Ends the loop, once: a second stop would interrupt it while it ends its tasks."""
         with suppress(RuntimeError):  # it has ended by itself
             self.loop.call_soon_threadsafe(self._end)
 
@@ -166,12 +166,12 @@ class Life:
             _end_tasks(loop)
             if self.last is not None:
                 loop.create_task(self.last())
-                loop.run_until_complete(asyncio.sleep(0))  # so that it has begun
+                loop.run_until_complete(asyncio.sleep(0))  # lets it begin
                 _end_tasks(loop)
         finally:
-            # In this order, as `Waiting.ask` has the opposite one: who adds itself too late to be
-            # found here sees that it is over. What was only queued in the loop never runs, neither
-            # the beginning of a call nor the news of its end.
+            # First the flag, then the calls; `Waiting.ask` does it the other way round. So a call
+            # that adds itself too late for this loop sees the flag, and none waits for ever.
+            # Callbacks that are still queued in the event loop never run.
             self.is_over = True
             for each in tuple(self.waiting):
                 each.let_go()
@@ -179,13 +179,13 @@ class Life:
 
 
 def _nothing() -> None:
-    """For clients that hand out nothing that could be lost on the way."""
+    """For clients without results that could be lost on the way."""
 
 
 class Waiting(Generic[T]):
-    """One thread that waits for work on another. With nothing but a lock between them: a thread can
-    be interrupted inside of whatever is written in Python, also where that holds a lock which the
-    other one needs, and a future of `concurrent.futures` is such a thing."""
+    """A call: one thread that waits for work on another. They share a bare lock and no
+    `concurrent.futures.Future`: a thread can be interrupted inside any Python code, and inside a
+    future it could leave a lock held that the other thread needs."""
 
     __slots__ = ("_first", "_gate", "_life", "_task", "_work")
 
@@ -198,13 +198,12 @@ class Waiting(Generic[T]):
         self._gate.acquire()
 
     def ask(self) -> None:
-        """Has it begun on the client's thread, unless that has ended: then there is no need to
-        wait."""
+        """Starts the work on the client's thread; if that has ended, lets the caller go at once."""
         self._life.waiting.add(self)
         if self._life.is_over:
             self.let_go()
             return
-        with suppress(RuntimeError):  # the loop was closed since: all who waited were let go
+        with suppress(RuntimeError):  # the loop was closed since, and has let all callers go
             self._life.loop.call_soon_threadsafe(self._begin)
 
     def _begin(self) -> None:
@@ -220,15 +219,15 @@ class Waiting(Generic[T]):
         self.let_go()
 
     def let_go(self) -> None:
-        """Nobody has to wait any more; a second time it does nothing."""
+        """Lets the waiting thread go on; a second call does nothing."""
         self._life.waiting.discard(self)
         if self._task is None or self._task.done():
-            self._work.close()  # which may not have begun
+            self._work.close()  # it may not have begun
         with suppress(RuntimeError):  # it was let go already
             self._gate.release()
 
     def call_off(self) -> None:
-        """Ends it, unless it has ended."""
+        """Cancels the work, unless it has ended."""
         with suppress(RuntimeError):  # the loop is closed
             self._life.loop.call_soon_threadsafe(self._cancel)
 
@@ -251,12 +250,12 @@ class Waiting(Generic[T]):
 
 
 def wait_for(waiting: Waiting[T], timeout_s: float | None) -> T:
-    """Where threads wait, and are interrupted."""
+    """The place where threads wait, and where a signal interrupts them."""
     return waiting.result(timeout_s)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    while left := asyncio.all_tasks(loop):  # also what came while others were ending
+    while left := asyncio.all_tasks(loop):  # ending tasks may start new ones
         for task in left:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))

@@ -29,8 +29,8 @@ Method: TypeAlias = "Callable[[Producer], T]"
 
 
 def _beginning(method: Callable[[twin.Producer], Coroutine[Any, Any, None]]) -> Method[None]:
-    """The twin of a method that begins a transaction. If its caller does not hear of that, the
-    transaction is aborted."""
+    """The twin of a method that begins a transaction. If the call is interrupted before its caller
+    knows that the transaction has begun, the transaction is aborted."""
 
     @wraps(method)
     def call(self: Producer) -> None:
@@ -46,8 +46,8 @@ def _beginning(method: Callable[[twin.Producer], Coroutine[Any, Any, None]]) -> 
 def _ending(
     method: Callable[[twin.Producer], Coroutine[Any, Any, T]], event: TransactionEvent
 ) -> Method[T]:
-    """The twin of a method that ends a transaction. If its caller does not hear how, whoever calls
-    it again does."""
+    """The twin of a method that ends a transaction. If the call is interrupted before its caller
+    knows the outcome, the next call returns it."""
 
     @wraps(method)
     def call(self: Producer) -> T:
@@ -61,7 +61,9 @@ def _ending(
 
 
 class Producer(Twin[twin.Producer]):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores.
+    """Sends records to the leaders of their partitions, in batches. Any thread may use it.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords.
 
     >>> with Producer(bootstrap) as producer:
     ...     receipt = producer.send("orders", b"paid", key=b"42")
@@ -95,21 +97,21 @@ class Producer(Twin[twin.Producer]):
 
     @property
     def measured(self) -> ProducerMetrics:
-        """What was counted, one by one; `metrics` is all at once."""
+        """The metrics one by one; `metrics` gives them all at once."""
         return self._client.measured
 
     @property
     def prepared(self) -> PreparedTransaction:
-        """The name of what is prepared; empty, and false, when nothing is."""
+        """The name of the prepared transaction; empty, and false, when there is none."""
         return self._client.prepared
 
     @property
     def state(self) -> ProducerState:
-        """Where a transactional producer is."""
+        """The state of a transactional producer."""
         return self._client.state
 
     async def _abandon(self, number: int) -> None:
-        """A transaction of which nobody knows that it was begun."""
+        """Aborts a transaction whose beginning no thread has learned of."""
         client = self._client
         if client._transactional().number == number and client.state in MAY_ABORT:
             await client.abort_transaction()
@@ -119,13 +121,13 @@ class Producer(Twin[twin.Producer]):
             self._client._ends.not_heard(event, number=ended[1])
 
     def transaction(self) -> Transaction:
-        """One transaction, for `with`: committed at its end, aborted when it is left by an
-        exception. The first one takes over the transactional id."""
+        """A transaction for `with`: commits at the end of the block, aborts when an exception
+        leaves it. The first one takes over the transactional id."""
         return Transaction(self._client.transaction(), self)
 
 
 class Transaction(Calls[TwinTransaction]):
-    """Made by `Producer.transaction`; used once.
+    """A transaction of a producer, made by `Producer.transaction` for one `with`.
 
     >>> with Producer(bootstrap, transactional_id="shop") as producer:
     ...     with producer.transaction() as transaction:
@@ -139,11 +141,11 @@ class Transaction(Calls[TwinTransaction]):
         self._calls = producer._calls
 
     def start(self) -> None:
-        """As entering `with`."""
+        """Does the same as entering `with`."""
         self._calls.hand_out(self._client.__aenter__, self._leave)
 
     def close(self) -> None:
-        """As leaving `with`; a second time it does nothing."""
+        """Does the same as leaving `with`; a second call does nothing."""
         self._end(None, None, None)
 
     def _end(
@@ -157,8 +159,8 @@ class Transaction(Calls[TwinTransaction]):
             self._calls.end(end, self._leave)
 
     async def _leave(self, _: object) -> None:
-        """As a block that is left because of an interruption, when it is not known whether the
-        thread was inside of it, or whether its end was ever begun."""
+        """Ends the transaction as an interrupted block does, when it is not known whether the
+        thread was inside the block, or had begun to leave it."""
         interruption = asyncio.CancelledError()
         await self._client.__aexit__(type(interruption), interruption, None)
 

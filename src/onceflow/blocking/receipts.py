@@ -1,4 +1,4 @@
-"""What a blocking `send` gives back."""
+"""The receipts that a blocking `send` returns."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class AsyncReceipt(Awaitable[T_co], Protocol[T_co]):
-    """What an async `send` gives back."""
+    """The receipt that an async `send` returns."""
 
     @property
     def is_done(self) -> bool:
-        """Whether awaiting it would not wait."""
+        """Whether there is an outcome, so that awaiting the receipt returns at once."""
         ...
 
 
 class Receipt(Generic[T]):
-    """A promise of where a record is, or the rows of a table. It may be asked by nobody or by many;
-    what was sent counts either way.
+    """Gives the offset of a record, or of a table's rows. Any number of threads may ask for it, or
+    none: the records are sent either way.
 
     >>> from onceflow.blocking import Producer
     >>> with Producer(bootstrap) as producer:
@@ -45,8 +45,9 @@ class Receipt(Generic[T]):
         return f"<blocking.{repr(self._promise).removeprefix('<')}"
 
     def result(self, timeout_s: float | None = None) -> T:
-        """Where it is; raises why it is nowhere, or `TimeoutError`. Once that is known it can also
-        be asked for when the client is closed."""
+        """Waits for the outcome: the record's offset, or the error for which it failed. Raises
+        `TimeoutError` when there is none in time. A known outcome is also available after the
+        client was closed."""
         if self._promise.is_done:
             return _known(self._promise)
 
@@ -57,19 +58,19 @@ class Receipt(Generic[T]):
 
 
 def _known(promise: AsyncReceipt[T]) -> T:
-    """What awaiting it gives when there is nothing to wait for."""
+    """The outcome of a receipt that is done."""
     try:
         next(promise.__await__())
     except StopIteration as end:
-        found: T = end.value
-        return found
+        result: T = end.value
+        return result
     raise InvariantViolated("a receipt that is done waits for something")
 
 
 def promising(
     method: Callable[Concatenate[A_co, P], Coroutine[Any, Any, AsyncReceipt[T]]],
 ) -> Callable[Concatenate[Calls[A_co], P], Receipt[T]]:
-    """The twin of an async method that gives a receipt."""
+    """The twin of an async method that returns a receipt."""
 
     @wraps(method)
     def call(self: Calls[A_co], /, *args: P.args, **named: P.kwargs) -> Receipt[T]:

@@ -5,8 +5,9 @@
             for record in batch:
                 txn.send("bookings", b"booked " + record.value)
 
-One thread goes through the batches; while it works on one, the member of the group is looked after.
-A batch that comes for a thread which was interrupted meanwhile is not committed: it comes again.
+One thread goes through the batches; while it works on one, the client's own thread keeps the group
+membership alive. When a thread is interrupted while it waits for a batch, that batch is not
+committed: it is returned again.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from onceflow.types import TopicPartition
 
 
 class SessionTransaction(Calls[TwinTransaction]):
-    """Handed out with a batch, and good until the next one is asked for. The session begins and
-    ends it, and adds the offsets of the batch: so it is no block for `with`.
+    """The transaction that comes with a batch; use it until you ask for the next batch. The session
+    begins it, adds the batch's offsets and ends it, so it needs no `with`.
 
     >>> from onceflow.blocking import Producer, Session
     >>> with Producer(bootstrap) as producer:
@@ -44,15 +45,17 @@ class SessionTransaction(Calls[TwinTransaction]):
 
 
 class BlockingSessionItem(NamedTuple):
-    """A batch, and the transaction in which its outcome is written."""
+    """A batch, and the transaction for its results."""
 
     batch: Batch
     transaction: SessionTransaction
 
 
 class Session(Twin[twin.Session]):
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores: those
-    of a consumer, of a producer, and a few of its own.
+    """Reads batches as a member of a group, each with a transaction for its results.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords. They are
+    those of a consumer, those of a producer, and a few of the session's own.
 
     >>> from onceflow.blocking import Producer
     >>> with Producer(bootstrap) as producer:
@@ -94,15 +97,15 @@ class Session(Twin[twin.Session]):
 
     @property
     def measured(self) -> twin.SessionMetrics:
-        """What its consumer and its producer have counted, one by one."""
+        """The metrics of the consumer and of the producer, one by one."""
         return self._client.measured
 
     @property
     def transactional_id(self) -> str:
-        """Of all transactions of this session: `group.id`, a slash, and its instance."""
+        """The session's transactional id: `group.id`, a slash, and its instance."""
         return self._client.transactional_id
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are assigned now."""
         return self._loop.call(lambda: self._client.assignment)

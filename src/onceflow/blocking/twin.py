@@ -1,5 +1,5 @@
-"""How a blocking client is made of an async one: its methods under the same names, with the same
-parameters and the same words, each run to its end on the client's thread."""
+"""How a blocking client is made from an async one: methods with the same names, parameters and
+docstrings, each run to its end on the client's own thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class AsyncClient(Protocol):
-    """What an async client is at least."""
+    """What a blocking client needs of an async one."""
 
     async def __aenter__(self) -> Any: ...
 
@@ -36,7 +36,7 @@ C_co = TypeVar("C_co", bound=AsyncClient, covariant=True)
 
 
 class Calls(Generic[A_co]):
-    """Something async, and the thread on which it lives; any number of threads may use one."""
+    """An async object and the thread on which it lives; any number of threads may call it."""
 
     def __init__(self, client: A_co, loop: LoopThread) -> None:
         self._client = client
@@ -47,15 +47,15 @@ class Calls(Generic[A_co]):
 
 
 class Twin(Calls[C_co]):
-    """For `with`."""
+    """The blocking twin of an async client, for `with`."""
 
     def __init__(self, client: C_co) -> None:
         super().__init__(client, LoopThread(f"onceflow {type(client).__name__.lower()}"))
 
     def start(self) -> None:
-        """As entering `with`; raises `BrokerUnreachable` and the like."""
+        """Does the same as entering `with`; raises `BrokerUnreachable` and the like."""
         if self._loop.is_running:
-            self._loop.check()  # before it waits for others
+            self._loop.check()  # raises before it waits for other threads
         with self._loop.starting():
             self._start()
 
@@ -64,13 +64,13 @@ class Twin(Calls[C_co]):
         try:
             self._loop.run(self._client.__aenter__(), life=life)
         except BaseException as error:
-            if life is not None:  # it may have started all the same
+            if life is not None:  # an interrupted start may have succeeded
                 end = partial(self._client.__aexit__, type(error), error, None)
                 self._loop.stop(end, life=life)
             raise
 
     def close(self) -> None:
-        """As leaving `with`; a second time it does nothing."""
+        """Does the same as leaving `with`; a second call does nothing."""
         self._end(None, None, None)
 
     def _end(
@@ -88,12 +88,12 @@ class Twin(Calls[C_co]):
         self._loop.check(life)
         end = partial(self._client.__aexit__, kind, error, traceback)
         try:
-            # In the life in which it was called: one that another thread has begun since goes on.
+            # Ends the life in which it was called, not one that another thread has begun since.
             self._loop.run(end(), life=life)
         except BaseException as problem:
             if isinstance(problem, NotRunning | CancelledError) and self._loop.life is not life:
                 return  # another thread has closed it meanwhile
-            # Whoever was interrupted does not wait, and the client is closed all the same.
+            # An interrupted thread does not wait any longer, but the client is closed.
             self._loop.stop(end, life=life)
             raise
         self._loop.stop(life=life)
@@ -124,8 +124,8 @@ def blocking(
 
 
 def plain(method: Callable[Concatenate[A_co, P], T]) -> Callable[Concatenate[Calls[A_co], P], T]:
-    """The twin of a method that only looks or sets something: done where nothing else is at the
-    same time."""
+    """The twin of a method that is not async. It runs on the client's thread too, where nothing
+    else runs at the same time."""
 
     @wraps(method)
     def call(self: Calls[A_co], /, *args: P.args, **named: P.kwargs) -> T:

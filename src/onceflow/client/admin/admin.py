@@ -1,6 +1,6 @@
-"""Everything that asks or changes a cluster and moves no records, in one place.
+"""The admin client: describes and changes topics, settings, offsets, groups and transactions.
 
-The same as functions of a `Cluster`, for those who have one.
+Each operation is also a function of a `Cluster`, for code that already has one.
 """
 
 from __future__ import annotations
@@ -90,8 +90,10 @@ __all__ = [
 
 
 class Admin:
-    """Connected by `async with`. Settings go by Kafka's names with underscores, or as they are in
-    `more`; `net`, `rand` and `clock` are doors for tests.
+    """Describes and changes a cluster; `async with` connects it.
+
+    Settings have Kafka's names: with underscores as keywords, with dots in `more`. Tests pass their
+    own `net`, `rand` and `clock`.
 
     >>> async def main() -> None:
     ...     async with Admin(bootstrap) as admin:
@@ -150,7 +152,7 @@ class Admin:
         replication_factor: int = BROKER_DEFAULT,
         configs: Mapping[str, str] | None = None,
     ) -> TopicMetadata:
-        """Makes a topic and waits until it can be used."""
+        """Creates a topic and waits until it can be used."""
         return await create_topic(
             self.cluster,
             name,
@@ -164,22 +166,22 @@ class Admin:
         await delete_topic(self.cluster, name)
 
     async def add_partitions(self, name: str, partitions: int) -> TopicMetadata:
-        """Raises a topic's number of partitions to `partitions`."""
+        """Increases a topic's number of partitions to `partitions`."""
         return await add_partitions(self.cluster, name, partitions)
 
     async def topic_configs(self, name: str) -> tuple[Config, ...]:
-        """The settings of a topic, by name, those that it has from the broker included."""
+        """The settings of a topic, by name, including those inherited from the broker."""
         return await topic_configs(self.cluster, name)
 
     async def broker_configs(self, node_id: int | None = None) -> tuple[Config, ...]:
-        """The settings of a broker, by name; of the first one unless told which."""
+        """The settings of a broker, by name; by default those of the first broker."""
         chosen = self.cluster.node_ids[0] if node_id is None else node_id
         return await broker_configs(self.cluster, chosen)
 
     async def alter_configs(
         self, name: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
     ) -> None:
-        """Sets some settings of a topic and takes others back to the broker's."""
+        """Sets some settings of a topic, and resets others to the broker's."""
         await alter_configs(self.cluster, name, changes=changes, removals=removals)
 
     # --- offsets --------------------------------------------------------------------------------
@@ -187,43 +189,45 @@ class Admin:
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, TimedOffset]:
-        """By time in milliseconds, or by `EARLIEST` or `LATEST`; the latest of committed records is
-        the last stable offset."""
+        """Offsets by a time in milliseconds, or by `EARLIEST` or `LATEST`. With `read_committed`
+        the latest is the last stable offset."""
         return await list_offsets(self.cluster, wanted, read_committed=read_committed)
 
     async def offset_ranges(
         self, partitions: Iterable[TopicPartition], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetRange]:
-        """The first and the next offset of each partition, or the last stable one."""
+        """The first offset and the high watermark of each partition; with `read_committed` the last
+        stable offset instead of the high watermark."""
         return await offset_ranges(self.cluster, partitions, read_committed=read_committed)
 
     async def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """From where to read in order to see all that is not older; the end where nothing is."""
+        """The offset of each partition's first record at or after this time, or its end if there is
+        none."""
         return await offsets_at(self.cluster, partitions, timestamp_ms)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Deletes what lies below an offset (-1: all there is); the first offsets that are left."""
+        """Deletes all records below an offset (-1: all records); returns the new first offsets."""
         return await delete_records(self.cluster, before)
 
     # --- groups ---------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[ListedGroup]:
-        """The groups of all brokers, by name."""
+        """The groups of the cluster, by name."""
         return await list_groups(self.cluster)
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """A group, its members, and how far it is behind; raises `GroupNotFound`."""
+        """A group, its members and its lag; raises `GroupNotFound`."""
         return await describe_group(self.cluster, group_id)
 
     async def lag_behind(
         self, committed: Mapping[TopicPartition, int], *, count_up_to: int | None = COUNTED
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far these offsets are behind what readers of committed records can have, in records.
-        What is no more than `count_up_to` offsets is read and counted; None: all."""
+        """How many committed records lie between these offsets and the end. Up to `count_up_to`
+        offsets are read to count the records (None: any number); beyond that it is an estimate."""
         return await lag_behind(self.cluster, committed, count_up_to=count_up_to)
 
     async def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
@@ -231,7 +235,7 @@ class Admin:
         return await committed_offsets(self.cluster, group_id)
 
     async def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits for a group without members; raises `GroupNotEmpty` when it has some."""
+        """Commits offsets for a group without members; raises `GroupNotEmpty` when it has some."""
         await commit_offsets(self.cluster, group_id, offsets)
 
     async def delete_group(self, group_id: str) -> None:
@@ -247,7 +251,7 @@ class Admin:
         producer_ids: Collection[int] = (),
         open_longer_than_ms: int | None = None,
     ) -> list[ListedTransaction]:
-        """Transactional ids by name; of each filter that is given, those that fit one value."""
+        """The transactional ids, by name, that match one value of each filter."""
         return await list_transactions(
             self.cluster,
             states=states,
@@ -256,20 +260,20 @@ class Admin:
         )
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """What its coordinator knows; raises `TransactionNotFound`."""
+        """A transaction, as its coordinator knows it; raises `TransactionNotFound`."""
         return await describe_transaction(self.cluster, transactional_id)
 
     async def describe_producers(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        """The producers that the leaders of partitions remember."""
+        """The producers whose state the partitions' leaders keep."""
         return await describe_producers(self.cluster, partitions)
 
     async def open_transactions(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> list[PartitionTransaction]:
-        """What readers of committed records wait for, in these partitions or in all, and whose it
-        is."""
+        """The open transactions in these partitions, or in all, with their producers. Consumers of
+        committed records wait for them."""
         return await open_transactions(self.cluster, await self._or_all(partitions))
 
     async def find_hanging_transactions(
@@ -278,7 +282,8 @@ class Admin:
         *,
         longest_timeout_ms: int = LONGEST_TIMEOUT_MS,
     ) -> list[PartitionTransaction]:
-        """Transactions that are open for longer than any may last, and that nobody will end."""
+        """Transactions that are open for longer than any timeout allows, and that no coordinator
+        will end."""
         return await find_hanging(
             self.cluster,
             await self._or_all(partitions),

@@ -1,9 +1,10 @@
-"""The consumer: reads partitions that it was told, or shares topics with the others of its group.
+"""The consumer: reads partitions that the application assigns, or shares topics with the other
+members of its group.
 
-`poll` gives a list of records, `poll_table` an Arrow table. Only what was committed is delivered,
-unless `isolation.level` says otherwise. All that has to do with the group happens while polling, in
-the task that polls: between two polls nothing is taken away, and nothing is committed that was not
-handed out before the last one.
+`poll` returns a list of records, `poll_table` an Arrow table. The consumer returns committed
+records only, unless `isolation.level` says otherwise. Rebalances and automatic commits happen
+during a poll, in the task that polls: between two polls no partition is revoked, and an automatic
+commit covers only records that were returned before the current poll.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ _CLOSE_S: Final = 30.0
 
 
 class Consumer:
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores. Made
-    for one event loop, and for one task that polls.
+    """Reads records, alone or as a member of a group.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords. A consumer
+    belongs to one event loop, and one task polls it.
 
     >>> from onceflow import Producer
     >>> async def main() -> None:
@@ -80,8 +83,8 @@ class Consumer:
         self._work = self._new_work()
 
     def _new_work(self) -> ConsumerWork:
-        """All that belongs to one life of a consumer, from its start to its close: nothing of it
-        is left for the next one but what was counted."""
+        """The state of one life of a consumer, from its start to its close. Only the metrics stay
+        for the next life."""
         settings = self.settings
         cluster = Cluster(
             settings.bootstrap_servers, settings.cluster(), net=self._net, rand=self._rand
@@ -104,16 +107,18 @@ class Consumer:
     # --- start and end --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reaches the cluster; raises `BrokerUnreachable` and the like. After a close it begins
-        anew: with nothing assigned or subscribed to; while somebody else starts or closes it this
-        raises `WrongUse`, and if it runs nothing happens."""
+        """Connects to the cluster; raises `BrokerUnreachable` and the like.
+
+        A consumer that was closed starts afresh, with nothing assigned and no subscription. Raises
+        `WrongUse` while another task starts or closes the consumer; does nothing when it is
+        running."""
         if self._work.is_over:
             self._work = self._new_work()
         await self._work.start()
 
     async def close(self, *, commit: bool = True, timeout_s: float = _CLOSE_S) -> None:
-        """Commits what is to be committed by itself, unless told otherwise, tells the listener, and
-        leaves the group; static members stay in it until their session ends."""
+        """Commits offsets if the consumer commits automatically and `commit` is true, calls the
+        listener, and leaves the group. A static member stays in it until its session times out."""
         await self._work.close(commit=commit, timeout_s=timeout_s)
 
     async def __aenter__(self) -> Self:
@@ -126,7 +131,8 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Whoever failed may not have done what they were given: it is to be read again.
+        # After an error the application may not have processed the last records: without a commit
+        # they are read again.
         await self.close(commit=error is None)
 
     # --- what is read ---------------------------------------------------------------------------
@@ -138,23 +144,23 @@ class Consumer:
         *,
         pattern: str | re.Pattern[str] | None = None,
     ) -> None:
-        """Shares these topics, or all whose whole name matches the pattern, with the others of the
-        group, from the next poll on. Topics that come later, and new partitions, are taken up."""
+        """Shares these topics, or all whose whole name matches the pattern, with the other members
+        of the group, from the next poll on. New topics and new partitions are included."""
         self._work.check_open()
         if isinstance(topics, str):
             raise WrongUse(f"give a list of topics: [{topics!r}]")
         names = frozenset(topics)
         if bool(names) == (pattern is not None):
             raise WrongUse("subscribe to topics, or to a pattern")
-        found = None if pattern is None else re.compile(pattern)
+        compiled = None if pattern is None else re.compile(pattern)
         subscription = Subscription(
-            names, found, takes_internal=not self.settings.exclude_internal_topics
+            names, compiled, takes_internal=not self.settings.exclude_internal_topics
         )
         self._work.subscribe(subscription, listener)
 
     async def assign(self, partitions: Iterable[TopicPartition | str]) -> None:
-        """Reads these partitions, or all partitions of these topics, and no others; the group, if
-        there is one, only keeps the offsets. Raises `TopicNotFound`."""
+        """Reads these partitions, or all partitions of these topics, and no others. The group, if
+        there is one, only stores offsets. Raises `TopicNotFound`."""
         work = self._work
         work.check_may_assign()
         if isinstance(partitions, str):
@@ -162,45 +168,45 @@ class Consumer:
         wanted: list[TopicPartition] = []
         for each in partitions:
             if isinstance(each, str):
-                found = await work.cluster.find_topic(each)
-                wanted += [TopicPartition(each, one.partition) for one in found.partitions]
+                topic = await work.cluster.find_topic(each)
+                wanted += [TopicPartition(each, one.partition) for one in topic.partitions]
             else:
                 wanted.append(TopicPartition(*each))
         await work.has_left()
-        work.check_may_assign()  # again: it may have subscribed, or be closed, by now
+        work.check_may_assign()  # again: `subscribe` or `close` may have run during the waits
         work.assign(wanted)
 
     async def unsubscribe(self) -> None:
-        """Leaves the group, if it is in one, and reads nothing any more. Called by a listener, it
-        is done when that has returned."""
+        """Leaves the group, if there is one, and stops reading. Called by a listener, this takes
+        effect when the listener has returned."""
         self._work.check_open()
         await self._work.unsubscribe()
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are assigned now."""
         return frozenset(self._positions.assigned)
 
     @property
     def subscription(self) -> Subscription | None:
-        """What was subscribed to."""
+        """The current subscription, if there is one."""
         return self._work.subscription
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        """Delivers nothing of these until `resume`; the member stays in its group."""
+        """Returns no records of these partitions until `resume`. The member stays in its group."""
         self._work.check_open()
         self._positions.require(partitions)
         self._work.give_back()
         self._positions.pause(partitions)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        """Goes on with what was paused."""
+        """Returns records of these partitions again."""
         self._work.check_open()
         self._positions.resume(partitions)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What `pause` holds back."""
+        """The partitions that are paused."""
         return frozenset(self._positions.paused)
 
     # --- records --------------------------------------------------------------------------------
@@ -208,42 +214,43 @@ class Consumer:
     async def poll(self, timeout_s: float, *, max_records: int | None = None) -> list[Record]:
         """The next records, `max.poll.records` at most; empty when none came in time.
 
-        Raises what keeps a partition from being read, why the group cannot be joined, and what a
-        listener raised; called again, it goes on.
+        Raises the error for which a partition cannot be read or the group cannot be joined, and
+        what a listener raised. Polling can go on after that.
         """
         most = max_records or self.settings.max_poll_records
         if left := self._work.take_rest(most):
             return left
-        found = await _poll(self._work, timeout_s, most)
-        self._measured.consumed(len(found))
-        return found
+        records = await _poll(self._work, timeout_s, most)
+        self._measured.consumed(len(records))
+        return records
 
     async def poll_by_partition(
         self, timeout_s: float, *, max_records: int | None = None
     ) -> dict[TopicPartition, list[Record]]:
-        """As `poll`, by partition."""
-        found: dict[TopicPartition, list[Record]] = {}
+        """Like `poll`, with the records grouped by partition."""
+        by_partition: dict[TopicPartition, list[Record]] = {}
         records = await self.poll(timeout_s, max_records=max_records)
-        for place, each in groupby(records, key=lambda one: (one.topic, one.partition)):
-            found.setdefault(TopicPartition(*place), []).extend(each)
-        return found
+        for partition, run in groupby(records, key=lambda one: (one.topic, one.partition)):
+            by_partition.setdefault(TopicPartition(*partition), []).extend(run)
+        return by_partition
 
     async def poll_table(self, timeout_s: float, *, max_rows: int | None = None) -> pa.Table | None:
-        """As `poll`, as columns of `fetched.FETCHED_SCHEMA`, and without `max.poll.records`; None
-        when nothing came in time."""
+        """Like `poll`, as an Arrow table with the columns of `fetched.FETCHED_SCHEMA`.
+        `max.poll.records` does not apply. None when no record came in time."""
         self._work.give_back()
         fetcher = self._work.fetcher
-        found = await self._work.next(
+        table = await self._work.next(
             timeout_s, lambda left_s: fetcher.next_table(left_s, max_rows=max_rows)
         )
-        self._measured.consumed(0 if found is None else found.num_rows)
-        return found
+        self._measured.consumed(0 if table is None else table.num_rows)
+        return table
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        """The next record, however long it takes. Who asks for one is done with the one before."""
+        """The next record, however long it takes. Asking for it means that the application is done
+        with the one before, which a commit may then cover."""
         work = self._work
         rest, rebalancer = work.rest, work.rebalancer
         if rebalancer is not None:
@@ -258,8 +265,8 @@ class Consumer:
     def _take_back(
         self, found: Record | list[Record] | dict[TopicPartition, list[Record]] | pa.Table | None
     ) -> None:
-        """What a poll has handed out did not reach whoever polled (`onceflow.blocking`), and comes
-        again."""
+        """Returns records once more that a poll returned and that did not reach the caller
+        (`onceflow.blocking`)."""
         if found:
             from onceflow.client.consumer.fetched import firsts_of
 
@@ -268,23 +275,24 @@ class Consumer:
     # --- positions ------------------------------------------------------------------------------
 
     async def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at another offset."""
+        """Continues reading at this offset."""
         self._work.check_open()
         self._positions.require([partition])
         self._work.give_back()
         self._positions.seek(partition, offset)
 
     async def seek_to_beginning(self, partitions: Partitions = ()) -> None:
-        """To the first offset of these, or of all."""
+        """Seeks to the first offset of these partitions, or of all."""
         await self._seek_by_time(partitions, EARLIEST)
 
     async def seek_to_end(self, partitions: Partitions = ()) -> None:
-        """Behind the last offset of these, or of all; the last stable one for `read_committed`."""
+        """Seeks to the end of these partitions, or of all: to the last stable offset when reading
+        committed records, else to the high watermark."""
         await self._seek_by_time(partitions, LATEST)
 
     async def seek_to_timestamp(self, timestamp_ms: int, partitions: Partitions = ()) -> None:
-        """To the first records that are not older, in milliseconds since 1970; to the end where
-        there are none. A time before 1970 is the beginning of all."""
+        """Seeks to the first record at or after this time, in milliseconds since 1970, or to the
+        end if there is none. A time before 1970 means the beginning."""
         await self._seek_by_time(partitions, max(0, timestamp_ms))
 
     async def _seek_by_time(self, partitions: Partitions, time: int) -> None:
@@ -294,38 +302,39 @@ class Consumer:
         await self._positions.seek_to_time(wanted, time)
 
     async def rewind(self, partitions: Partitions = ()) -> None:
-        """Back to what the group has committed of these, or of all, and where that is nothing to
-        where reading began: for work that was aborted, and has to be done again."""
+        """Goes back to the group's committed offsets of these partitions, or of all; without one,
+        to where reading began. For records that have to be processed again after an abort."""
         self._work.check_open()
         wanted = self._work.chosen(partitions)
         self._work.give_back()
         await self._work.rewind(wanted)
 
     async def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that is handed out, or of what is passed over before it."""
+        """The offset from which the next record is read. That record may be a later one, behind
+        aborted records, markers or a gap."""
         self._work.check_open()
         self._positions.require([partition])
         await self._positions.placed([partition])
-        found = self._work.consumed().get(partition)
-        if found is None:
+        offset = self._work.consumed().get(partition)
+        if offset is None:
             raise NoPosition(f"there is no position to read {partition} from")
-        return found
+        return offset
 
     async def lag(
         self, partitions: Partitions = (), *, exact: bool = False
     ) -> dict[TopicPartition, PartitionLag]:
-        """How far this consumer is behind in these, or in all, as the brokers say now. `exact`
-        reads through what was not fetched yet, and counts."""
+        """How far this consumer is behind in these partitions, or in all, by the offsets that the
+        leaders report now. `exact` reads the records that are not fetched yet, and counts them."""
         self._work.check_open()
         return await self._work.lag(self._work.chosen(partitions), exact=exact)
 
     def metrics(self) -> Mapping[str, float]:
-        """What was counted so far, by the names that Kafka's consumers use."""
+        """The metrics so far, under the names that Kafka's consumer uses."""
         return self._measured.snapshot()
 
     @property
     def measured(self) -> ConsumerMetrics:
-        """What was counted, one by one; `metrics` is all at once."""
+        """The metrics one by one; `metrics` gives them all at once."""
         return self._measured
 
     # --- commits --------------------------------------------------------------------------------
@@ -333,30 +342,32 @@ class Consumer:
     async def commit(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit] | None = None
     ) -> None:
-        """Commits these offsets, each the next one to read, or behind all that was handed out.
+        """Commits these offsets, each that of the next record to read; without them, the offsets
+        behind all records returned so far.
 
-        Raises `CommitFailed` when the member is out of its group, `RebalanceInProgress` when it has
-        to poll first.
+        Raises `CommitFailed` when the group has removed the member, and `RebalanceInProgress` when
+        it has to poll first.
         """
         self._work.check_open()
         await self._work.commit(self._work.consumed() if offsets is None else offsets)
 
     async def committed(self, partitions: Partitions = ()) -> dict[TopicPartition, OffsetToCommit]:
-        """What the group has committed of these, or of all that are assigned; those without are
-        left out."""
+        """The group's committed offsets of these partitions, or of all that are assigned.
+        Partitions without one are left out."""
         self._work.check_open()
         wanted = [TopicPartition(*each) for each in partitions] or self._work.chosen(())
         return await self._work.commits.committed(wanted)
 
     def group_metadata(self) -> GroupMember:
-        """Who commits, for `send_offsets` of a transaction: with it the broker refuses a member
-        that is out of date. Raises `CommitFailed` when this one is."""
+        """The member and its generation, for `send_offsets` of a transaction: with these the
+        coordinator fences a member that the group has removed. Raises `CommitFailed` when this one
+        was removed."""
         self._work.check_open()
         return self._work.commits.member
 
 
 async def _poll(work: ConsumerWork, timeout_s: float, most: int) -> list[Record]:
-    found = await work.next(
+    records = await work.next(
         timeout_s, lambda left_s: work.fetcher.next_records(left_s, max_records=most)
     )
-    return found or []
+    return records or []

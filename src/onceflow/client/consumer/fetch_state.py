@@ -1,9 +1,9 @@
-"""What a fetcher knows of the partitions it reads, without a clock and without a network.
+"""The state of a fetcher's partitions, without a clock and without a network.
 
-For each partition there is the position up to which was fetched, and behind it the position up to
-which was delivered; what lies between is queued. A seek starts a new turn: whatever was asked for
-or queued in an older one is dropped. An error waits in the queue for its turn, behind the records
-that came before it; once it has been raised, the partition is read again from what was delivered.
+Each partition has two positions: how far the fetcher has fetched, and how far the application has
+got records. What lies between is queued. A seek starts a new turn: responses and queued records of
+an older turn are dropped. An error waits in the queue behind the records fetched before it; once it
+has been raised, the partition is fetched again from where the application is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class FetchStage(Enum):
 
 
 class FetchEvent(Enum):
-    """What can happen to it."""
+    """What can happen to a partition."""
 
     LOST_PLACE = "there is no position, or the log does not hold it"
     LOST_LEADER = "the leader may be another one by now"
@@ -59,7 +59,7 @@ STAGES: Final[Mapping[tuple[FetchStage, FetchEvent], FetchStage]] = {
 
 
 class Chunk(NamedTuple):
-    """What one answer brought of one partition. `batches` may begin before `first`."""
+    """The batches of one partition in one Fetch response. The first may begin before `first`."""
 
     partition: TopicPartition
     turn: int
@@ -71,7 +71,7 @@ class Chunk(NamedTuple):
 
 
 class PartitionFetchState:
-    """One partition."""
+    """The state of one partition."""
 
     __slots__ = (
         "backoff",
@@ -95,14 +95,14 @@ class PartitionFetchState:
         self.filter = reader
         self.backoff = backoff
         self.position = reader.position
-        """What will be delivered next."""
+        """The offset of the next record for the application."""
         self.stage = FetchStage.PLACED if reader.position >= 0 else FetchStage.UNPLACED
         self.turn = 0
         self.is_paused = False
         self.leader: int | None = None
-        """None until somebody asked who it is."""
+        """None until it was looked up."""
         self.has_failed = False
-        """An error is queued: nothing is asked for until it has been raised."""
+        """Whether an error is queued: nothing is fetched until it has been raised."""
         self.not_before = 0.0
         self.failing_since: float | None = None
         self.ends: PartitionEnds | None = None
@@ -112,11 +112,11 @@ class PartitionFetchState:
         if event is FetchEvent.LOST_LEADER:
             self.leader = None
         if self.stage is FetchStage.DOUBTFUL and self.filter.leader_epoch == NO_EPOCH:
-            self.stage = FetchStage.PLACED  # nothing was read that could be gone
+            self.stage = FetchStage.PLACED  # no record was read that a new leader could lack
 
     def seek(self, offset: int, *, rests: bool = False) -> None:
-        """A new turn, at `offset`; `NOWHERE` for a place that is still to be found. `rests`: the
-        pause after an error is still to be made."""
+        """Starts a new turn at `offset`; `NOWHERE` means that the offset has yet to be looked up.
+        `rests`: keep the pause that follows an error."""
         self.turn += 1
         self.filter.seek(offset)
         self.position = offset
@@ -133,20 +133,21 @@ class PartitionFetchState:
         self.backoff.reset()
 
     def pause(self, now: float) -> float:
-        """Before it is asked for again, also when an error is raised: whoever goes on at once must
-        not do nothing but ask and fail. How long."""
+        """Starts the pause before the next request, and returns its length. There is one also when
+        the error is raised: an application that polls again at once would send requests in a
+        loop."""
         pause = self.backoff.next_s()
         self.not_before = now + pause
         return pause
 
     def is_due(self, now: float) -> bool:
         if self.stage is FetchStage.UNPLACED and self.filter.position > self.position:
-            return False  # a new place would drop what is still to be delivered
+            return False  # a seek would drop records that the application has yet to get
         return not (self.is_paused or self.has_failed) and now >= self.not_before
 
 
 class FetchCore:
-    """All partitions of one fetcher, and the queue of what was fetched."""
+    """All partitions of one fetcher, and the queue of fetched batches."""
 
     def __init__(
         self, *, read_committed: bool, most_queued_bytes: int, retry: RetryPolicy, rand: Rand
@@ -162,7 +163,7 @@ class FetchCore:
         self.queued_bytes = 0
         self.needs_refresh = False
         self._may_hold_paused = False
-        """Whether something in the queue may be of a paused partition; to look is a long way."""
+        """Whether the queue may hold batches of a paused partition; saves a search through it."""
 
     # --- who reads what -------------------------------------------------------------------------
 
@@ -171,26 +172,28 @@ class FetchCore:
         return list(self._readings)
 
     def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Reads these and no others from now on; None stands for no position. Who keeps a partition
-        says so by giving its position."""
+        """Reads only these partitions from now on; None means that the position has yet to be
+        looked up. To keep a partition, pass its position."""
         self._readings = {}
         self._queue.clear()
         self.queued_bytes = 0
         self.add(positions)
 
     def add(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Reads these besides the others, or from the beginning if they are among them."""
+        """Reads these partitions too; one that is read already starts at its new position."""
         self._turns += 1
         for partition, offset in positions.items():
             reader = PartitionFilter(
                 NOWHERE if offset is None else offset, read_committed=self._read_committed
             )
             reading = PartitionFetchState(partition, reader, Backoff(self._retry, self._rand))
-            reading.turn = self._turns << 32  # above all that were ever in use
+            # Above every turn that was ever in use: a late response to an earlier assignment of
+            # this partition must not pass for one of this assignment.
+            reading.turn = self._turns << 32
             self._readings[partition] = reading
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these no more; what is queued of them goes when its turn comes."""
+        """Stops reading these partitions; `take` drops what is still queued of them."""
         for partition in partitions:
             self._readings.pop(partition, None)
 
@@ -205,7 +208,7 @@ class FetchCore:
             raise NotAssigned(f"partition {partition} is not assigned to this reader") from None
 
     def is_current(self, partition: TopicPartition, turn: int) -> bool:
-        """Whether what was asked for or queued in that turn is still wanted."""
+        """Whether a response or a queued batch of that turn still counts."""
         reading = self._readings.get(partition)
         return reading is not None and reading.turn == turn
 
@@ -217,8 +220,8 @@ class FetchCore:
         return self._most_queued_bytes - self.queued_bytes
 
     def make_room(self) -> None:
-        """When the queue is full, what was fetched of paused partitions is given up, to be fetched
-        again later: nobody takes it, and the others must not starve for it."""
+        """Drops the queued batches of paused partitions when the queue is full; they are fetched
+        again later. Otherwise they would fill it, and the other partitions would starve."""
         if self.room > 0 or not self._may_hold_paused:
             return
         self._may_hold_paused = False
@@ -231,19 +234,19 @@ class FetchCore:
         self.queued_bytes = sum(chunk.size for chunk in kept)
 
     def due(self, now: float) -> list[PartitionFetchState]:
-        """The partitions for which something is to be asked; none while the queue is full."""
+        """The partitions to fetch now; none while the queue is full."""
         if self.room <= 0:
             return []
         return [each for each in self._readings.values() if each.is_due(now)]
 
     def next_time(self, now: float) -> float | None:
-        """When the next partition becomes due that waits for nothing but time."""
+        """When the next partition's pause ends."""
         times = [each.not_before for each in self._readings.values() if each.not_before > now]
         return min(times, default=None)
 
     def rotate(self, partitions: Iterable[TopicPartition]) -> None:
-        """Puts partitions that brought something behind the others: brokers fill an answer in the
-        order of the request."""
+        """Puts partitions that returned records behind the others. Brokers fill a response in the
+        order of the request, so the last partitions would starve otherwise."""
         for partition in partitions:
             if partition in self._readings:
                 self._readings[partition] = self._readings.pop(partition)
@@ -251,7 +254,7 @@ class FetchCore:
     # --- what came ------------------------------------------------------------------------------
 
     def arrived(self, turn: int, answer: FetchAnswer, now: float) -> bool:
-        """Queues what a partition gave; whether that was anything. The answer has no error."""
+        """Queues the batches of a response that has no error; whether it had any."""
         if not self.is_current(answer.partition, turn):
             return False
         reading = self._readings[answer.partition]
@@ -267,9 +270,9 @@ class FetchCore:
         error: OnceflowError | None = None
         try:
             for batch in reading.filter.visible(iter_stored(answer.records)):
-                batches.append(batch)  # one by one: what is sound in front of the damage is kept
-        except OnceflowError as found:
-            error = found
+                batches.append(batch)  # one by one, to keep the batches in front of a damaged one
+        except OnceflowError as damage:
+            error = damage
         position = reading.filter.position
         size = len(answer.records)
         self._may_hold_paused = self._may_hold_paused or reading.is_paused
@@ -281,7 +284,8 @@ class FetchCore:
         return True
 
     def failed(self, reading: PartitionFetchState, error: ClientError, now: float) -> None:
-        """An attempt went wrong: again in a moment, or told to whoever reads."""
+        """A request has failed: the partition is fetched again after a pause, or the error is
+        queued for the application."""
         action = action_for(error)
         if action is Action.REFRESH:
             self.needs_refresh = True
@@ -296,7 +300,7 @@ class FetchCore:
             self._queue_error(reading, error)
 
     def fail(self, reading: PartitionFetchState, error: ClientError, now: float) -> None:
-        """Queues an error, behind what came before it."""
+        """Queues an error behind the records fetched before it."""
         reading.pause(now)
         self._queue_error(reading, error)
 
@@ -306,7 +310,7 @@ class FetchCore:
         self._push(Chunk(reading.partition, reading.turn, [], at, at, 0, error))
 
     def fail_now(self, partition: TopicPartition, error: ClientError) -> None:
-        """Queues an error, and drops what is queued of the partition."""
+        """Queues an error, and drops the partition's queued records."""
         self.retake(partition)
         self._queue_error(self._readings[partition], error)
 
@@ -315,20 +319,20 @@ class FetchCore:
         self.queued_bytes += chunk.size
 
     def queued(self, partition: TopicPartition) -> list[Chunk]:
-        """What was fetched of a partition, and not taken; other threads may ask."""
+        """A partition's queued batches. Other threads may call this: it reads a copy."""
         mine = (chunk for chunk in tuple(self._queue) if chunk.partition == partition)
         return [chunk for chunk in mine if self.is_current(partition, chunk.turn)]
 
     @property
     def has_error(self) -> bool:
-        """Whether an error waits for its turn."""
+        """Whether an error is queued."""
         return any(chunk.error is not None for chunk in self._queue)
 
     # --- what is delivered ----------------------------------------------------------------------
 
     def take(self, most_bytes: int) -> list[Chunk]:
-        """The next chunks that are wanted, about `most_bytes` of them; a position moves with
-        `delivered`. Raises an error when it is the first in the queue."""
+        """The next chunks, about `most_bytes` of them; positions move with `delivered`. Raises an
+        error when it comes first: records in front of it are returned before it is raised."""
         taken: list[Chunk] = []
         kept: deque[Chunk] = deque()
         size = 0
@@ -352,12 +356,12 @@ class FetchCore:
         return taken
 
     def put_back(self, chunks: list[Chunk]) -> None:
-        """What was taken is to be taken again, before anything else."""
+        """Puts taken chunks back to the front of the queue."""
         self._queue.extendleft(reversed(chunks))
         self.queued_bytes += sum(chunk.size for chunk in chunks)
 
     def retake(self, partition: TopicPartition, *, rests: bool = False) -> None:
-        """What was taken or queued is not delivered: it is fetched again."""
+        """Drops a partition's queued records; they are fetched again from its position."""
         reading = self._readings[partition]
         stage, epoch = reading.stage, reading.filter.leader_epoch
         reading.seek(reading.position, rests=rests)
@@ -366,6 +370,6 @@ class FetchCore:
             reading.happened(FetchEvent.LOST_LEADER)
 
     def delivered(self, partition: TopicPartition, turn: int, next_offset: int) -> None:
-        """Everything below `next_offset` has been given to the reader."""
+        """The application has got all records below `next_offset`."""
         if self.is_current(partition, turn):
             self._readings[partition].position = next_offset

@@ -1,13 +1,14 @@
-"""Where partitions are read from: where their group has come to, else where `auto.offset.reset`
-says; and back to there.
+"""Where a consumer reads its partitions: from the group's committed offset, or if there is none,
+from where `auto.offset.reset` says.
 
-Found in the background for partitions that were just given to this consumer; until then they are
-not read. What goes wrong is raised once by `check`, and tried again; one partition of which nobody
-can tell keeps no other waiting.
+The offsets of newly assigned partitions are looked up in the background; until then they are not
+read. `check` raises a lookup's error once, and the lookup is tried again. A partition whose offset
+cannot be found keeps no other partition waiting.
 
-Whatever is asked for a partition carries a token: of the assignment for which it was asked, and of
-the last seek in it. `_put`, where answers become positions, drops those whose token is over: a
-partition that has left and come back begins where its group is now, not where it was.
+Every lookup carries a token: the assignment that it was made for, and the number of seeks in it so
+far. `_put`, the only place where a response becomes a position, drops responses whose token is out
+of date. So a partition that was revoked and assigned again starts at the group's offset of now, not
+at that of an old response, and a seek is not undone by a lookup that began before it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from onceflow.types import TopicPartition
 AskGroup: TypeAlias = Callable[
     [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Committed]]
 ]
-"""What is committed of each of them, asked once."""
+"""Asks the coordinator once for the committed offset of each partition."""
 
 
 class _Place:
-    """A partition for as long as it is assigned; given anew, it has a new one."""
+    """One assignment of a partition, until it is revoked; assigned again, it gets a new one."""
 
     __slots__ = (
         "asker",
@@ -60,21 +61,21 @@ class _Place:
         self.seeks = 0
         """How often its position was set."""
         self.start: int | None = None
-        """Where reading began, or where the user has put it."""
+        """Where reading began, or where the application's last seek went."""
         self.is_read = False
-        """Whether the fetcher has it: from when its first position is known."""
+        """Whether the fetcher reads it, which it does once the first position is known."""
         self.is_paused = False
         self.asker: asyncio.Task[None] | None = None
-        """Who finds out where to begin."""
+        """The task that looks up where to begin."""
         self.problem: BaseException | None = None
-        """Why that came to nothing, until it has been raised."""
+        """The error of that lookup, until it has been raised."""
         self.backoff = backoff
         self.is_resting = False
-        """It was raised a moment ago, and is not asked for again yet."""
+        """Whether an error was just raised, and the pause before the next lookup still lasts."""
 
 
 class _Token(NamedTuple):
-    """For what something was asked."""
+    """The assignment that a lookup is for, and how many seeks it had when the lookup began."""
 
     place: _Place
     seeks: int
@@ -84,8 +85,8 @@ Tokens: TypeAlias = Mapping[TopicPartition, _Token]
 
 
 class Positions:
-    """Of the partitions that this consumer has. `ask_group` is None without a group, `on_news` is
-    called when something was found."""
+    """The positions of a consumer's partitions. `ask_group` is None without a group; `on_news` is
+    called when a lookup has ended."""
 
     def __init__(
         self,
@@ -104,17 +105,17 @@ class Positions:
         self._on_news = on_news
         self._places: dict[TopicPartition, _Place] = {}
         self._unplaced: dict[TopicPartition, _Place] = {}
-        """Those of them that are not read yet: each poll looks at these, and not at all."""
+        """Those that are not read yet. Each poll looks at these only, and not at all partitions."""
         self._resting: set[asyncio.TimerHandle] = set()
         self._askers: dict[asyncio.Task[None], Tokens] = {}
         self.on_asked: Callable[[Collection[TopicPartition], Collection[TopicPartition]], None] = (
             _nothing
         )
-        """Is told where the group has an offset, and where it has none, before that is made up for
-        by `auto.offset.reset`; what it raises is raised."""
+        """Called with the partitions that have a committed offset, and with those that have none,
+        before `auto.offset.reset` applies to the latter; may raise to prevent that."""
         self._is_closed = False
         self._changed = asyncio.Event()
-        """Something is read, is gone, or went wrong."""
+        """Set when a partition is read or revoked, or when a lookup has failed."""
 
     @property
     def assigned(self) -> set[TopicPartition]:
@@ -127,7 +128,7 @@ class Positions:
     # --- who is read ----------------------------------------------------------------------------
 
     def begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these besides the others, once it is known from where."""
+        """Starts to read these partitions too, as soon as their offsets are known."""
         retry = self._cluster.settings.retry
         for partition in partitions:
             place = _Place(Backoff(retry, self._rand))
@@ -135,10 +136,10 @@ class Positions:
         self._ask()
 
     def end(self, partitions: Iterable[TopicPartition]) -> None:
-        """Reads these no more."""
-        gone = set(partitions)
-        self._fetcher.drop(gone)
-        for partition in gone:
+        """Stops reading these partitions."""
+        revoked = set(partitions)
+        self._fetcher.drop(revoked)
+        for partition in revoked:
             self._places.pop(partition, None)
             self._unplaced.pop(partition, None)
         for asker, tokens in self._askers.items():
@@ -147,19 +148,19 @@ class Positions:
         self._changed.set()
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Goes on at that offset."""
+        """Continues reading at this offset."""
         self.require([partition])
         self._move(partition, offset, is_start=True)
 
     def go_back(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """What lies behind these was not handed out after all, as far as it is assigned. Where
-        reading began is what it was."""
+        """Reads these partitions again from these offsets, as far as they are assigned: the records
+        did not reach the application. `start` stays as it is."""
         for partition, offset in offsets.items():
             if partition in self._places:
                 self._move(partition, offset, is_start=False)
 
     def take_back(self, tokens: Tokens, firsts: Mapping[TopicPartition, int]) -> None:
-        """The same, unless it was put elsewhere or given anew since."""
+        """The same, except for partitions that had a seek or a new assignment since."""
         self._put(tokens, firsts, is_start=False)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
@@ -176,25 +177,27 @@ class Positions:
         (self._fetcher.pause if is_paused else self._fetcher.resume)(read)
 
     def require(self, partitions: Iterable[TopicPartition]) -> None:
-        """Raises `NotAssigned` for the first that is not."""
+        """Raises `NotAssigned` for the first partition that is not assigned."""
         for partition in partitions:
             if partition not in self._places:
                 raise NotAssigned(f"partition {partition} is not assigned to this consumer")
 
     def delivered(self) -> dict[TopicPartition, int]:
-        """Behind what was taken from the fetcher, of all partitions of which that is known."""
+        """For each partition, the offset behind the last record taken from the fetcher, where that
+        is known."""
         positions = {each: self._fetcher.position(each) for each in self._fetcher.assigned}
         return {each: offset for each, offset in positions.items() if offset is not None}
 
     # --- tokens ---------------------------------------------------------------------------------
 
     def tokens(self, partitions: Iterable[TopicPartition]) -> Tokens:
-        """To be taken before something is asked."""
+        """Tokens for a lookup. Take them before the request is sent: later they would also cover a
+        seek or an assignment that the response knows nothing of."""
         places = {each: self._places[each] for each in partitions}
         return {each: _Token(place, place.seeks) for each, place in places.items()}
 
     def _current(self, tokens: Tokens) -> set[TopicPartition]:
-        """Those for which an answer still counts."""
+        """The partitions for which a response still counts."""
         places = self._places
         return {
             each
@@ -205,7 +208,7 @@ class Positions:
     def _put(
         self, tokens: Tokens, offsets: Mapping[TopicPartition, int], *, is_start: bool
     ) -> None:
-        """Answers become positions, here and nowhere else."""
+        """Makes positions of a response. Nothing else may do that: the check of tokens is here."""
         for partition in self._current(tokens) & offsets.keys():
             self._move(partition, offsets[partition], is_start=is_start)
 
@@ -233,11 +236,11 @@ class Positions:
     @property
     def has_problem(self) -> bool:
         """Whether `check` raises."""
-        # Of a thousand partitions that are read, as most of the time, none is looked at.
+        # Usually all partitions are read, and this looks at none, even if there are thousands.
         return any(place.problem is not None for place in self._unplaced.values())
 
     def check(self) -> None:
-        """Raises what went wrong since; then it is tried again."""
+        """Raises the error of a failed lookup once; the lookup is tried again after a pause."""
         self._raise_problem(self._unplaced)
 
     def _raise_problem(self, partitions: Iterable[TopicPartition]) -> None:
@@ -257,15 +260,15 @@ class Positions:
                 place.is_resting = False
             self._ask()
 
-        # After a pause, or whoever polls again at once does nothing but ask and fail.
+        # After a pause: an application that polls again at once would send requests in a loop.
         timer = asyncio.get_running_loop().call_later(pause_s, ask_again)
         self._resting.add(timer)
         if problem is not None:
             raise problem
 
     async def placed(self, partitions: Collection[TopicPartition]) -> None:
-        """Waits until it is known where these are read from, or they are gone; raises why that is
-        not to be known, within `default.api.timeout.ms`."""
+        """Waits until these partitions are read or revoked; raises the error of a failed lookup,
+        within `default.api.timeout.ms`."""
         while any(
             place is not None and not place.is_read for place in map(self._places.get, partitions)
         ):
@@ -276,7 +279,7 @@ class Positions:
             await self._changed.wait()
 
     def _ask(self) -> None:
-        """For all that are not read, and for which nobody asks."""
+        """Starts lookups for the partitions that are not read and have no lookup yet."""
         unasked = [
             partition
             for partition, place in self._unplaced.items()
@@ -292,7 +295,7 @@ class Positions:
     def _start(
         self, work: Coroutine[Any, Any, None], partitions: Collection[TopicPartition]
     ) -> None:
-        """Asks in the background, on behalf of these."""
+        """Runs a lookup for these partitions in the background."""
         if self._is_closed:
             work.close()
             return
@@ -313,26 +316,27 @@ class Positions:
         self._on_news()
 
     def _unread(self, tokens: Tokens) -> list[TopicPartition]:
-        """Those of which it is still to be found out where to begin."""
+        """The partitions of a lookup that still need an offset."""
         return sorted(each for each in self._current(tokens) if not tokens[each].place.is_read)
 
     async def _find(self, tokens: Tokens, ask_group: AskGroup) -> None:
-        """Where the group goes on; where it has nothing committed, by `auto.offset.reset`."""
+        """Looks up committed offsets; where the group has none, `auto.offset.reset` applies."""
         missing: set[TopicPartition] = set()
 
         async def attempt(
             partitions: list[TopicPartition],
         ) -> Mapping[TopicPartition, ClientError]:
             answers = await ask_group(partitions)
-            # Only those that count: whoever is told of the others would take the past for now.
+            # Drops outdated responses before `on_asked`, which would take them for the group's
+            # offsets of now.
             answers = {each: answers[each] for each in self._current(tokens) & answers.keys()}
-            found = {each: at for each, at in answers.items() if isinstance(at, OffsetToCommit)}
-            nowhere = [each for each, at in answers.items() if at is None]
-            self.on_asked(found.keys(), nowhere)
-            offsets = {each: at.offset for each, at in found.items()}
+            committed = {each: at for each, at in answers.items() if isinstance(at, OffsetToCommit)}
+            uncommitted = [each for each, at in answers.items() if at is None]
+            self.on_asked(committed.keys(), uncommitted)
+            offsets = {each: at.offset for each, at in committed.items()}
             self._put(tokens, offsets, is_start=True)
-            missing.update(nowhere)
-            self._ask_by_reset(nowhere)
+            missing.update(uncommitted)
+            self._ask_by_reset(uncommitted)
             return {each: at for each, at in answers.items() if isinstance(at, ClientError)}
 
         await self._retrying(
@@ -340,9 +344,10 @@ class Positions:
         )
 
     def _ask_by_reset(self, partitions: Collection[TopicPartition]) -> None:
-        """Each leader for itself: one that does not answer keeps no other waiting."""
+        """Asks each leader for the first or last offsets, in a task of its own: a leader that does
+        not respond keeps no other waiting."""
         policy = self._settings.auto_offset_reset
-        if policy == NONE:  # the fetcher's to complain of
+        if policy == NONE:  # the fetcher raises the error, when the partition's turn comes
             for partition in partitions:
                 self._read(partition, None)
             return
@@ -356,7 +361,7 @@ class Positions:
             self._start(self._find_end(self.tokens(led), time), led)
 
     async def _find_end(self, tokens: Tokens, time: int) -> None:
-        def found(offsets: Mapping[TopicPartition, int]) -> None:
+        def take(offsets: Mapping[TopicPartition, int]) -> None:
             self._put(tokens, offsets, is_start=True)
             self._on_news()
 
@@ -365,7 +370,7 @@ class Positions:
         ) -> Mapping[TopicPartition, ClientError]:
             is_committed = self._settings.read_committed
             return await try_ends(
-                self._cluster, partitions, time, found, read_committed=is_committed
+                self._cluster, partitions, time, take, read_committed=is_committed
             )
 
         await self._retrying(attempt, lambda: self._unread(tokens))
@@ -378,22 +383,22 @@ class Positions:
         cluster = self._cluster
         await retrying_each(attempt, wanted, cluster.refresh, cluster.settings.retry, self._rand)
 
-    # --- when the user says so ------------------------------------------------------------------
+    # --- when the application asks for it -------------------------------------------------------
 
     async def seek_to_time(self, partitions: Sequence[TopicPartition], time: int) -> None:
-        """To the first offsets that are not older; to the end where there is none. What was taken
-        away or put elsewhere meanwhile stays where it is."""
+        """Seeks to the first offset at or after this time, or to the end if there is none. Skips
+        partitions that had a seek or a new assignment meanwhile."""
         tokens = self.tokens(partitions)
         self._put(tokens, await self._at_time(dict.fromkeys(partitions, time)), is_start=True)
 
     async def _at_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         is_committed = self._settings.read_committed
         offsets = await list_offsets(self._cluster, times, read_committed=is_committed)
-        found = {each: at.offset for each, at in offsets.items() if at.offset >= 0}
-        later = [each for each in times if each not in found]
-        if later:
-            found |= await self._at_time(dict.fromkeys(later, LATEST_TIME))
-        return found
+        positions = {each: at.offset for each, at in offsets.items() if at.offset >= 0}
+        without = [each for each in times if each not in positions]
+        if without:
+            positions |= await self._at_time(dict.fromkeys(without, LATEST_TIME))
+        return positions
 
     async def rewind(
         self,
@@ -402,17 +407,17 @@ class Positions:
             [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetToCommit]]
         ],
     ) -> None:
-        """Back to what was committed; where nothing was, to where reading began."""
+        """Goes back to the committed offsets; where there are none, to where reading began."""
         tokens = self.tokens(partitions)
-        found = await committed(partitions)
-        back = {each: token.place.start for each, token in tokens.items()}
-        places = {each: start for each, start in back.items() if start is not None}
-        places |= {each: at.offset for each, at in found.items() if each in tokens}
-        log_rewound({each: places[each] for each in self._current(tokens) & places.keys()})
-        self._put(tokens, places, is_start=False)
+        offsets = await committed(partitions)
+        starts = {each: token.place.start for each, token in tokens.items()}
+        targets = {each: start for each, start in starts.items() if start is not None}
+        targets |= {each: at.offset for each, at in offsets.items() if each in tokens}
+        log_rewound({each: targets[each] for each in self._current(tokens) & targets.keys()})
+        self._put(tokens, targets, is_start=False)
 
     def stop(self) -> None:
-        """Asks nothing any more."""
+        """Cancels all lookups, and starts no more."""
         self._is_closed = True
         self._changed.set()
         for asker in self._askers:
@@ -426,4 +431,4 @@ class Positions:
 
 
 def _nothing(found: Collection[TopicPartition], missing: Collection[TopicPartition]) -> None:
-    """A group without an offset is a new one, for all that a consumer knows."""
+    """A plain consumer takes a group without an offset for a new one."""

@@ -1,8 +1,9 @@
-"""A member takes part in the rebalances of its group, in the task of whoever polls: partitions come
-and go only there, never while records are being worked on.
+"""A member's part in the rebalances of its group. It runs in the task that polls: partitions are
+assigned and revoked only during a poll, never while the application works on records.
 
-Eager strategies give up everything before they join. With cooperative ones a member keeps reading,
-and gives up only what it has lost; then it joins once more, so that others can have that.
+With an eager strategy a member gives up all partitions before it joins. With a cooperative one it
+keeps reading, gives up only the partitions that the leader has assigned to others, and then joins
+once more, so that the others get them.
 """
 
 from __future__ import annotations
@@ -28,59 +29,61 @@ from onceflow.types import TopicPartition
 
 Partitions = Collection[TopicPartition]
 _listening: ListenerGuard[Rebalancer] = ListenerGuard("listening")
-"""Whose listener is being told something."""
+"""The rebalancer whose listener is being called."""
 
 
 class RebalanceListener:
-    """Hears of partitions that come and go, while the consumer polls; it may commit and seek, and
-    unsubscribe, which is done when it has returned. It cannot poll or close the consumer. What it
-    raises is raised by `poll`.
+    """Called while the consumer polls, when partitions are assigned or revoked. It may commit, seek
+    and unsubscribe, which takes effect when it has returned. It cannot poll or close the consumer.
+    `poll` raises what it raises.
 
     >>> from onceflow import Consumer
-    >>> class Told(RebalanceListener):
+    >>> class Printing(RebalanceListener):
     ...     async def on_partitions_assigned(self, partitions):
-    ...         print("given", *partitions)
+    ...         print("assigned", *partitions)
     ...     async def on_partitions_revoked(self, partitions):
-    ...         print("gives up", *partitions)
+    ...         print("revoked", *partitions)
     >>> async def main() -> None:
     ...     async with Consumer(bootstrap, group_id="shop") as consumer:
-    ...         consumer.subscribe(["orders"], Told())
+    ...         consumer.subscribe(["orders"], Printing())
     ...         while not consumer.assignment:
     ...             await consumer.poll(0.1)
     >>> asyncio.run(main())
-    given orders-0
-    gives up orders-0
+    assigned orders-0
+    revoked orders-0
     """
 
     async def on_partitions_assigned(self, partitions: Partitions) -> None:
-        """After each rebalance: these were added, which may be none."""
+        """Called after each rebalance with the partitions that were added, perhaps none."""
 
     async def on_partitions_revoked(self, partitions: Partitions) -> None:
-        """These are still this member's, and are given up when this returns: commit them now."""
+        """Called before these partitions are given up: until this returns they are still this
+        member's, and their offsets can be committed."""
 
     async def on_partitions_lost(self, partitions: Partitions) -> None:
-        """These belong to others already: nothing can be committed any more."""
+        """Called when these partitions may belong to other members already: their offsets can no
+        longer be committed."""
         await self.on_partitions_revoked(partitions)
 
 
 class Hands(Protocol):
-    """Whose partitions come and go."""
+    """The consumer, as its rebalancer sees it."""
 
     async def before_rebalance(self) -> None:
-        """Commits what is to be committed."""
+        """Commits offsets, if the consumer commits automatically."""
         ...
 
     def begin(self, partitions: Partitions) -> None:
-        """Starts reading these."""
+        """Starts reading these partitions."""
         ...
 
     def end(self, partitions: Partitions) -> None:
-        """Stops reading these."""
+        """Stops reading these partitions."""
         ...
 
 
 class _NoHands:
-    """Of a consumer that has left."""
+    """Stands in for a consumer that has left its group."""
 
     async def before_rebalance(self) -> None:
         pass
@@ -93,7 +96,7 @@ class _NoHands:
 
 
 class Rebalancer:
-    """Knows what the member holds."""
+    """Holds the partitions that the member owns, and changes them in rebalances."""
 
     def __init__(self, loop: GroupLoop, settings: ConsumerSettings, hands: Hands) -> None:
         self.listener = RebalanceListener()
@@ -106,16 +109,19 @@ class Rebalancer:
         self._held_since = NO_GENERATION
         self._is_prepared = False
         self._refused_subscription: Subscription | None = None
-        """For which it was given what it does not want, and has said so."""
+        """The subscription with which the member has already refused partitions and joined again;
+        it does that once, or a leader that assigns them again would cause endless rebalances."""
         self.must_leave = False
-        """A listener has unsubscribed, which is done when it has returned."""
+        """A listener has unsubscribed, which takes effect when it has returned."""
         self.is_leaving = False
-        """Whoever leaves gives up what is held, and nobody else does: nothing new is begun."""
+        """The consumer is leaving the group: that gives up the partitions, so that a poll beside it
+        must not, nor start to join."""
         self._problem: BaseException | None = None
 
     def stop(self) -> None:
-        """The consumer is out. A listener may take no notice, and return when the consumer is in
-        the group again: nothing of this may touch that any more."""
+        """The consumer has left the group."""
+        # A listener that ignores its cancellation may return much later, when the consumer is in
+        # the group again with another rebalancer. This one must not touch its partitions then.
         self.loop.stop()
         self._hands = _NoHands()
         self.listener = RebalanceListener()
@@ -141,8 +147,8 @@ class Rebalancer:
         )
 
     async def attend(self) -> None:
-        """Does what is to be done now, and starts what takes its time. Raises what a listener
-        raised, and why a member cannot join."""
+        """Takes the next steps of a rebalance; starts to join in the background. Raises what a
+        listener raised, and the error for which the member cannot join."""
         while self.needs_attention:
             if self.loop.crash is not None:
                 crash, self.loop.crash = self.loop.crash, None
@@ -152,9 +158,9 @@ class Rebalancer:
             if self._machine.failure is not None:
                 raise self._machine.failure
             if self.loop.is_joining:
-                given = self.loop.take()
-                if given is not None:
-                    await self._take(given)
+                assignment = self.loop.take()
+                if assignment is not None:
+                    await self._take(assignment)
             elif self._machine.must_join:
                 await self._prepare()
                 if not (self._machine.has_lost or self.must_leave or self.is_leaving):
@@ -162,46 +168,49 @@ class Rebalancer:
             self._raise_problem()
 
     async def _prepare(self) -> None:
-        """Once before each rebalance, however often joining has to be tried."""
+        """Gives up partitions, once before each rebalance, however often joining is retried."""
         if self._is_prepared:
             return
+        # Offsets are committed before the partitions are given up: afterwards another member reads
+        # them from the committed offset, and the coordinator refuses this member's commit.
         await self._hands.before_rebalance()
-        given_up = self._held
+        revoked = self._held
         if self._is_cooperative:
             subscription = self.loop.subscription
-            given_up = frozenset(each for each in self._held if not subscription.means(each.topic))
-        await self._give_up(given_up)
+            revoked = frozenset(each for each in self._held if not subscription.means(each.topic))
+        await self._give_up(revoked)
         self._is_prepared = True
 
-    async def _take(self, given: MemberAssignment) -> None:
+    async def _take(self, assignment: MemberAssignment) -> None:
         self._is_prepared = False
-        given = self._wanted(given)
+        assignment = self._wanted(assignment)
         if self._is_cooperative:
-            surplus = self._held - given.partitions
-            if surplus:
+            revoked = self._held - assignment.partitions
+            if revoked:
                 await self._hands.before_rebalance()
-                await self._give_up(surplus)
+                await self._give_up(revoked)
+                # Only now, with the partitions given up: joining again hands them to others.
                 self._machine.outdated()
-        added = given.partitions - self._held
-        self._held = given.partitions
-        self._held_since = given.generation
+        added = assignment.partitions - self._held
+        self._held = assignment.partitions
+        self._held_since = assignment.generation
         self._hands.begin(added)
         log_assigned(self._machine, added, self._held)
         began = self._measured.now()
         await self._tell(self.listener.on_partitions_assigned, added)
         self._measured.assigned(began)
 
-    def _wanted(self, given: MemberAssignment) -> MemberAssignment:
-        """What of it is subscribed to now. The group hears of it when that has changed since the
-        member asked; and once when it is given something else all the same, as a static member that
-        comes back with another subscription is."""
+    def _wanted(self, assignment: MemberAssignment) -> MemberAssignment:
+        """The part of an assignment that the member subscribes to now. The member joins again when
+        its subscription has changed since it joined; and once when it gets other topics all the
+        same, as a static member does that comes back with another subscription."""
         subscription = self.loop.subscription
-        wanted = frozenset(each for each in given.partitions if subscription.means(each.topic))
-        is_unwanted = wanted != given.partitions and self._refused_subscription != subscription
-        if subscription != given.subscription or is_unwanted:
+        wanted = frozenset(each for each in assignment.partitions if subscription.means(each.topic))
+        is_unwanted = wanted != assignment.partitions and self._refused_subscription != subscription
+        if subscription != assignment.subscription or is_unwanted:
             self._refused_subscription = subscription
             self._machine.outdated()
-        return given._replace(partitions=wanted)
+        return assignment._replace(partitions=wanted)
 
     async def _lost(self) -> None:
         self._machine.has_lost = False
@@ -216,17 +225,18 @@ class Rebalancer:
             self._measured.lost(began)
 
     async def give_up_all(self) -> None:
-        """Before leaving; raises what the listener raised."""
+        """Gives up all partitions before leaving; raises what the listener raised."""
         if self._machine.has_lost:
             await self._lost()
         await self._give_up(self._held)
         self._raise_problem()
 
     async def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """They are this member's until the listener has returned."""
+        """Calls the listener, then stops reading the partitions."""
         if not partitions:
             return
         began = self._measured.now()
+        # The listener first: it may commit these partitions, whose positions `end` drops.
         await self._tell(self.listener.on_partitions_revoked, partitions)
         self._measured.revoked(began)
         self._hands.end(partitions)
@@ -234,17 +244,18 @@ class Rebalancer:
         self._held -= partitions
 
     async def _tell(
-        self, hear: Callable[[Partitions], Awaitable[None]], partitions: frozenset[TopicPartition]
+        self, call: Callable[[Partitions], Awaitable[None]], partitions: frozenset[TopicPartition]
     ) -> None:
-        """What a listener raises must not keep the others from being told: it is raised later."""
+        """Calls the listener. Its error is kept and raised later: raised here, it would leave the
+        rebalance half done, with partitions that are held and not read, or read and not held."""
         try:
             with _listening.by(self):
-                await hear(sorted(partitions))
+                await call(sorted(partitions))
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # The listener was, by its own doing: nobody has cancelled who polls.
+            # The listener cancelled something of its own; the task that polls was not cancelled.
             self._problem = self._problem or ConsumerError("a listener was cancelled")
             self._problem.__cause__ = error
         except Exception as error:
@@ -252,7 +263,7 @@ class Rebalancer:
 
     @property
     def is_listening(self) -> bool:
-        """Whether this is called by one of its listeners, which it waits for."""
+        """Whether the caller is this rebalancer's listener, for which it waits."""
         return _listening.is_by(self)
 
     def _raise_problem(self) -> None:

@@ -1,8 +1,8 @@
-"""Records gathered into batches, a queue for each partition, and the way of a batch from there to
-its outcome.
+"""Collects records into batches, one queue for each partition, and follows each batch to its
+outcome.
 
-No clock, no connection, no waiting: times are passed in as monotonic seconds, batches to send are
-taken with `drain`, and what became of them is told with `answered`, `requeue` or `fail`. Every
+Without a clock, a connection or a wait: the caller passes times as monotonic seconds, takes batches
+to send with `drain`, and reports what became of them with `answered`, `requeue` or `fail`. Every
 batch ends in exactly one outcome, or in two parts that do.
 """
 
@@ -84,7 +84,7 @@ class BatchQueue:
         return self._open.get(self.partition.partition)
 
     def append(self, batch: ProducerBatch) -> None:
-        """Behind all others, to which nothing is added any more; whether to this one it says."""
+        """Puts a batch at the end, and closes the one before to new records."""
         self.close()
         self.waiting.append(batch)
         if batch.is_open:
@@ -96,12 +96,14 @@ class BatchQueue:
             batch.is_open = False
 
     def put_back(self, batch: ProducerBatch) -> None:
-        """In front of everything that has no number, behind those with earlier numbers."""
+        """Puts a batch back for a retry."""
+        # In front of all batches without a number, and behind those with earlier numbers: the
+        # leader refuses any other order as out of sequence.
         flight = self.state.in_flight
-        place = flight.index(batch)
+        rank = flight.index(batch)
         position = 0
         for waiting in self.waiting:
-            if waiting not in flight or flight.index(waiting) > place:
+            if waiting not in flight or flight.index(waiting) > rank:
                 break
             position += 1
         self.waiting.insert(position, batch)
@@ -115,13 +117,13 @@ class Accumulator:
         self.sequences = sequences
         self._batch_size = limits.batch_size
         self.used = 0
-        """Bytes that count against `buffer_memory`. A batch takes its room when it is opened, as in
-        Apache Kafka's own producer: so nobody has to ask for every record."""
+        """Bytes that count against `buffer_memory`. As in Apache Kafka's producer, a batch takes its
+        whole room when it is opened, which saves a check for every record."""
         self.flushing = 0
-        """How many wait for everything to be sent: nothing lingers then."""
+        """How many callers of `flush` wait; no batch lingers meanwhile."""
         self.closing = False
         self.open_batches: dict[str, dict[int, ProducerBatch]] = {}
-        """Those that records may be added to, by topic and partition, for whoever has many."""
+        """The batches that take records, by topic and partition: for the producer's fast path."""
         self._queues: dict[TopicPartition, BatchQueue] = {}
         self._waiting: dict[TopicPartition, BatchQueue] = {}
         self._incomplete: dict[ProducerBatch, None] = {}
@@ -132,11 +134,11 @@ class Accumulator:
 
     @property
     def partitions_waiting(self) -> int:
-        """How many partitions have a batch that is gathered or ready."""
+        """How many partitions have a batch that waits to be sent."""
         return len(self._waiting)
 
     def waits_only_for(self, partitions: AbstractSet[TopicPartition]) -> bool:
-        """Whether all that is gathered or ready goes to these."""
+        """Whether all waiting batches go to these partitions."""
         return self._waiting.keys() <= partitions
 
     @property
@@ -153,9 +155,9 @@ class Accumulator:
         headers: Headers,
         now: float,
     ) -> tuple[ProducerBatch, int]:
-        """The batch that the record went into, and its number there; 0 says that the batch is new.
+        """Adds a record; returns its batch and its index there, which is 0 in a new batch.
 
-        The timestamp is milliseconds since 1970. Raises `RecordInvalid`, and then nothing changed.
+        The timestamp is in milliseconds since 1970. Raises `RecordInvalid` before any change.
         """
         key, value, section, size = checked(key, value, headers)
         timestamp = checked_timestamp(timestamp)
@@ -166,8 +168,8 @@ class Accumulator:
         return batch, batch.add(key, value, timestamp, section, size)
 
     def shut(self, partition: TopicPartition, size: int) -> bool:
-        """Closes the open batch of a partition, for it to be sent, unless it has room for a record
-        with so many bytes of key and value; whether there was one to close."""
+        """Closes a partition's open batch, so that it is sent, unless it has room for a record with
+        so many bytes of key and value; whether it closed one."""
         batch = self.open_batches.get(partition.topic, {}).get(partition.partition)
         if batch is None or batch.size + RECORD_OVERHEAD + size <= self._batch_size:
             return False
@@ -175,7 +177,7 @@ class Accumulator:
         return True
 
     def _open(self, partition: TopicPartition, size: int, now: float) -> ProducerBatch:
-        """A batch with room for a record of that size, and more of them if that is small."""
+        """Opens a batch with room for a record of this size, and for more if that is small."""
         batch = ProducerBatch(partition, now)
         batch.held = max(self._batch_size, batch.size + size)
         self._enqueue(batch)
@@ -184,7 +186,7 @@ class Accumulator:
     def add_encoded(
         self, partition: TopicPartition, encoded: Iterable[NewBatch], now: float
     ) -> list[ProducerBatch]:
-        """Batches that are written already, behind all records so far."""
+        """Appends batches that are already encoded, behind all records so far."""
         batches = [ProducerBatch.of_encoded(partition, each, now) for each in encoded]
         for batch in batches:
             self._enqueue(batch)
@@ -207,7 +209,7 @@ class Accumulator:
         self._first_expiry = min(self._first_expiry, batch.created + self.limits.delivery_timeout)
 
     def incomplete(self) -> list[ProducerBatch]:
-        """All batches without an outcome, in the order they were begun."""
+        """All batches without an outcome, in the order in which they were opened."""
         return list(self._incomplete)
 
     # --- when ---------------------------------------------------------------------------------
@@ -221,7 +223,7 @@ class Accumulator:
         ]
 
     def is_under_way(self, partition: TopicPartition) -> bool:
-        """Whether an answer to a batch of a partition may still come."""
+        """Whether the response to a batch of this partition may still come."""
         queue = self._queues.get(partition)
         return queue is not None and queue.state.has_outstanding
 
@@ -235,7 +237,7 @@ class Accumulator:
         return first if first < _NEVER else None
 
     def _due(self, queue: BatchQueue) -> float:
-        """When the first batch of the queue has lingered, and waited after a failure, enough."""
+        """When the queue's first batch may be sent: after `linger.ms`, or the pause of a retry."""
         head = queue.waiting[0]
         if (
             head.attempts
@@ -251,13 +253,12 @@ class Accumulator:
     # --- sending ------------------------------------------------------------------------------
 
     def close_all(self) -> None:
-        """To what waits nothing is added any more."""
+        """Closes all waiting batches to new records."""
         for queue in self._waiting.values():
             queue.close()
 
     def write_ahead(self) -> None:
-        """Makes bytes of all that waits and is closed, for those who have time now and none
-        later."""
+        """Encodes all closed batches that wait, for a caller that has time now and none later."""
         for queue in self._waiting.values():
             for batch in queue.waiting:
                 if not batch.is_open:
@@ -268,8 +269,9 @@ class Accumulator:
     ) -> list[ProducerBatch]:
         """At most one sealed batch of each partition, for one request to their leader.
 
-        Whoever calls leaves out partitions that are not in the transaction yet. The first batch
-        goes even if it is too large alone; the turn moves on, so that none starves.
+        The caller leaves out partitions that are not in the transaction yet. The first batch is
+        taken even if it alone is too large. Each call starts with another partition, so that none
+        starves.
         """
         batches: list[ProducerBatch] = []
         size = 0
@@ -290,7 +292,7 @@ class Accumulator:
         return batches
 
     def _take(self, queue: BatchQueue, head: ProducerBatch) -> bool:
-        """Take out what may be sent; False if that needs a producer id first."""
+        """Takes a batch out to be sent; False if it needs a producer id first."""
         state = queue.state
         if state.must_restart and not self.sequences.restart(state):
             return False
@@ -322,7 +324,7 @@ class Accumulator:
     def answered(
         self, batch: ProducerBatch, answer: BatchResponse, retry_at: float
     ) -> ProduceVerdict:
-        """Take in a broker's answer. What is sent again waits until `retry_at`.
+        """Handles the leader's response. A batch that is sent again waits until `retry_at`.
 
         After REFUSED, ABORTABLE and FATAL the caller makes the error and calls `fail`.
         """
@@ -348,7 +350,7 @@ class Accumulator:
         return verdict
 
     def requeue(self, batch: ProducerBatch, retry_at: float, *, in_doubt: bool) -> None:
-        """No answer came: it is sent again. `in_doubt` unless the request never left."""
+        """No response came: the batch is sent again. `in_doubt` unless it was never sent."""
         # The batch keeps its bytes and its sequence number: the broker may have the first copy, and
         # knows the second only by these. Sealing it anew would write its records twice.
         batch.is_outstanding = False
@@ -357,7 +359,7 @@ class Accumulator:
             self._put_back(batch, retry_at)
 
     def fail(self, batch: ProducerBatch, error: BaseException) -> None:
-        """The batch has failed, wherever it is; an answer that comes all the same is ignored."""
+        """The batch has failed, wherever it is. A response that still comes is `LATE`."""
         if batch.is_done:
             return
         batch.in_doubt = batch.in_doubt or batch.is_outstanding
@@ -371,19 +373,20 @@ class Accumulator:
         self._finish(batch, error)
 
     def expired(self, now: float) -> list[ProducerBatch]:
-        """The batches whose time is up; the caller makes the errors and calls `fail` for each.
+        """The batches older than `delivery.timeout.ms`; the caller makes the errors and calls
+        `fail` for each.
 
-        One that `is_outstanding` or `in_doubt` may be in the log; of the others none is.
+        A batch that `is_outstanding` or `in_doubt` may be in the log; the others are not.
         """
         if now < self._first_expiry:
             return []
         timeout = self.limits.delivery_timeout
-        found = [batch for batch in self._incomplete if batch.created + timeout <= now]
+        expired = [batch for batch in self._incomplete if batch.created + timeout <= now]
         self._first_expiry = min(
             (each.created + timeout for each in self._incomplete if each.created + timeout > now),
             default=_NEVER,
         )
-        return found
+        return expired
 
     def _put_back(self, batch: ProducerBatch, retry_at: float) -> None:
         batch.retry_at = retry_at
@@ -392,11 +395,11 @@ class Accumulator:
         self._waiting[batch.partition] = queue
 
     def _split(self, batch: ProducerBatch) -> None:
-        """Two parts in the place of one, under its numbers."""
+        """Replaces a batch by two parts, which share its sequence numbers between them."""
         queue = self._queues[batch.partition]
         flight = queue.state.in_flight
-        place = flight.index(batch)
-        flight[place : place + 1] = split(batch)
+        rank = flight.index(batch)
+        flight[rank : rank + 1] = split(batch)
         self._forget(batch)
         for part in batch.parts:
             part.attempts = batch.attempts

@@ -1,15 +1,16 @@
-"""Idempotence on the producer's side: which batch may be sent, under which number, and what an
-answer means for it.
+"""Idempotence on the producer's side: which batch may be sent, with which sequence number, and what
+the response means for it.
 
-Four promises, for a broker that remembers its producers:
-- numbers are given once, when a batch is first sent; only a new pair of producer id and epoch ever
-  gives others, and then no request with the old ones is waited for;
-- a batch that may be in the log under an old number is never sent under a new one;
-- until a pair's first batch in a partition is acknowledged nothing else is sent there: a broker
-  that does not know a producer takes any number, and would take the second for the first. Only
-  where every transaction has its own epoch brokers insist on 0, and nothing has to wait;
-- a gap, left by a batch that was given up, stops new batches until it is closed: by an answer to
-  a later one, or by a new pair. With a transaction it is for the transaction to end.
+Four rules, for a leader that remembers its producers:
+- A batch gets its sequence number once, when it is first sent. Only a new pair of producer id and
+  epoch gives it another, and then no request with the old number is in flight.
+- A batch that may be in the log under an old number is never sent under a new one: it could be
+  written twice.
+- Until the first batch of a pair in a partition is acknowledged, no other is sent there: a leader
+  that does not know the producer accepts any number, and would take the second batch for the
+  first. Where every transaction has its own epoch, leaders insist on 0, and no batch has to wait.
+- A batch that failed leaves a gap, which stops new batches until a later one is acknowledged or
+  the pair is a new one. In a transaction the transaction has to end first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _HALF: Final = 1 << 30
 
 
 class BatchResponse(NamedTuple):
-    """What a broker says of one batch."""
+    """The leader's response for one batch."""
 
     code: int
     base_offset: int = NO_OFFSET
@@ -39,7 +40,7 @@ class BatchResponse(NamedTuple):
 
 
 class ProduceVerdict(Enum):
-    """What becomes of a batch that was answered."""
+    """What to do with a batch after a response."""
 
     DELIVERED = "it is in the log"
     RETRY = "send the same bytes again"
@@ -52,7 +53,7 @@ class ProduceVerdict(Enum):
 
 
 class PartitionSequences:
-    """The numbers of one partition, and the batches that have one and no outcome."""
+    """The sequence numbers of one partition, and the batches that have one and no outcome."""
 
     __slots__ = (
         "forgotten",
@@ -68,32 +69,32 @@ class PartitionSequences:
 
     def __init__(self) -> None:
         self.in_flight: list[ProducerBatch] = []
-        """In the order of their numbers; sent, or waiting to be sent again."""
+        """In the order of their numbers; sent, or waiting for a retry."""
         self.begin(None)
 
     def begin(self, producer: ProducerIdAndEpoch | None, first: int = 0) -> None:
-        """From `first` on under another pair; what is in flight stays so, under its old numbers."""
+        """Starts at `first` under another pair; batches in flight keep their old numbers."""
         self.producer = producer
         self.next_sequence = first
         self.next_ordinal = 0
         self.last_acked_sequence = first - 1 if first else NO_SEQUENCE
         self.last_acked_offset = NO_OFFSET
         self.unresolved = False
-        """A batch that had a number was given up, and nothing later has been acknowledged."""
+        """A batch that had a number has failed, and no later one has been acknowledged."""
         self.must_restart = False
         self.forgotten = False
-        """The broker has refused the very next number: it does not remember what it took."""
+        """The leader has refused the very next number: it has lost the producer's state."""
 
     @property
     def has_outstanding(self) -> bool:
         return any(batch.is_outstanding for batch in self.in_flight)
 
     def is_next(self, batch: ProducerBatch) -> bool:
-        """Whether the batch follows what was acknowledged last."""
+        """Whether the batch follows the one that was acknowledged last."""
         return batch.base_sequence == _after(self.last_acked_sequence)
 
     def number(self, batch: ProducerBatch) -> int:
-        """The next numbers are the batch's; the first of them."""
+        """Gives the batch the next numbers, one for each record; returns the first."""
         base = self.next_sequence
         batch.ordinal = self.next_ordinal
         self.next_sequence = next_sequence(base, batch.count)
@@ -101,18 +102,20 @@ class PartitionSequences:
         return base
 
     def acknowledge(self, batch: ProducerBatch, base_offset: int) -> None:
-        """Its numbers are used for good."""
+        """Notes that the batch's numbers are in the log."""
         last = last_sequence(batch.base_sequence, batch.count - 1)
         if batch.producer != self.producer or not batch.is_sequenced:
             return
         before = self.last_acked_sequence
+        # Sequence numbers wrap around; an earlier batch may be acknowledged after a later one.
         if before == NO_SEQUENCE or 0 < (last - before) % (2 * _HALF) < _HALF:
             self.last_acked_sequence = last
             if base_offset >= 0:
                 self.last_acked_offset = base_offset + batch.count - 1
 
     def settle(self) -> None:
-        """To be called when something has left the flight: is the gap closed, or is it for good?"""
+        """Decides, when a batch has left the flight and none is left, whether a gap has closed or
+        only a new pair can close it."""
         if self.unresolved and not self.in_flight:
             self.unresolved = self.next_sequence != _after(self.last_acked_sequence)
             self.must_restart = self.unresolved
@@ -123,9 +126,10 @@ def _after(sequence: int) -> int:
 
 
 class Sequences:
-    """The numbers of one producer: who it is now, and what it may do in each partition.
+    """The sequence numbers of one producer: its producer id and epoch, and the state of each
+    partition.
 
-    Without idempotence there are no numbers, and only the limit of batches in flight is kept.
+    Without idempotence there are no numbers, and only the limit of batches in flight applies.
     """
 
     def __init__(
@@ -141,33 +145,33 @@ class Sequences:
         self.transactional = transactional
         self.producer: ProducerIdAndEpoch | None = None
         self._first_is_zero = False
-        """Brokers take no other number from a pair that they do not know."""
+        """Leaders accept only 0 as the first number of a pair."""
         self._max_in_flight = max_in_flight
         self._partitions: dict[TopicPartition, PartitionSequences] = {}
 
     def of(self, partition: TopicPartition) -> PartitionSequences:
         """The state of a partition; a new one if there is none."""
-        found = self._partitions.get(partition)
-        if found is None:
-            found = self._partitions[partition] = PartitionSequences()
-        return found
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = PartitionSequences()
+        return state
 
     # --- who writes ---------------------------------------------------------------------------
 
     @property
     def needs_producer_id(self) -> bool:
-        """Whether nothing new can be sent before InitProducerId has been answered."""
+        """Whether no new batch can be sent before the response to InitProducerId."""
         return self.idempotent and self.producer is None
 
     @property
     def writer(self) -> ProducerIdAndEpoch:
-        """The pair that goes into batches."""
+        """The producer id and epoch that go into batches."""
         return self.producer or NOBODY
 
     @property
     def has_gap(self) -> bool:
-        """Whether a partition cannot go on under this pair: an aborted transaction has to be
-        followed by another epoch."""
+        """Whether a partition cannot continue under this pair: after an aborted transaction the
+        next one needs another epoch."""
         return any(
             (state.unresolved or state.must_restart) and state.producer == self.producer
             for state in self._partitions.values()
@@ -180,11 +184,11 @@ class Sequences:
         *,
         has_own_epoch: bool = False,
     ) -> None:
-        """The pair that a broker gave. Each partition starts at 0 under a new one, as soon as what
-        is in flight there is done; under the same one it goes on.
+        """Takes the producer id and epoch that a broker assigned. Under a new pair each partition
+        starts at 0, once no batch of the old one is in flight; under the same pair it continues.
 
         `next_sequences` is where another process has left off under this very pair;
-        `has_own_epoch` says that it is for one transaction only.
+        `has_own_epoch` says that the pair is for one transaction only.
         """
         self.producer = producer
         self._first_is_zero = has_own_epoch
@@ -192,7 +196,7 @@ class Sequences:
             self.of(partition).begin(producer, first)
 
     def next_sequences(self) -> dict[TopicPartition, int]:
-        """Where another process would have to go on under this pair."""
+        """The numbers with which another process would have to continue under this pair."""
         return {
             partition: state.next_sequence
             for partition, state in self._partitions.items()
@@ -202,7 +206,7 @@ class Sequences:
     # --- sending ------------------------------------------------------------------------------
 
     def may_send(self, state: PartitionSequences, batch: ProducerBatch) -> bool:
-        """Whether the first batch that waits for the partition may go now."""
+        """Whether the first waiting batch of the partition may be sent now."""
         in_flight = state.in_flight
         if not self.idempotent:
             return batch in in_flight or len(in_flight) < self._max_in_flight
@@ -214,8 +218,10 @@ class Sequences:
             return False
         if not in_flight:
             return True
-        # Counted from the earliest that has no outcome: acknowledged ones behind it count too, or
-        # they would drive it out of what the broker remembers, and its repeat would be refused.
+        # A leader remembers a producer's last five batches only. So the window of five is counted
+        # from the earliest batch without an outcome, and acknowledged batches behind it count too.
+        # Otherwise they would push it out of the leader's memory if it is there, and its retry
+        # would be refused as out of sequence instead of recognized as a duplicate.
         return (
             state.producer == self.producer
             and (self._first_is_zero or state.last_acked_sequence != NO_SEQUENCE)
@@ -223,6 +229,8 @@ class Sequences:
         )
 
     def _may_restart(self, state: PartitionSequences) -> bool:
+        # Not while a request is outstanding: its batch could still be written under the old number,
+        # and again under the new one.
         return (
             not (self.transactional and state.producer == self.producer)
             and self.producer is not None
@@ -230,7 +238,7 @@ class Sequences:
         )
 
     def number(self, state: PartitionSequences, batch: ProducerBatch) -> int:
-        """The first number of a batch that is sent for the first time; it is in flight now."""
+        """Gives a batch its numbers when it is first sent; it is in flight from now on."""
         state.in_flight.append(batch)
         if not self.idempotent:
             return NO_SEQUENCE
@@ -239,8 +247,8 @@ class Sequences:
         return state.number(batch)
 
     def restart(self, state: PartitionSequences) -> bool:
-        """Give all that is in flight new numbers, from 0 on, under a newer pair; False if that has
-        to be got from a broker first."""
+        """Renumbers all batches in flight from 0 under a newer pair; False if a broker has to
+        assign that pair first."""
         if state.producer == self.producer and self.producer is not None:
             producer_id, epoch = self.producer
             self.producer = (
@@ -258,7 +266,8 @@ class Sequences:
     def decide(
         self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
     ) -> ProduceVerdict:
-        """What an answer means for a batch in flight; what is done about it is up to the caller."""
+        """What a response means for a batch in flight. Changes nothing but `forgotten`: the caller
+        acts on it."""
         code = answer.code
         if code == ErrorCode.NONE:
             return ProduceVerdict.DELIVERED
@@ -275,23 +284,24 @@ class Sequences:
         self, state: PartitionSequences, batch: ProducerBatch, answer: BatchResponse
     ) -> ProduceVerdict:
         if answer.code == ErrorCode.UNKNOWN_PRODUCER_ID and answer.log_start_offset == NO_OFFSET:
-            return ProduceVerdict.RETRY  # a broker that says so before it has looked
+            return ProduceVerdict.RETRY  # the broker has not looked into the log yet
         if state.in_flight[0] is not batch:
-            return ProduceVerdict.RETRY  # its turn comes when what precedes it is settled
+            return ProduceVerdict.RETRY  # refused because of the batch before: that one goes first
         if not state.unresolved:
             if not state.is_next(batch):
                 return ProduceVerdict.RETRY
             state.forgotten = True
         if self.transactional:
             return ProduceVerdict.ABORTABLE
-        # Behind a gap the refusal is what had to come, and says that the batch is not in the log.
-        # From a broker that has forgotten it says nothing of an attempt that was not answered.
+        # Behind a gap the leader had to refuse the batch, so the batch is not in the log. But a
+        # leader that has lost the producer's state would also refuse a batch that it wrote before,
+        # in an attempt without a response: under a new number it could be written twice.
         return (
             ProduceVerdict.REFUSED if batch.in_doubt and state.forgotten else ProduceVerdict.RESTART
         )
 
     def leave(self, state: PartitionSequences, batch: ProducerBatch, *, delivered: bool) -> None:
-        """A batch has an outcome. One that failed under its number leaves a gap."""
+        """Takes a batch with an outcome out of the flight. One that failed leaves a gap."""
         if batch not in state.in_flight:
             return
         state.in_flight.remove(batch)
@@ -301,7 +311,7 @@ class Sequences:
 
 
 def leaves_doubt(answer: BatchResponse) -> bool:
-    """Whether the batch may be in the log in spite of the error."""
+    """Whether the batch may be in the log despite the error."""
     return outcome_of(answer.code, ApiKey.PRODUCE) == "unknown"
 
 

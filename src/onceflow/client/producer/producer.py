@@ -366,8 +366,8 @@ class Producer:
         timestamp_ms: int,
         headers: Headers,
     ) -> Receipt:
-        """Gathers a record for which there may have to be a new batch, unless its transaction ends
-        while that is waited for."""
+        """Adds a record for which a new batch may be needed; raises if its transaction ends during
+        the waits for metadata or for the sender."""
         check_topic(topic)
         partition = checked_partition(partition)
         timestamp_ms = checked_timestamp(timestamp_ms)

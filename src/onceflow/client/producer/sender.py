@@ -1,9 +1,9 @@
-"""Sends what the accumulator has gathered, and takes in what brokers say.
+"""Sends the accumulator's batches to the leaders, and handles the responses.
 
-What is ready is grouped by the leader of each partition and sent, whenever something has changed
-or the time has come; responses are handled as they come. None of this has a task of its own, only
-what waits for brokers does. `accumulator`, `idempotence` and the transaction machine decide; this
-module only has the sockets and the clock.
+Whenever something has changed, or a batch becomes due, the sender groups the ready batches by
+leader and sends them; it handles each response when it arrives. Only waiting for brokers (metadata,
+connections, InitProducerId, AddPartitionsToTxn) takes a task. The decisions are made in
+`accumulator`, `idempotence` and the transaction machine; this module has the sockets and the clock.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _NOT_SETTLED: Final = ErrorCode.CONCURRENT_TRANSACTIONS
 class LeaderConnections:
     """The connections over which a producer sends: one to each leader, or two.
 
-    A broker works on the requests of one connection one after the other, and reads no more of it
-    than its buffer holds. So where a connection is full a second one is opened beside it, and every
-    other partition moves there. Transactions have one: Apache Kafka lets one of two batches that
-    bring new partitions at the same time wait.
+    A broker handles the requests of a connection one after the other, and reads no further than its
+    buffer holds. So when a connection is full the sender opens a second one, and every other
+    partition moves there. Transactions use one: when two batches add partitions to a transaction at
+    the same time, Apache Kafka makes one of them wait.
     """
 
     __slots__ = ("_connections", "_lanes", "_may_have_two")
@@ -188,34 +188,36 @@ class Sender:
         self._connections = LeaderConnections(may_have_two=machine is None)
         self._send_errors = SendErrors(clock)
         self.failure: ClientError | None = None
-        """Why nothing can be sent any more."""
+        """The error for which no batch can be sent any more."""
         self.unheard = UnheardFailures()
         self.on_progress: Callable[[], None] = lambda: None
-        """Called when batches have come to an outcome: there may be room again."""
+        """Called when batches have an outcome, and `buffer.memory` may have room again."""
 
     def wake(self) -> None:
-        """Something has changed, for what waits: look again, in the loop's next turn."""
+        """Looks for batches to send in the loop's next turn. Call it when something has changed."""
         if not self._will_look and self._accumulator.partitions_waiting:
             self._will_look = True
             self._loop.call_soon(self._look)
 
     def send_now(self) -> None:
-        """As `wake`, for those who wait for it: without a turn of the loop in between."""
+        """Like `wake`, but at once, for a caller that waits for the batches."""
         if self._accumulator.partitions_waiting:
             self._send_by(self._clock.monotonic())
 
     def _send_by(self, now: float) -> None:
-        """By one look at the clock: what is not due now has to be due later, never in between."""
+        """Sends the batches that are due, and sets the alarm for the others."""
+        # By one reading of the clock: with two, a batch that becomes due in between would be
+        # neither sent nor waited for.
         self._send_ready(now)
         self._set_alarm(now)
 
     def transaction_ended(self, began: float) -> None:
-        """The producer is between transactions; asking for the end of one began at `began`."""
+        """A transaction has ended, or failed to; the EndTxn was sent at `began`."""
         self.commit_pacing.ended(began, self._clock.monotonic())
         self.wake()
 
     def stop(self) -> None:
-        """Ends what is under way."""
+        """Stops sending, and cancels the tasks that wait for brokers."""
         self._is_stopped = True
         if self._alarm is not None:
             self._alarm[1].cancel()
@@ -223,7 +225,7 @@ class Sender:
             task.cancel()
 
     async def stopped(self) -> None:
-        """Until it is."""
+        """Waits until these tasks have ended."""
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _look(self) -> None:
@@ -238,7 +240,7 @@ class Sender:
             self._broken(problem)
 
     def _set_alarm(self, now: float) -> None:
-        """Looks again at the next time at which something is due; too early does no harm."""
+        """Looks again when the next batch becomes due or expires; too early does no harm."""
         until = self._accumulator.next_deadline(now)
         held_until = self.commit_pacing.held_until(now)
         if held_until > now and self._accumulator.partitions_waiting:
@@ -352,7 +354,9 @@ class Sender:
         self._spawn(("connection", leader, lane), partial(self._connect, leader, lane))
 
     def _joined(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Those to which a batch may go now; the others join the transaction first."""
+        """The partitions to which a batch may go now; the others are added to the transaction
+        first. Older leaders accept a batch of a partition that was never added, and then no
+        coordinator ends the transaction there."""
         machine = self._machine
         if machine is None:
             return partitions
@@ -363,7 +367,8 @@ class Sender:
         return may
 
     def _send_to(self, connection: BrokerConnection, partitions: list[TopicPartition]) -> bool:
-        """Whether there may be more than the connection takes now."""
+        """Sends batches until the connection has its limit of requests in flight; whether there
+        may be more."""
         settings = self._settings
         while connection.in_flight < settings.max_in_flight_requests_per_connection:
             now = self._clock.monotonic()
@@ -372,7 +377,7 @@ class Sender:
                 return False
             try:
                 self._send(connection, batches)
-            except ClientError as error:  # before anything left
+            except ClientError as error:  # nothing was sent, so no batch is in doubt
                 self._lost(batches, error, in_doubt=False)
                 return False
         return True
@@ -442,13 +447,13 @@ class Sender:
         refused = any(each.error == _NOT_SETTLED for each in answers.values())
         self.commit_pacing.answered(self._clock.monotonic(), refused=refused)
         for batch in batches:
-            found = answers.get(batch.partition)
-            if found is None:
+            answer_of_batch = answers.get(batch.partition)
+            if answer_of_batch is None:
                 if self._machine is not None:
                     self._machine.taken()
                 self._accumulator.requeue(batch, self._retry_at(batch), in_doubt=True)
             else:
-                self._take_in(batch, found)
+                self._take_in(batch, answer_of_batch)
         self._told(batches)
 
     def _take_in(self, batch: ProducerBatch, answer: ProduceAnswer) -> None:
@@ -476,8 +481,9 @@ class Sender:
     def _lost(
         self, batches: Sequence[ProducerBatch], error: ClientError, *, in_doubt: bool
     ) -> None:
-        """No answer came: all is sent again, perhaps to another broker."""
+        """No response came: the batches are sent again, perhaps to another leader."""
         self._send_errors.met(error, sum(batch.count for batch in batches))
+        # The leader may have written them: the transaction must not be taken for empty.
         if in_doubt and self._machine is not None:
             self._machine.taken()
         for batch in batches:
@@ -503,20 +509,20 @@ class Sender:
 
     def _fail(self, batch: ProducerBatch, error: ClientError) -> None:
         """One batch has failed; in a transaction, so has the transaction."""
-        found: ClientError = error
+        failure: ClientError = error
         if self._machine is not None:
-            found = self._machine.failed(error)
+            failure = self._machine.failed(error)
         elif not isinstance(error, DeliveryFailed):
-            found = DeliveryFailed(str(error), outcome=outcome_of(batch), advice=error.advice)
-        if found is not error:
-            found.__cause__ = error
-        self._give_up(batch, found)
+            failure = DeliveryFailed(str(error), outcome=outcome_of(batch), advice=error.advice)
+        if failure is not error:
+            failure.__cause__ = error
+        self._give_up(batch, failure)
         if self._machine is not None:
-            self.fail_waiting(found)
+            self.fail_waiting(failure)
 
     def fail_waiting(self, error: ClientError) -> None:
-        """Nothing more of what is gathered can be sent; what is under way may still be answered. So
-        a transaction that it was gathered for cannot be committed any more."""
+        """Fails all batches that are not in flight: they cannot be sent any more. A transaction
+        that they belong to can no longer be committed."""
         if self._machine is not None and self._accumulator.partitions_waiting:
             self._machine.failed(error)
         for batch in self._accumulator.incomplete():
@@ -525,8 +531,8 @@ class Sender:
         self.on_progress()
 
     def give_up_all(self) -> None:
-        """After the end: whoever waits for a receipt has to be told that nobody will send it, or
-        hear the answer. Nor can a transaction be committed or prepared that it is a part of."""
+        """Fails all batches after `stop`, so that every receipt gets an outcome. A transaction that
+        they belong to can no longer be committed or prepared."""
         left = self._accumulator.incomplete()
         if left and self._machine is not None:
             self._machine.failed(
@@ -547,7 +553,7 @@ class Sender:
 
 
 _NEWEST: Final = 5
-"""The next one is of two-phase commits."""
+"""The next version is for two-phase commits."""
 _NEVER: Final = timedelta(milliseconds=2**31 - 1)
 
 

@@ -1,4 +1,4 @@
-"""Consume, transform, produce, exactly once: what a batch becomes is committed with its offsets.
+"""Consume, transform, produce, exactly once: one transaction commits a batch's results and offsets.
 
     async with Session("localhost:9092", group_id="billing", topics=["orders"]) as session:
         async for batch, txn in session:
@@ -30,16 +30,18 @@ from onceflow.types import TopicPartition
 
 
 class SessionMetrics(NamedTuple):
-    """Of the two clients that a session is made of."""
+    """The metrics of a session's consumer and producer."""
 
     consumer: ConsumerMetrics
     producer: ProducerMetrics
 
 
 class Session:
-    """Settings go by Kafka's names, in a mapping with dots or as keywords with underscores: those
-    of a consumer, of a producer, and a few of its own. Made for one event loop, and for one task
-    that goes through its batches.
+    """Reads batches as a member of a group, each with a transaction for its results.
+
+    Settings have Kafka's names: with dots in a mapping, with underscores as keywords. They are
+    those of a consumer, those of a producer, and a few of the session's own. A session belongs to
+    one event loop, and one task goes through its batches.
 
     >>> from onceflow import Producer
     >>> async def main() -> None:
@@ -77,7 +79,7 @@ class Session:
         )
         self._work = self._new_work()
         self._is_spent = False
-        """Whether that was closed: what is started then is another one."""
+        """Whether `_work` was closed: `start` then makes a new one."""
 
     def __repr__(self) -> str:
         where = comma_separated(self._producer.settings.bootstrap_servers)
@@ -87,13 +89,13 @@ class Session:
         return f"<Session of {where}, transactional.id {self.transactional_id!r}, {state}>"
 
     def _new_work(self) -> SessionWork:
-        """All that belongs to one life of a session, from its start to its close."""
+        """The state of one life of a session, from its start to its close."""
         return SessionWork(self.settings, self._consumer, self._producer, self._clock, self._rand)
 
     async def start(self) -> None:
-        """Takes over the transactional id, which ends what an earlier session of this group and
-        instance has left open; then reads for the group. After a close it begins anew; before
-        that it raises `WrongStep`."""
+        """Takes over the transactional id, which aborts the transaction that an earlier session of
+        this group and instance left open; then joins the group. Works again after `close`; raises
+        `WrongStep` when the session was started and not closed."""
         if self._producer.is_started:
             raise WrongStep("start: the session was started already, and not closed since")
         if self._is_spent:
@@ -101,8 +103,8 @@ class Session:
         await self._work.start()
 
     async def close(self, *, commit: bool = True) -> None:
-        """Commits the batch that is out, unless told otherwise: then it is aborted. Raises
-        `BatchUndone` when it could not be committed."""
+        """Commits the current batch, or aborts it when `commit` is false. Raises `BatchUndone` when
+        it could not be committed."""
         self._is_spent = self._is_spent or self._work.stage is not SessionStage.CLOSED
         await self._work.close(commit=commit)
 
@@ -122,42 +124,40 @@ class Session:
         return self
 
     async def __anext__(self) -> SessionItem:
-        found = await self._work.next()
-        if found is None:
+        item = await self._work.next()
+        if item is None:
             raise StopAsyncIteration
-        return found
+        return item
 
     def _take_back(self, batch: Batch) -> None:
-        """A batch that was handed out did not reach whoever asked for it (`onceflow.blocking`): it
-        is not done, and comes again."""
+        """Returns a batch once more that did not reach the caller (`onceflow.blocking`)."""
         self._work.take_back(batch)
 
     def stop(self) -> None:
-        """The loop ends when the batch that is out is done, and committed: for a handler of
-        SIGTERM."""
+        """Ends the loop once the current batch is done and committed: for a handler of SIGTERM."""
         self._work.is_stopping = True
 
     @property
     def transactional_id(self) -> str:
-        """Of all transactions of this session: `group.id`, a slash, and its instance."""
+        """The session's transactional id: `group.id`, a slash, and its instance."""
         return self.settings.transactional_id
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """What is read now."""
+        """The partitions that are assigned now."""
         return self._consumer.assignment
 
     @property
     def measured(self) -> SessionMetrics:
-        """What its consumer and its producer have counted, one by one."""
+        """The metrics of the consumer and of the producer, one by one."""
         return SessionMetrics(self._consumer.measured, self._producer.measured)
 
     def metrics(self) -> Mapping[str, Mapping[str, float]]:
-        """The same by Kafka's names, those of its `consumer` and of its `producer`."""
+        """The metrics under Kafka's names, those of the `consumer` and those of the `producer`."""
         return {name: each.snapshot() for name, each in self.measured._asdict().items()}
 
     async def lag(
         self, partitions: Iterable[TopicPartition] = (), *, exact: bool = False
     ) -> dict[TopicPartition, PartitionLag]:
-        """As `Consumer.lag`."""
+        """Like `Consumer.lag`."""
         return await self._consumer.lag(partitions, exact=exact)

@@ -1,7 +1,8 @@
-"""The transaction of a session's batch, for whoever works on the batch.
+"""The transaction of a session's batch, for the application that processes the batch.
 
-When something of it fails that the session deals with, by aborting and doing the batch again, the
-work is not disturbed: what it still sends is part of nothing.
+When the transaction has failed in a way that an abort settles, the session aborts it and returns
+the batch again. Until then the application's sends do not raise: their records go nowhere, and
+their receipts fail.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class SessionTransaction:
-    """Handed out with a batch, and good until the next one is asked for. The session begins and
-    ends it, and adds the offsets of the batch: so it is no block for `async with`.
+    """The transaction that comes with a batch; use it until you ask for the next batch. The session
+    begins it, adds the batch's offsets and ends it, so it needs no `async with`.
 
     >>> from onceflow import Producer, Session
     >>> async def main() -> None:
@@ -61,10 +62,10 @@ class SessionTransaction:
         timestamp_ms: int | None = None,
         headers: Headers = (),
     ) -> Receipt:
-        """As `Producer.send`; the commit waits for it, there is no need to await the receipt."""
-        found = self._gather(topic, value, key, partition, timestamp_ms, headers)
-        if found is not None:
-            return found
+        """Like `Producer.send`. The commit waits for the record: no need to await the receipt."""
+        receipt = self._gather(topic, value, key, partition, timestamp_ms, headers)
+        if receipt is not None:
+            return receipt
         if self._is_over or self._failure is not None:
             return self._too_late(topic)
         try:
@@ -85,7 +86,7 @@ class SessionTransaction:
     async def send_table(
         self, topic: str, table: pa.Table | pa.RecordBatch, *, partition: int | None = None
     ) -> TableReceipt:
-        """As `Producer.send_table`."""
+        """Like `Producer.send_table`."""
         if not self._is_over and self._failure is None:
             try:
                 return await self._sends.send_table(topic, table, partition=partition)
@@ -98,8 +99,8 @@ class SessionTransaction:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetToCommit], group: str | GroupMember
     ) -> None:
-        """As `Producer.send_offsets_to_transaction`, for another group: the session itself sends
-        those of its own."""
+        """Like `Producer.send_offsets_to_transaction`, for another group: the session itself sends
+        the offsets of its own group."""
         if not self._is_over and self._failure is None:
             try:
                 return await self._sends.send_offsets_to_transaction(offsets, group)
@@ -111,8 +112,8 @@ class SessionTransaction:
         return None
 
     async def dead_letter(self, record: Record, error: BaseException | str) -> Receipt:
-        """Sends a record that cannot be worked on to `dead.letter.topic`, as it was read, with
-        headers that say why (`error`, `error.class`) and where it was (`source.topic`,
+        """Sends a record that cannot be processed to `dead.letter.topic`, unchanged, with headers
+        that name the error (`error`, `error.class`) and the record's origin (`source.topic`,
         `source.partition`, `source.offset`)."""
         topic = self._dead_letter_topic
         if topic is None:
@@ -138,37 +139,37 @@ class SessionTransaction:
 
 
 def end(transaction: SessionTransaction) -> None:
-    """Its batch is done, or was given up: nothing is sent in it any more."""
+    """Closes the transaction of a batch that is done or was given up: it takes no more records."""
     transaction._is_over = True
     transaction._gather = _not_gathered
 
 
 def _not_gathered(*_record: object) -> None:
-    """In the place of `SessionProducer.gather`, so that nobody asks first for every record."""
+    """Replaces `SessionProducer.gather`, so that `send` need not check the state each time."""
 
 
 def dead_letter_headers(
     record: Record, error: BaseException | str
 ) -> tuple[tuple[str, bytes], ...]:
-    """What was wrong, and with which record: the names are those of the Spark sink."""
-    told = {
+    """Headers that name the error and the record, as those of the Spark sink do."""
+    texts = {
         "error": str(error) or type(error).__name__,
         **({} if isinstance(error, str) else {"error.class": class_name(type(error))}),
         "source.topic": record.topic,
         "source.partition": str(record.partition),
         "source.offset": str(record.offset),
     }
-    return tuple((name, text.encode()) for name, text in told.items())
+    return tuple((name, text.encode()) for name, text in texts.items())
 
 
 def class_name(kind: type[BaseException]) -> str:
-    """With its module, unless everybody knows it."""
+    """The class's name, with its module unless it is a builtin."""
     name = kind.__qualname__
     return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"
 
 
 def fatal(error: FatalProducerError, producer: SessionProducer) -> SessionFailed | SessionFenced:
-    """What a session says when its producer can do nothing more."""
+    """The session's error for a fatal error of its producer."""
     name = producer.settings.transactional_id
     if isinstance(error, Fenced):
         return SessionFenced(

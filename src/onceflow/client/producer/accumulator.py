@@ -117,8 +117,8 @@ class Accumulator:
         self.sequences = sequences
         self._batch_size = limits.batch_size
         self.used = 0
-        """Bytes that count against `buffer_memory`. As in Apache Kafka's producer, a batch takes its
-        whole room when it is opened, which saves a check for every record."""
+        """Bytes that count against `buffer_memory`. As in Apache Kafka's producer, a batch takes
+        its whole room when it is opened, which saves a check for every record."""
         self.flushing = 0
         """How many callers of `flush` wait; no batch lingers meanwhile."""
         self.closing = False

@@ -143,7 +143,7 @@ async def offset_ranges(
 ) -> dict[TopicPartition, OffsetRange]:
     """The first and the next offset of each partition, or the last stable one."""
     partitions = list(partitions)
-    # One after the other: an end that was taken first could lie before the start.
+    # The start first: records deleted in between could move the start behind an end taken before.
     earliest = await list_offsets(cluster, dict.fromkeys(partitions, EARLIEST))
     latest = await list_offsets(
         cluster, dict.fromkeys(partitions, LATEST), read_committed=read_committed

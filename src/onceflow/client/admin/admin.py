@@ -226,8 +226,9 @@ class Admin:
     async def lag_behind(
         self, committed: Mapping[TopicPartition, int], *, count_up_to: int | None = COUNTED
     ) -> dict[TopicPartition, PartitionLag]:
-        """How many committed records lie between these offsets and the end. Up to `count_up_to`
-        offsets are read to count the records (None: any number); beyond that it is an estimate."""
+        """How many committed records lie between these offsets and the end. A span of up to
+        `count_up_to` offsets (None: any) is read and counted; in a longer one each offset counts as
+        a record."""
         return await lag_behind(self.cluster, committed, count_up_to=count_up_to)
 
     async def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:

@@ -1,7 +1,7 @@
-"""Writing down how far a consumer has come: when asked to, and by itself from time to time.
+"""Commits a consumer's offsets: on request, and automatically from time to time.
 
-What is committed by itself is what was handed out before the current poll: whoever polls again is
-done with what they were given.
+An automatic commit covers the records returned before the current poll: an application that polls
+again is done with those.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Commits:
-    """Of one consumer with a group. `positions` tells what may be committed now; `machine` is there
-    while the consumer is subscribed."""
+    """The commits of one consumer with a group. `positions` returns the offsets that may be
+    committed now; `machine` is set while the consumer is subscribed."""
 
     def __init__(
         self,
@@ -68,12 +68,12 @@ class Commits:
         self._interval_s = settings.auto_commit_interval_ms / 1000
         self._due_at: float | None = None
         self._task: asyncio.Task[None] | None = None
-        # An older position must not come after a newer one.
+        # One commit at a time: an older offset that arrived later would set the group back.
         self._turn = asyncio.Lock()
 
     @property
     def member(self) -> GroupMember:
-        """On whose behalf is committed; raises `CommitFailed` for a member that is out."""
+        """The member that commits; raises `CommitFailed` when the group has removed it."""
         machine = self.machine
         if machine is None:
             return GroupMember(self.group_id)
@@ -91,11 +91,12 @@ class Commits:
         *,
         passes_over_gone: bool = False,
     ) -> None:
-        """Returns when the broker has them; `passes_over_gone`: of topics that there are. Raises
-        `CommitFailed` and its kinds."""
+        """Returns when the coordinator has stored the offsets. `passes_over_gone` leaves out topics
+        that were deleted. Raises `CommitFailed` and its kinds."""
         if not offsets:
             return
-        # Who commits is who has read that far, also if it is another one when its turn comes.
+        # Taken before the wait: the membership that read these records. If a rebalance comes in
+        # between, the coordinator has to refuse the commit, and would not under the new generation.
         member = self.member
         async with self._turn:
             began = self._measured.now()
@@ -186,14 +187,14 @@ class Commits:
                 self._task = asyncio.get_running_loop().create_task(self._quietly(offsets))
 
     async def now(self) -> None:
-        """Commits what is to be committed by itself: partitions are about to go."""
+        """Commits before partitions are revoked, if the consumer commits automatically."""
         if self._is_automatic:
             await self._quietly(self._positions())
 
     async def _quietly(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Nobody waits for it: what goes wrong is logged, and the next one does it."""
+        """A commit in the background: an error is logged, and the next commit makes up for it."""
         try:
-            # A topic that was deleted must not hold up a rebalance: nobody reads on there.
+            # A deleted topic must not hold up a rebalance: no member reads it again.
             offsets = {each: OffsetToCommit(at) for each, at in positions.items()}
             await self.commit(offsets, passes_over_gone=True)
         except ClientError as error:

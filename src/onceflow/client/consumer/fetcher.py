@@ -1,9 +1,9 @@
-"""Reads partitions and goes on by itself: what comes next is fetched while the last is worked on.
+"""Reads partitions ahead: fetches the next records while the application works on the last ones.
 
-Each broker is asked for all of its partitions in one request, one at a time, as long as there is
-room for what it may answer. With `isolation.level=read_committed`, the default, nothing of an open
-or aborted transaction is delivered. Nobody else is told what is read: positions are the caller's.
-A cluster serves one fetcher: two would wait behind each other's requests.
+Each broker gets one Fetch request at a time for all partitions that it leads, as long as the buffer
+has room for the response. With `isolation.level=read_committed`, the default, the fetcher returns
+no record of an open or aborted transaction. It stores no positions in Kafka: its caller does.
+A `Cluster` serves one fetcher: two would wait behind each other's requests.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ class Fetcher:
         return task
 
     def _note_crash(self, task: asyncio.Task[None]) -> None:
-        """What is no error of the protocol is a defect, and is shown to whoever reads."""
+        """Raises an unexpected exception in the next call: it is a defect, and must not be lost."""
         if not task.cancelled() and task.exception() is not None:
             self._crash = self._crash or task.exception()
         self._arrived.set()
@@ -383,7 +383,7 @@ class Fetcher:
                 [(each.partition, each.filter.position) for each in readings],
                 self._settings,
                 max_bytes=max(1, min(self._settings.fetch_max_bytes, self._core.room)),
-                # Told only now, so that the broker works while the reader does.
+                # Set after the next request is sent, so that the broker works meanwhile.
                 when_sent=self._arrived.set,
                 measured=self._measured,
             )

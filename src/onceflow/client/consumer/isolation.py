@@ -1,10 +1,10 @@
-"""Which of the batches that a broker sent a reader may see: no marker ever, and with
-`isolation.level=read_committed` nothing of a transaction that was aborted.
+"""Which fetched batches a consumer may see: never a transaction marker, and with
+`isolation.level=read_committed` no batch of an aborted transaction.
 
-A broker never sends such a reader anything behind the first open transaction, and with every range
-it names all aborted transactions that reach into it, those that began before it included. So what
-is known from the range before is dropped with it: nothing that was hidden can stay hidden by
-mistake. The position moves over everything, seen or not.
+To such a consumer a leader returns nothing behind the first open transaction, and with every Fetch
+response it lists all aborted transactions that reach into it, also those that began before it. So
+the filter forgets the list of the response before: a stale entry could hide committed records of
+the same producer. The position moves over all batches, visible or not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """How far a consumer is behind, in records and not in offsets.
 
-Markers of transactions and records of aborted ones have offsets as well, and nobody will ever be
-given them. What was fetched already is looked at, so that there only records count that will be
-handed out. Of what was not fetched yet only the offsets are known; there each of them is taken for
-a record, unless it is asked to be read through.
+Transaction markers and aborted records have offsets too, and no consumer ever gets them. Of the
+records already fetched, only those count that will be returned. Behind them only offsets are known:
+each of those counts as a record, unless the caller asks for an exact count, which reads them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A member of a group at work: it joins in a task of its own, and its heart beats in another.
+"""Runs a group member: it joins in one task, and sends heartbeats in another.
 
-Nothing is taken from the user or given to them here: `take` hands out what a join has brought, when
-the user's own task asks for it. A member that is not polled for `max.poll.interval.ms` leaves the
-group, and says so.
+Neither task assigns or revokes partitions: `take` returns the result of a join when the task that
+polls asks for it. A member whose application does not poll for `max.poll.interval.ms` leaves the
+group, and logs that.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class GroupLoop:
             self._heart.add_done_callback(self._note_crash)
 
     def _note_crash(self, heart: asyncio.Task[None]) -> None:
-        """What is no error of the protocol is a defect, and is shown to whoever polls."""
+        """Raises an unexpected exception in the next poll: it is a defect, and must not be lost."""
         if not heart.cancelled() and heart.exception() is not None:
             self.crash = heart.exception()
             self.machine.outdated()  # the next join has a heart again
@@ -320,8 +320,8 @@ class GroupLoop:
         self._watch = asyncio.get_running_loop().create_task(self._watching(wanted))
 
     async def _look_for(self, wanted: Subscription) -> None:
-        """Tells, once for each subscription, what of it is not there: a name may be misspelt, and
-        nothing else would ever say so. Not before joining, which must not wait for it."""
+        """Logs, once for each subscription, the topics that do not exist: a name may be misspelt.
+        Runs after joining, which must not wait for it."""
         reasons = []
         if wanted.pattern is None:
             create = self._settings.allow_auto_create_topics

@@ -1,8 +1,8 @@
-"""One member of a group, without a clock and without a network: what it is, and what it has to do.
+"""The state of a group member, without a clock and without a network.
 
-All changes are in one table, `MEMBER_STATES`; what an error code means is said by the error table.
-An answer counts only for the membership that it was asked for (`Membership`): what comes late for
-an older generation changes nothing.
+All transitions are in one table, `MEMBER_STATES`; the error table says what an error code means. A
+response counts only for the `Membership` under which the request was sent: a late response to an
+older generation must not remove a member that has joined again since.
 """
 
 from __future__ import annotations

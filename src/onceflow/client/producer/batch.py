@@ -1,8 +1,8 @@
-"""A producer's batch: open while records are added, then bytes, then an outcome.
+"""A producer's batch: takes records while it is open, then has bytes, then an outcome.
 
-Once sealed, a batch keeps its exact bytes for every attempt, because the broker knows a repeat by
-them. Only a new producer id or epoch changes them, and then nothing but the header: the records are
-never written a second time, and bytes that may still lie in a connection are left alone.
+A sealed batch is sent with exactly the same bytes in every attempt: by its header the leader
+recognizes a duplicate. Only a new producer id or epoch changes the header, in a copy of the bytes:
+the old ones may still wait in a connection's buffer. The records are never encoded twice.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Delivered(NamedTuple):
 class ProducerBatch:
     """Records for one partition that are sent, and succeed or fail, together.
 
-    Only the accumulator changes one. `outcome` is None until there is one; `waiters` belongs
-    to whoever drives the core, which never looks at it.
+    Only the accumulator changes a batch. `outcome` is None until there is one. `waiters` belongs to
+    the receipts; the core does not use it.
     """
 
     __slots__ = (
@@ -314,8 +314,8 @@ def _stamp(
 def split(batch: ProducerBatch) -> tuple[ProducerBatch, ProducerBatch]:
     """Two halves of a batch that is too large as a whole; their sequences are its sequences.
 
-    Safe because the broker has said that it did not take the whole: no repeat of it can come to
-    light, and what follows in sequence still does. Receipts follow by `ProducerBatch.locate`.
+    Safe because the leader has refused the whole batch: no copy of it can be in the log, and later
+    batches still continue the sequence. Receipts find their record with `ProducerBatch.locate`.
     """
     from onceflow.records import decode, encode
 

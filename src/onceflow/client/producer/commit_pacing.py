@@ -1,13 +1,13 @@
-"""How long to leave a broker alone between a transaction's end and the first batch of the next.
+"""How long to wait between the end of a transaction and the first batch of the next.
 
-Some brokers answer a commit before its markers are written. A batch that comes in the meantime is
-then made to wait in steps that are far longer than the writing takes, while one that comes a moment
-later is taken at once. How long that moment is nobody says: it is learnt here, from what the first
-batches of transactions meet with. A broker that makes none of them wait is not waited for, and one
-where coming later does not help is asked at once again. Times are passed in, as monotonic seconds.
+Some brokers respond to a commit before its markers are written. A batch that arrives in between
+then waits in steps far longer than the writing takes, while a batch a moment later is written at
+once. The length of that moment is learned here, from the response times of first batches. With a
+broker that makes no batch wait there is no pause, nor with one where a pause does not help. Times
+are passed in, as monotonic seconds.
 
-Such brokers do not let offsets wait: they refuse them, and they can be sent again at once. So where
-there are offsets to send, they go first, and batches when they are taken.
+Such brokers do not make offset commits wait but refuse them, and these can be sent again at once.
+So offsets of a transaction, if there are any, go first, and batches follow once they are accepted.
 """
 
 from __future__ import annotations

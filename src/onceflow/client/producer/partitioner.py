@@ -1,8 +1,8 @@
-"""Which partition a record goes to, as Java's producer would have it.
+"""Chooses the partition of a record, as Apache Kafka's Java producer does.
 
-A key decides by its murmur2. Records without one stay with a partition until the batch that they
-gather in is closed, because it is full or was sent, and then go to another: batches get large, and
-all partitions get their share.
+With a key, its murmur2 hash decides: the same key always goes to the same partition. Records
+without a key stay with a partition until their batch is closed, because it is full or was sent, and
+then move to another: batches become large, and all partitions get their share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the machine of a transactional producer on a cluster: asks, waits, finds coordinators."""
+"""Runs the transaction machine on a cluster: sends its requests, waits, looks up coordinators."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class TransactionDriver:
-    """One at a time: transactional requests of a producer never overtake each other. After `close`
-    it asks nothing more: a producer that is started again has another one."""
+    """Runs one operation at a time: a producer's transactional requests must not overtake each
+    other. After `close` it sends nothing more; a producer that is started again gets another."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster

@@ -1,9 +1,9 @@
 """Ends the transactions of a producer: every commit and every abort comes through here.
 
-An end goes on to its outcome whether or not its caller waits for it. While the caller waits, it
-runs in the caller's task and costs nothing more; when that is cancelled, it goes on in a task of
-its own. From the first moment on nothing is sent in the transaction (`states.SENDS`). What happens
-to a second caller, by what it wants (columns) and what is under way (rows):
+An end runs to its outcome whether or not its caller waits for it. It runs in the caller's task;
+when that is cancelled, it goes on in a task of its own. From its first moment the transaction takes
+no more records (`states.SENDS`). What a second caller gets, by what it asks for (columns) and what
+is in progress (rows):
 
 | | a commit | a prepare | an abort |
 |---|---|---|---|
@@ -13,8 +13,8 @@ to a second caller, by what it wants (columns) and what is under way (rows):
 | complete | waits, then asks if it is unclear | waits, then commits or aborts | waits |
 | begin, close | wait | wait | wait |
 
-A close that is cut short ends them all: what no broker was asked for never is, also if the producer
-is started again, and whoever waits is told.
+A close that is cut short stops all ends: a request that was not sent by then is never sent, also if
+the producer is started again, and all callers that wait get an error.
 """
 
 from __future__ import annotations
@@ -176,7 +176,8 @@ class TransactionEnds:
             await self._ways.flush()
         if end.is_replaced:
             return
-        # What was sent last may have got its outcome by a close: not by a broker.
+        # The last batches may have got their outcome from `close` and not from a leader: then the
+        # transaction must not be committed.
         self._check_open()
         if end.event is TransactionEvent.PREPARE:
             machine.prepare()
@@ -204,7 +205,7 @@ class TransactionEnds:
             await self._until_over(self._end)
 
     async def _until_over(self, end: TransactionEnd) -> None:
-        # One for each who waits: who stops waiting must not stop the others.
+        # One future for each caller: cancelling a shared one would cancel the wait of all.
         waiter = asyncio.get_running_loop().create_future()
         end.waiters.append(waiter)
         await waiter

@@ -1,8 +1,8 @@
-"""An open transaction as a value: what another process needs to write under it, or to finish it.
+"""An open transaction as a value: what another process needs to write in it, or to end it.
 
-It is small, frozen, can be pickled and written as JSON, and holds no secret: whoever is given it
-brings its own login. Reading it back is strict: an unknown version, a field too many or a number
-out of range is an error that names it, because a wrong epoch or sequence would lose records
+It is small and frozen, can be pickled or written as JSON, and holds no secret: the other process
+has its own login. Reading it back is strict: an unknown version, an extra field or a number out of
+range raises an error that names it, because a wrong epoch or sequence number would lose records
 silently.
 """
 

@@ -1,10 +1,10 @@
-"""The states of a transactional producer, and every step between them that there is: one table.
+"""The states of a transactional producer and all transitions between them, in one table.
 
-What the table does not have cannot happen: a call that it lacks is refused with `WrongState`, and
-the one rule that matters most can be seen in it. From `COMMITTING` no way leads to `ABORTING` but
-over a refusal by the broker: a commit that nobody answered is asked about again, never undone.
-A second table says what a `send` meets: a transaction that is about to end takes nothing more, or
-what came too late for it would go into the next one.
+A call for which the table has no transition raises `WrongState`. The table shows the most important
+rule: from `COMMITTING` only a refusal by the coordinator leads to `ABORTING`. A commit whose
+response was lost may have succeeded; it is sent again, and never followed by an abort.
+A second table says what happens to a `send`: a transaction that is about to end takes no more
+records, or a late one would go into the next transaction.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from onceflow.client.errors import ProducerError
 
 
 class WrongState(ProducerError):
-    """A call that makes no sense now, such as a commit without a transaction."""
+    """A call that is not possible in this state, such as a commit without a transaction."""
 
     advice = "call the producer's methods in the order that the message names"
 
 
 class ProducerState(Enum):
-    """Where a transactional producer is, in words for its user."""
+    """The states of a transactional producer, in words for its user."""
 
     UNINITIALIZED = "has no epoch yet: call init_transactions"
     INITIALIZING = "waits for its epoch"
@@ -41,7 +41,7 @@ class ProducerState(Enum):
 
 
 class TransactionEvent(Enum):
-    """What happens to it: calls of the user, answers of brokers, time that is up."""
+    """The events: calls of the application, responses of brokers, timeouts."""
 
     INIT = "init_transactions"
     BEGIN = "begin_transaction"
@@ -140,7 +140,7 @@ EDGES: Final[Mapping[ProducerState, Mapping[TransactionEvent, ProducerState]]] =
 
 
 class Meets(Enum):
-    """What a record meets that somebody wants to send in a transaction."""
+    """What happens to a record that the application sends in a transaction."""
 
     OPEN = "it is part of the transaction"
     COMMIT = "it comes too late for a transaction that is being committed"
@@ -163,7 +163,7 @@ SENDS: Final[Mapping[ProducerState, Meets]] = {
     _S.ABORTABLE_ERROR: Meets.ABORT,
     _S.FATAL_ERROR: Meets.NONE,
 }
-"""Nobody waits for the end: who came too late for one transaction is not part of the next."""
+"""No `send` waits for the end: a record too late for one transaction must not join the next."""
 
 
 def after(state: ProducerState, event: TransactionEvent) -> ProducerState:

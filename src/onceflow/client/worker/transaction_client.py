@@ -1,8 +1,8 @@
-"""Transactions from a blocking program: begin one, hand it to workers, commit or abort it; or
-finish one that was begun elsewhere.
+"""Transactions for a blocking program: begins one, hands it to workers, commits or aborts it; or
+ends one that another process has begun.
 
-The same machine as in the async producer decides what is asked and what an answer means; here are
-only blocking sockets under it. For one thread of one process.
+The machine of the async producer decides which request comes next and what a response means; this
+module only has blocking sockets. For one thread of one process.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class TransactionClient:
     # --- transactions ---------------------------------------------------------------------------
 
     def init(self) -> ProducerIdentity:
-        """A new epoch: aborts what was open and fences whoever else uses the transactional id."""
+        """Gets a new epoch: aborts an open transaction and fences other producers with this id."""
         self._check_process()
         version = self._cluster.trying(
             lambda deadline, _: self._cluster.transaction_version(deadline),

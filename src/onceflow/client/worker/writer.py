@@ -1,10 +1,10 @@
 """A blocking writer for worker processes: writes under a transaction that was begun elsewhere.
 
-Columns become batches, numbered from the claim of their partition; their bytes are the same however
-often they are sent. Until the first acknowledgement of a partition one of its batches is under way,
-then up to five; whenever one is refused, those behind it wait until it has gone through. What a
-broker refuses for good ends the attempt: the writer can do nothing more, and the transaction can
-only be aborted.
+Columns become batches, whose sequence numbers start at the partition's claim; a batch is sent with
+the same bytes each time, by which the leader recognizes a duplicate. Until the first
+acknowledgement of a partition one of its batches is in flight, then up to five; when one is
+refused, those behind it wait until it is acknowledged. A batch that the leader refuses for good
+ends the attempt: the writer can do nothing more, and the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -346,7 +346,8 @@ class BlockingWriter:
         )
         for pending in batches.values():
             pending.sent()
-        # Noted first: a request of which a part was sent may have arrived.
+        # Noted before it is sent: a request that fails half-way may still have arrived, and its
+        # batches are in doubt.
         self._flights.append(_Flight(leader, version, batches))
         leader.send(ApiKey.PRODUCE, version, body, self._cluster.soon(deadline))
 

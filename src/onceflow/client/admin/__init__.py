@@ -1,4 +1,4 @@
-"""What asks or changes a cluster and moves no records: topics, groups, offsets, transactions."""
+"""The admin client: describes and changes topics, groups, offsets and transactions."""
 
 from __future__ import annotations
 

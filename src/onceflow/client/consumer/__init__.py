@@ -1,5 +1,5 @@
-"""Records out of partitions: fetched ahead, filtered by isolation, handed out in order, and
-committed.
+"""The consumer: fetches records ahead, filters them by isolation level, returns them in order, and
+commits their offsets.
 """
 
 from __future__ import annotations

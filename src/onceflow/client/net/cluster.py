@@ -101,7 +101,7 @@ class Cluster:
         self._is_closed = False
 
     async def connect(self) -> None:
-        """Reaches one broker and learns of the others."""
+        """Connects to one broker and learns the addresses of the others."""
         self._is_closed = False
         try:
             await self.metadata([])
@@ -122,8 +122,8 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections, and opens none any more: whatever was forgotten here or there
-        must not go on behind the back of who has closed it."""
+        """Closes all connections and opens no more: a task that still runs must not reconnect after
+        the application has closed the client."""
         self._is_closed = True
         self._flights.close()
         self._pool.close()
@@ -134,25 +134,25 @@ class Cluster:
 
     @property
     def node_ids(self) -> list[int]:
-        """The brokers that were alive when the cluster was last asked."""
+        """The brokers that were alive in the latest metadata."""
         return sorted(self._addresses)
 
     @property
     def features(self) -> Mapping[str, int]:
-        """The levels of features that are finalized, as the broker said that knows best."""
+        """The finalized feature levels, from the broker with the newest knowledge of them."""
         return self._pool.features
 
     # --- connections ----------------------------------------------------------------------------
 
     async def any_broker(self) -> BrokerConnection:
-        """One that is connected, else the first of the known ones that can be reached."""
+        """A connected broker, or else the first known one that can be reached."""
         self.check_open()
         return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
 
     async def broker(
         self, node_id: int, *, lane: ConnectionLane = ConnectionLane.SHARED
     ) -> BrokerConnection:
-        """The connection to a broker that the metadata has named."""
+        """The connection to a broker from the metadata."""
         self.check_open()
         address = self._addresses.get(node_id)
         if address is None:

@@ -1,5 +1,5 @@
-"""Records in, receipts of where they are out: batches, partitions, idempotence, and transactions as
-blocks of a program. `idempotence` decides which batch may be sent, `sender` sends it.
+"""The producer: batches, partitions, idempotence, receipts, and transactions as blocks.
+`idempotence` decides which batch may be sent, `sender` sends it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Consume, transform, produce, exactly once: the records of a poll become one transaction, with
-their offsets inside. `states` says what may follow on what.
+"""Consume, transform, produce, exactly once: one transaction for the results of a poll's records
+and for their offsets. `states` has the transitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a client can be told, under Kafka's own names: one frozen value for each kind of client,
+"""The settings of the clients, under Kafka's own names: one frozen value for each kind of client,
 read from a mapping or from keyword arguments, and checked as a whole before anything connects.
 """
 

@@ -1,4 +1,4 @@
-"""A cluster as blocking clients see it: who leads, who coordinates, and a connection to each.
+"""A cluster as blocking clients see it: leaders, coordinators, and a connection to each of them.
 
 Asked once, and again when an answer shows that it is out of date. What was opened before a fork is
 let go in the child, which opens its own.
@@ -58,7 +58,7 @@ class BlockingCluster:
         *,
         are_brokers: bool = False,
     ) -> None:
-        """`are_brokers`: somebody has talked to brokers at these addresses, they are no guess."""
+        """`are_brokers`: these addresses are known to be brokers, not only configured."""
         self._bootstrap = tuple(bootstrap)
         self._settings = settings
         self._clock = clock
@@ -75,8 +75,8 @@ class BlockingCluster:
         self._is_closed = False
 
     def close(self) -> None:
-        """For good: who still works with it on another thread gets `ConnectionClosed`, and leaves
-        no connection behind that nobody would end."""
+        """Closes it for good. Other threads that still use it get `ConnectionClosed`, and cannot
+        open a connection that would never be closed."""
         self._is_closed = True
         self.disconnect()
 
@@ -112,8 +112,7 @@ class BlockingCluster:
         raise BrokerUnreachable("no broker can be reached: " + "; ".join(map(str, errors)))
 
     def leader(self, partition: TopicPartition, deadline: float) -> BlockingConnection:
-        """The connection to who leads a partition; a partition without a leader is an error that
-        is worth trying again."""
+        """The connection to a partition's leader; raises a retriable error when there is none."""
         if partition not in self._known.leaders:
             self.refresh({partition.topic}, deadline)
         node_id = self._known.leaders.get(partition)
@@ -127,7 +126,7 @@ class BlockingCluster:
         return self._connect(address, deadline)
 
     def refresh(self, topics: Iterable[str], deadline: float) -> None:
-        """Asks anew who leads the partitions of some topics."""
+        """Fetches the leaders of some topics' partitions again."""
         self._learn(self.any_broker(deadline), topics, deadline)
 
     def _learn(
@@ -189,7 +188,7 @@ class BlockingCluster:
     def coordinator(
         self, kind: int, name: str, deadline: float, *, refind: bool
     ) -> BlockingConnection:
-        """The connection to who looks after a group or a transactional id."""
+        """The connection to the coordinator of a group or a transactional id."""
         if refind:
             self._coordinators.pop((kind, name), None)
         address = self._coordinators.get((kind, name))
@@ -224,8 +223,8 @@ class BlockingCluster:
         return understood(connection, key, lambda: read(answer))
 
     def trying(self, attempt: Callable[[float, bool], T], policy: RetryPolicy) -> T:
-        """For what may be asked twice: tries until it works or time is up. `attempt` is given the
-        deadline, and whether it has to find out anew who is responsible."""
+        """Retries a request that may be sent twice, until it works or time is up. `attempt` gets
+        the deadline, and whether it has to look up the leader or coordinator again."""
         deadline = self._clock.monotonic() + policy.total_s
         backoff = Backoff(policy, self._rand)
         refind = False
@@ -298,6 +297,6 @@ def understood(connection: BlockingConnection, key: ApiKey, read: Callable[[], T
 
 
 def not_sent(error: ClientError) -> ClientError:
-    """An error before the request itself was sent: whatever was lost, it was not that."""
+    """An error before the request itself was sent: the request is certain not to have arrived."""
     error.outcome = "not applied"
     return error

@@ -270,7 +270,8 @@ class _Fetching:
         return None
 
     def close(self) -> None:
-        """An answer that nobody wants any more takes its connection with it."""
+        """Closes the connection if a response is still to come: the next request on it would read
+        that response for its own."""
         if self._asked is not None:
             self._asked[0].close()
             self._asked = None

@@ -60,7 +60,7 @@ def test_a_missing_topic_is_told_with_the_one_that_was_meant(cli: Cli) -> None:
     ):
         error = cli.refused(*command)
         assert error["type"] == "TopicNotFound"
-        assert f"did you mean '{topic}'?" in error["message"]
+        assert f"did you mean '{topic}'" in error["message"]
         assert "onceflow topics list" in error["hint"]
     assert near not in cli.text("topics", "list")  # asking makes no topic
 

@@ -76,7 +76,7 @@ def test_an_interrupted_input_is_not_seen(cli: Cli) -> None:
     writer.send_signal(signal.SIGINT)
     output, errors = writer.communicate(timeout=SECONDS)
     assert (writer.returncode, output) == (130, b"")
-    assert "nothing of the input will be seen" in json.loads(errors)["note"]
+    assert "readers will see nothing of the input" in json.loads(errors)["note"]
     cli.produce(topic, b"after", "-t", name)
     assert values(cli, topic) == ["after"]
     assert values(cli, topic, *uncommitted) == ["never mind", "after"]

@@ -24,7 +24,7 @@ _KEPT_BYTES: Final = 64 << 20
 
 def keep_memory() -> bool:
     """Has glibc give memory back to the system only beyond so much. Pieces of rows are megabytes,
-    which it would give back after each and then get anew, page by page: a quarter of the CPU time
+    which it would give back after each and then get anew, page by page: a fifth of the CPU time
     of tasks that pack rows and write them. Whether there is a glibc that does so."""
     option = getattr(ctypes.CDLL(None), "mallopt", None)
     if option is None:

@@ -1,4 +1,6 @@
-"""The exception tree: every error a user can see derives from `OnceflowError`.
+"""The root of all exceptions that Onceflow raises on purpose, and those of the broker, the log,
+record batches and the wire. The client's are in `onceflow.client.errors`, Spark's in
+`onceflow.spark.errors`; some derive from this root through a class of their own package.
 
 A message says what was wrong, where, and what to do about it when that is known.
 """
@@ -14,7 +16,7 @@ class OnceflowError(Exception):
 
 
 class RecordError(OnceflowError):
-    """Bytes that are not a record batch we can vouch for."""
+    """Bytes that are not a sound record batch, or records that cannot be made into one."""
 
 
 class BatchTruncated(RecordError):
@@ -141,7 +143,7 @@ class IndexInvalid(LogError):
 
 
 class WireError(OnceflowError):
-    """Bytes on a connection that are not the Kafka protocol as we can serve it."""
+    """Bytes on a connection that are not a message of the Kafka protocol."""
 
 
 class MessageMalformed(WireError):
@@ -153,4 +155,4 @@ class FrameTooLarge(WireError):
 
 
 class ListenFailed(OnceflowError):
-    """The address that a broker is to listen on cannot be had."""
+    """The broker cannot listen on its address."""

@@ -1,6 +1,9 @@
-"""Which partition logs there are, and the one `apply` that changes them.
+"""Which partition logs there are, and `apply`, which does what a journal entry says.
 
-Live operations and recovery both go through `apply`: what a journal entry means is said once.
+The store creates, deletes and moves log starts through `apply`; recovery does so too, through
+`replay`, which refuses an entry that does not fit. Appends and layouts have short ways beside it:
+the store appends to the log itself, since it has the header already, and `Replay` appends in runs.
+What an entry does there has to stay what `apply` does, or a restart would not find what was there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 In two halves. The first only looks: every log up to its checkpoint and the journal's whole chain
 are verified, and damage is refused with nothing changed. The second changes: logs are cut to their
-checkpoint, unknown directories are moved aside, and the journal is replayed by the same `apply`
-that wrote it. A crash on the way leaves checkpoint and journal as they were: it can be repeated.
+checkpoint, unknown directories are moved aside, and the journal is replayed. Appends go to their
+logs in runs (`replay.py`), all else through `Catalog.replay`. A crash on the way leaves checkpoint
+and journal as they were: it can be repeated.
 
 With `durability="os"` there is no journal: each log is read on from its checkpoint up to the first
 batch that is not sound, and cut there.

@@ -1,12 +1,13 @@
 """The 61-byte header of a record batch, its CRC, and the two kinds of batch there are.
 
-A `NewBatch` has been checked as far as a batch from a client can be checked without knowing the
-topic; it has no offset yet. A `StoredBatch` has its place in a log. Assigning an offset patches the
-very bytes the client sent: base offset and leader epoch lie outside the checksum, so nothing is
-copied and nothing is summed again.
+A `NewBatch` has no offset yet: `NewBatch.parse` checks one from a client as far as that is possible
+without knowing the topic, and one that was written here is sound by construction. A `StoredBatch`
+has its place in a log; `StoredBatch.parse` verifies its CRC, the constructor nothing. Assigning an
+offset patches the very bytes the client sent: base offset and leader epoch lie outside the
+checksum, so nothing is copied and nothing is summed again.
 
-Layout (big-endian): base_offset i64, batch_length i32 (bytes after itself), leader_epoch i32,
-magic i8, crc u32 (CRC-32C from attributes to the end), attributes i16, last_offset_delta i32,
+Layout (big-endian): base_offset i64, batch_length i32 (bytes after itself), leader_epoch i32, magic
+i8, crc u32 (CRC-32C from attributes to the end), attributes i16, last_offset_delta i32,
 base_timestamp i64, max_timestamp i64, producer_id i64, producer_epoch i16, base_sequence i32,
 record_count i32, records.
 """

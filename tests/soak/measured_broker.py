@@ -35,7 +35,7 @@ def _compile() -> None:
     """What the broker would have compiled while it serves, where this was not done before, and
     would do more slowly until then."""
     at_import.set()
-    for name in ("records.kernels", "records.write_kernels", "log.retain_kernel"):
+    for name in ("records.kernels", "records.write_kernels", "log.segments.record_kernel"):
         import_module(f"onceflow.{name}")
 
 

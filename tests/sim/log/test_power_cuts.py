@@ -16,7 +16,7 @@ import pytest
 from onceflow.errors import IndexInvalid
 from onceflow.log.checkpoint import PATH, Durability
 from onceflow.log.compaction import cleaner
-from onceflow.log.compaction.cleaner import CleaningOutcome
+from onceflow.log.compaction.cleaning import CleaningOutcome
 from onceflow.log.compaction.compactor import Compactor
 from onceflow.log.partition_log import PartitionLog
 from onceflow.log.segments.index import Indexes, OffsetIndex, TimeIndex

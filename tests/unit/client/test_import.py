@@ -10,7 +10,7 @@ import pytest
 HEAVY = ("awscrt", "kio", "llvmlite", "numba", "numpy", "pandas", "pyarrow", "uvloop")
 
 
-@pytest.mark.parametrize("name", ["Producer", "Session", "Admin", "Consumer", "TopicPartition"])
+@pytest.mark.parametrize("name", ["Producer", "Session", "Admin", "Consumer"])
 @pytest.mark.parametrize("package", ["onceflow", "onceflow.client"])
 def test_nothing_heavy_comes_with_it(package: str, name: str) -> None:
     code = (

@@ -20,12 +20,19 @@ synced with that. So no error in here is a failed disk: it is told, and the file
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from onceflow.errors import ColumnsTooLarge, OnceflowError, OutOfDescriptors
+from onceflow.errors import ColumnsTooLarge, OutOfDescriptors
+from onceflow.log.compaction.cleaning import (
+    CleanedSegment,
+    Cleaning,
+    CleaningOutcome,
+    CleaningStopped,
+    SourceSegment,
+    remove_cleaned,
+)
 from onceflow.log.compaction.plan import grouped
 from onceflow.log.compaction.rewrite import with_records, without_records
 from onceflow.log.compaction.transactions import (
@@ -35,12 +42,11 @@ from onceflow.log.compaction.transactions import (
     UnendedBatches,
     entries_from,
 )
-from onceflow.log.config import NO_LIMIT_MS, LogConfig
+from onceflow.log.config import NO_LIMIT_MS
 from onceflow.log.segments import (
     CLEANED,
     Facts,
     Indexes,
-    OpenFiles,
     Rows,
     facts_of,
     read_portions,
@@ -50,84 +56,7 @@ from onceflow.log.segments import (
 )
 from onceflow.log.side_files import ABORTED_INDEX, write_whole
 from onceflow.records import BatchHeader, StoredBatch, iter_stored, read_header
-from onceflow.runtime import Access, Disk, File, Job
-
-
-class CleaningStopped(OnceflowError):
-    """The owner has other plans; the log is compacted another time."""
-
-
-class SourceSegment(NamedTuple):
-    """A sealed segment that is compacted. There may be more of them than descriptors: a file is
-    open while it is among those that were read last."""
-
-    files: OpenFiles
-    path: str
-    base_offset: int
-    end_offset: int
-    size: int
-
-    @property
-    def file(self) -> File:
-        return self.files.get(self.path, _keep_nothing)
-
-
-def _keep_nothing() -> None:
-    """There is nothing to give back with the file of a source."""
-
-
-class CleanedSegment(NamedTuple):
-    """A new segment, whole and synced beside the ones that it stands for; of size 0 when nothing
-    is left of them, and then it has no file."""
-
-    base_offset: int
-    end_offset: int
-    size: int
-    max_timestamp: int
-    replaces: tuple[int, ...]
-    """Base offsets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaning:
-    """What to do."""
-
-    directory: str
-    sources: tuple[SourceSegment, ...]
-    first_dirty: int
-    aborted: Sequence[tuple[int, int, int]] | None
-    """Aborted transactions as `Companion.aborted` gives them; None when there is no companion."""
-    producers: Collection[int] | None
-    """Those whose last batch and marker stay; None, where nobody knows, is all."""
-    config: LogConfig
-    now_ms: int
-    should_stop: Callable[[], bool]
-    reads: Callable[[str], None]
-    """Told which file is being read, for whoever has to say where it went wrong."""
-
-
-@dataclass(slots=True)
-class CleaningOutcome:
-    """What was done; for the owner to read when the job has ended."""
-
-    segments: list[CleanedSegment] = field(default_factory=list)
-    cleaned_to: int = 0
-    problem: Exception | None = None
-    """Why nothing came of it: no room, a file that fails, damaged records, the owner's wish."""
-    path: str = ""
-    """The file that was read last."""
-
-    def reads(self, path: str) -> None:
-        self.path = path
-
-
-def remove_cleaned(disk: Disk, directory: str) -> Job:
-    """Removes what a compaction has left beside the segments."""
-    for entry in disk.entries(directory):
-        if entry.name.endswith(CLEANED):
-            disk.unlink(f"{directory}/{entry.name}")
-            yield
-
+from onceflow.runtime import Access, Disk, Job
 
 _READ_BYTES = 64 << 10  # more small batches at a time keep the garbage collector busy
 _KEY_MEMORY = 64 << 20

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from onceflow.errors import DiskExhausted, OutOfDescriptors
-from onceflow.log.compaction.cleaner import (
+from onceflow.log.compaction.cleaning import (
     Cleaning,
     CleaningOutcome,
     CleaningStopped,

@@ -16,7 +16,7 @@ READY = "listening on "
 STOP_SECONDS = 60.0
 LINES = 400
 COMPLAINTS = (" WARN ", " ERROR ", " FATAL ", "Traceback ", "Error: ")
-STRANGERS = " broker.connection: closed the connection "
+STRANGERS = " broker.net.connection: closed the connection "
 
 
 class BrokerDied(AssertionError):

@@ -1,6 +1,6 @@
 """Partition logs that never lose an acknowledged byte.
 
-`store.LogStore` is the front door. docs/internals/LOG.md tells how it keeps its promise.
+`store.LogStore` is the front door. docs/internals/LOG.md explains how it keeps its promise.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Catalog:
         return log
 
     def apply(self, entry: JournalEntry) -> PartitionLog:
-        """Does in memory and page cache what the entry says; the log that it was done to."""
+        """Applies the entry in memory and page cache; returns the log it changed."""
         match entry.kind:
             case EntryKind.APPEND:
                 log = self.get(entry.log_id)

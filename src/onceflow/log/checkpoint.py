@@ -96,7 +96,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def _encoded_logs(logs: Sequence[CheckpointedLog]) -> Iterator[str]:
-    """Some at a time: while one call makes text of them, no other thread does anything."""
+    """In small portions: one call of `json.dumps` holds the GIL, and the owner's thread waits."""
     for start in range(0, len(logs), _ENCODED_TOGETHER):
         some = logs[start : start + _ENCODED_TOGETHER]
         yield _json([(log.log_id.topic_id.hex, log.log_id.partition, *log[1:]) for log in some])[
@@ -189,6 +189,8 @@ def write_checkpoint(
     file = disk.open(_UNFINISHED, Access.CREATE)
     file.pwrite(0, data)  # over what `_keep_room` has put there
     file.truncate(len(data))
+    # Synced before it is renamed: after a power cut the name could otherwise lead to an empty file,
+    # and the checkpoint before it would be gone.
     file.sync()
     yield
     # The root's names (new partition directories) must be durable before a checkpoint names them.
@@ -196,6 +198,7 @@ def write_checkpoint(
     yield
     disk.rename(_UNFINISHED, PATH)
     yield
+    # The caller frees what only the old checkpoint needs as soon as this returns.
     disk.sync_dir(".")
     yield
     with suppress(DiskError):  # the checkpoint is there, whatever becomes of the next

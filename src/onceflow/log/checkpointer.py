@@ -125,7 +125,7 @@ class _Known(NamedTuple):
 
 
 class _Capture(NamedTuple):
-    """One checkpoint: what it says, what has to be durable first, and what may go afterwards."""
+    """One checkpoint: its content, what must be durable before it, and what may go afterwards."""
 
     checkpoint: Checkpoint
     changed: list[tuple[PartitionLog, CheckpointedLog]]
@@ -180,8 +180,8 @@ class Checkpointer:
         self.proceed()
 
     def covers_now(self) -> Ticket:
-        """Completes when a checkpoint that holds all that is so now is durable. It is not begun in
-        the present step of the owner, so that one is enough for all that changes in it."""
+        """Completes when a checkpoint that covers the present state is durable. It begins after the
+        owner's current step, so that one checkpoint serves all changes made in that step."""
         ticket = self._next
         if not self._is_asked_for:
             self._is_asked_for = True
@@ -212,23 +212,23 @@ class Checkpointer:
             self._jobs.submit(JobLane.BULK, self._write(capture), partial(self._ended, capture))
 
     def stop(self) -> None:
-        """None is begun any more but by `write_now`."""
+        """From now on only `write_now` begins a checkpoint."""
         self._is_stopped = True
 
     def look_again(self) -> None:
-        """Tries again what lacked room or descriptors."""
+        """Retries what failed for lack of room or descriptors."""
         self.proceed()
         self._remove([], [])
 
     def fail(self, error: Exception) -> None:
-        """No checkpoint comes any more: those who wait for one learn it."""
+        """Takes no further checkpoint, and fails the tickets that wait for one."""
         self.stop()
         self._next.complete(_unknown_outcome(error))
 
     def write_now(
         self, *, clean: bool = False, cut: tuple[PartitionLog, LogPosition] | None = None
     ) -> None:
-        """A checkpoint before going on; only between groups and while none is running."""
+        """Writes a checkpoint, blocking; only between groups and while none is running."""
         try:
             capture = self._capture(clean=clean, cut=cut)
         except Exception as error:
@@ -247,6 +247,8 @@ class Checkpointer:
     ) -> _Capture:
         self._is_due = self._is_asked_for = False
         deleted, self.deleted = self.deleted, []
+        # A deleted log's directory stays in `gone` until its removal is durable. Left out earlier,
+        # it could come back in a crash, and the next start would move it aside as a stray.
         self._going.update(dict.fromkeys(log.directory for log in deleted))
         ticket, self._next = self._next, Ticket()
         before, self._known = self._known, {}
@@ -293,6 +295,7 @@ class Checkpointer:
             self._on_failure(error)
             capture.ticket.complete(_unknown_outcome(error))
             return
+        # Even when the checkpoint found no room: that error comes after all data files were synced.
         for flush in capture.flushes:
             flush.log.synced(flush)
         if error is not None:
@@ -314,12 +317,14 @@ class Checkpointer:
         self._is_due = True
         self._known.clear()
         self.deleted = capture.deleted + self.deleted
-        capture.ticket.add_done_callback(self._next.complete)  # who came first is told first
+        capture.ticket.add_done_callback(self._next.complete)  # in the order in which they came
         self._next = capture.ticket
         for flush in capture.flushes:
             flush.log.take_back(flush)
 
     def _set_free(self, capture: _Capture) -> None:
+        # Not before the checkpoint is durable: until then a recovery starts from the one before,
+        # which needs the old segments, the deleted logs and the journal files that go here.
         files = self._saved(capture)
         for log, swap in capture.swaps:
             log.finish_swap(swap)
@@ -344,8 +349,8 @@ class Checkpointer:
         return files
 
     def _saved(self, capture: _Capture) -> list[str]:
-        """Indexes and side files are written; those that are not are due again. The files that are
-        outdated."""
+        """Notes which indexes and side files were written; the others are due again. Returns the
+        outdated files."""
         outdated: list[str] = []
         unwritten = {id(each.flush): each.error for each in capture.unwritten}
         for flush in capture.flushes:
@@ -362,7 +367,7 @@ class Checkpointer:
         return outdated
 
     def _remove(self, files: list[str], directories: list[str]) -> None:
-        """Removes these in the background, and what could not be removed before."""
+        """Removes these in the background, along with what could not be removed before."""
         files += self._due_again(self._left_files)
         directories += self._due_again(self._left_directories)
         if files or directories:
@@ -378,7 +383,7 @@ class Checkpointer:
         return due
 
     def _removed(self, removal: _Removal, error: Exception | None) -> None:
-        """No promise depends on files that are not needed: only their room is not given back."""
+        """No promise depends on unneeded files: a failed removal only keeps their room occupied."""
         for path, reason in (*removal.left_files, *removal.left_directories):
             if not isinstance(reason, DiskExhausted):
                 self._quarantine.failed(_REMOVAL, path, "", reason)

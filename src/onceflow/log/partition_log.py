@@ -1,8 +1,8 @@
 """The log of one partition: consecutive batches in segments, from a start offset to an end.
 
-Three offsets tell its state: `start_offset` (below it nothing is served), `high_watermark` (all
-below it is durable and may be shown), `end_offset` (where the next batch goes). This class changes
-memory and the page cache only; the store decides when, and makes it durable.
+Three offsets describe its state: `start_offset` (nothing below it is served), `high_watermark`
+(everything below it is durable and may be shown), `end_offset` (where the next batch goes). This
+class changes memory and the page cache only; the store decides when, and makes changes durable.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ _NOTHING = Span(cast(File, None), 0, 0)
 
 
 class Creation:
-    """Of a log that no checkpoint names yet, in a store without a journal: a start would not know
-    it. What is appended is neither shown nor acknowledged before one does."""
+    """The creation of a log that no checkpoint names yet, in a store without a journal: a restart
+    would not know the log. Its batches are neither shown nor acknowledged before one names it."""
 
     __slots__ = ("effects", "ticket")
 
@@ -120,7 +120,7 @@ class PartitionLog:
         self.creation: Creation | None = None
         self.has_news = False
         """Something that a checkpoint has to say, though no offset has moved since the last."""
-        self._dirty: dict[Segment, File] = {}  # held open: whoever reopens may miss a write error
+        self._dirty: dict[Segment, File] = {}  # held open: a reopened file may miss a write error
         self._names_changed = False
         self._hints: dict[int, tuple[int, int]] = {}
         self.compaction = CompactionState()
@@ -161,7 +161,7 @@ class PartitionLog:
 
     @property
     def companion(self) -> Companion | None:
-        """Set by whoever has one; it learns at once how far the log is compacted."""
+        """The owner of the producers' state sets it; it learns at once how far compaction is."""
         return self.side_files.companion
 
     @companion.setter
@@ -281,8 +281,8 @@ class PartitionLog:
         return bool(self._dirty) or self._names_changed or self.side_files.has_waiting
 
     def collect_flush(self, *, closing: bool = False) -> Flush:
-        """Everything that is not durable yet, handed over: it is not collected again. Indexes stay
-        in memory until they are saved."""
+        """Hands over everything that is not durable yet; it is not collected again. Indexes stay in
+        memory until they are saved."""
         unsaved = [
             segment
             for segment in (self.segments if closing else self.segments[:-1])
@@ -313,7 +313,7 @@ class PartitionLog:
         self._files.synced(dirty)
 
     def close_files(self) -> None:
-        """The log is deleted for good: what it holds open would keep the room on the disk."""
+        """The log is deleted for good: open files would keep their room on the disk."""
         self._drop(self.segments)
 
     def _drop(self, segments: list[Segment]) -> None:
@@ -329,14 +329,14 @@ class PartitionLog:
         self._names_changed = True
 
     def files_changed(self, segments: Iterable[Segment] = ()) -> None:
-        """Something else has written to these, cut the active file or changed names: the next
-        flush has to know."""
+        """Notes that other code wrote to these, cut the active file or changed names, so that the
+        next flush syncs it."""
         self._names_changed = True
         for segment in (*segments, self.active):
             self._hold(segment)
 
     def names_changed(self) -> None:
-        """Something else has changed names in the directory: the next flush has to know."""
+        """Notes that other code changed names in the directory, so that the next flush syncs it."""
         self._names_changed = True
 
     # --- old data -----------------------------------------------------------------------------
@@ -353,7 +353,7 @@ class PartitionLog:
         return self.segments[-1].ages_by_clock(self.config)
 
     def roll_aged(self, now_ms: int) -> None:
-        """Closes an active segment that only the clock can tell to be old."""
+        """Closes an active segment whose age only the clock shows."""
         if self.segments[-1].look_at_age(now_ms, self.config):
             self.roll()
 
@@ -396,9 +396,12 @@ class PartitionLog:
         return [path for segment in dropped for path in files_of(segment)]
 
     def finish_swap(self, swap: Swap) -> None:
-        """Compacted segments take over, here and on the disk."""
+        """Puts the compacted segments in place, here and on the disk. Only once the checkpoint that
+        names the swap is durable: a recovery from the one before would find files of another size
+        and refuse them as damaged."""
         swap.rename(self._disk)
         self.segments = swap.applied_to(self.segments)
+        # What is open under these names is the old file, where the new positions mean nothing.
         for segment in (*swap.old, *swap.new):
             self._files.forget(segment.path("log"))
         self._hints.clear()
@@ -411,6 +414,8 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, *, until: int | None = None) -> Span:
         """Whole batches from the one that holds `offset`, all below `until` (by default the high
         watermark): about `max_bytes`, but at least one batch when there is one."""
+        # Never past `durable`: a reader would see batches that a crash can still take back, and
+        # later others at the same offsets.
         limit = self.durable.offset if until is None else min(until, self.durable.offset)
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutsideLog(self._range_text(offset))
@@ -513,7 +518,7 @@ class PartitionLog:
 
 
 class Flush(NamedTuple):
-    """What is not durable yet of a log."""
+    """The part of a log that is not durable yet."""
 
     log: PartitionLog
     files: tuple[tuple[Segment, File], ...]
@@ -532,9 +537,9 @@ class Unwritten(NamedTuple):
 
 
 def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) -> Job:
-    """All data first: where there is no room for the rest, only that is due again. Of a log whose
-    other files fail only these are, which are told by `unwritten`. A full disk has to do without
-    them, for a checkpoint is what the files of deleted records wait for."""
+    """Syncs the data of all logs first, then writes indexes and side files. Those that fail are
+    added to `unwritten` and are due again. They must not stop the checkpoint on a full disk: the
+    files of deleted records can go only after it."""
     for flush in flushes:
         for _, file in flush.files:
             file.sync()
@@ -545,6 +550,8 @@ def write_flushes(disk: Disk, flushes: list[Flush], unwritten: list[Unwritten]) 
         except Exception as error:
             unwritten.append(Unwritten(flush, _bare(error)))
         if flush.directory is not None:
+            # Also when the rest has failed: the checkpoint names new data files, whose names would
+            # otherwise be lost in a power cut.
             disk.sync_dir(flush.directory)
             yield
 

@@ -1,4 +1,4 @@
-"""Jobs that keep house for one partition and have failed: told, counted, and tried again later.
+"""Housekeeping jobs of one partition that have failed: reported, counted, and retried later.
 
 Nothing durable depends on such a job (compaction, retention, a snapshot), so its failure is never
 the end of the store, and never that of the same job for other partitions. How long it waits is
@@ -19,11 +19,11 @@ _LONGEST = 32
 
 
 BLAMELESS = (DiskExhausted, StoreBusy, StoreClosed, StoreFailed)
-"""What any job may meet and none is to blame for."""
+"""Errors that any job may meet and that say nothing about its partition."""
 
 
 class FailedJob(NamedTuple):
-    """What went wrong, for whoever reads the broker's log."""
+    """What went wrong, for the broker's log."""
 
     job: str
     subject: str
@@ -51,7 +51,7 @@ class Quarantine:
         self.failures: Counter[str] = Counter()
 
     def attempt(self, job: str, subject: str, work: Callable[[], object], path: str = "") -> None:
-        """Does the work unless it is left out of this round. Raises only what is `BLAMELESS`."""
+        """Does the work unless this round leaves it out. Raises only `BLAMELESS` errors."""
         if not self.begin(job, subject):
             return
         try:
@@ -72,7 +72,7 @@ class Quarantine:
         return False
 
     def passed(self, job: str, subject: str) -> None:
-        """It went well: what was before is forgotten."""
+        """The job succeeded: its earlier failures are forgotten."""
         self._waiting.pop((job, subject), None)
 
     def failed(self, job: str, subject: str, path: str, error: Exception) -> None:
@@ -85,7 +85,7 @@ class Quarantine:
         self.report(job, subject, path, error)
 
     def report(self, job: str, subject: str, path: str, error: Exception) -> None:
-        """As `failed`, of a job that others than these rounds try again."""
+        """As `failed`, for a job that is retried by other means than these rounds."""
         self.failures[job] += 1
         self._report(FailedJob(job, subject, path, error))
 

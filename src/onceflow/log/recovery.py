@@ -75,6 +75,8 @@ def recover(
         each.verify(clean=checkpoint.clean)
     start = None if checkpoint.clean else checkpoint.journal
     journal = None if start is None else JournalChain(disk, start)
+    # The whole chain before the first change: a start that refuses damage must leave all files as
+    # they are, for a backup or another attempt.
     created = _verify_journal(journal)
     # From here on files go because this checkpoint does not need them. After a kill its name may be
     # in the page cache alone: a power cut would bring back the checkpoint before, which needs them.
@@ -105,7 +107,7 @@ def recover(
 
 
 def _sync_all(catalog: Catalog) -> None:
-    """What a start writes may be durable at any time: so it never needs many descriptors."""
+    """Replayed data may become durable at any time, so a start never needs many descriptors."""
     for log in catalog.logs.values():
         log.sync_now()
 
@@ -278,9 +280,9 @@ class _Found:
         return log
 
     def hold_unsynced(self, log: PartitionLog) -> None:
-        """What was cut; and what was read behind the checkpoint: it may be in the page cache alone.
-        Once the log is in the catalog: where there are few descriptors they are synced on the
-        way."""
+        """Has the next flush sync what was cut, and what was read behind the checkpoint, which may
+        be in the page cache alone. Call it once the log is in the catalog: `_sync_all` finds the
+        log there when descriptors run short."""
         if self._names_changed or self._unsynced:
             log.files_changed(self._unsynced)
 

@@ -1,4 +1,4 @@
-"""What the journal says is done again to the logs, in its order.
+"""Applies the journal's entries to the logs again, in their order.
 
 Changes of the catalog go one by one through `Catalog.replay`. Appends, of which there are a million
 a gigabyte, gather in runs, one for each log, and go to its file many at a time: between two appends
@@ -61,7 +61,8 @@ class Replay:
             self.finish()
 
     def _other(self, entry: JournalEntry, key: bytes) -> None:
-        """All but an append to a log that has had one: also one that fits nothing."""
+        """Applies all but an append that continues a run, also an entry that fits nothing."""
+        # Runs first: an entry such as DELETE or LAYOUT must not overtake the appends before it.
         if entry.kind is not EntryKind.APPEND or key in self._runs:
             self.finish()
         log = self._catalog.replay(entry)
@@ -72,7 +73,7 @@ class Replay:
             self.deleted.append(log)
 
     def finish(self) -> None:
-        """Writes what has gathered."""
+        """Writes the gathered runs."""
         for run in self._runs.values():
             if run.batches:
                 run.log.append_run(run.batches, run.data)

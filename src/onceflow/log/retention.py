@@ -14,7 +14,7 @@ class SegmentFacts(NamedTuple):
     end_offset: int
     size: int
     newest_ms: int | None
-    """When its newest record was written, as `Segment.newest_ms` tells it."""
+    """When its newest record was written; see `Segment.newest_ms`."""
 
 
 def retained_from(

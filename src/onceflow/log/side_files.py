@@ -1,9 +1,9 @@
-"""What the owner of a log's producers keeps beside its segments, and the files that hold it.
+"""The files beside a log's segments that hold the state of its producers and transactions.
 
-The log calls its `Companion` when a segment is sealed, keeps what it is given in files that share
-the segments' fate, and asks it which transactions compaction must wait for, which were aborted and
-which producers may come back. What the bytes say is none of the log's business. All calls come from
-the owner's thread, but for one that says otherwise.
+The log calls its `Companion` when a segment is sealed, keeps the bytes it returns in files that
+share the segments' fate, and asks it which transactions compaction must wait for, which were
+aborted and which producers may come back. The log never interprets the bytes. All calls come from
+the owner's thread unless a method says otherwise.
 
 `<end>.producers` is the companion's state below an offset at which a segment ended. It is written
 only once all below that offset is durable, and trusted only when the checkpoint says so too: what
@@ -39,7 +39,7 @@ class CompanionSnapshot(Protocol):
         """Whether there are bytes."""
 
     def finish(self) -> None:
-        """Makes at once what is left to make."""
+        """Makes the rest at once."""
 
     def cancel(self) -> None:
         """Says that nobody will ask for the bytes."""
@@ -49,7 +49,7 @@ class CompanionSnapshot(Protocol):
 
 
 class SideFiles(NamedTuple):
-    """What is kept beside a sealed segment."""
+    """The contents of the files beside a sealed segment."""
 
     snapshot: CompanionSnapshot
     """The companion's state after all batches below the segment's end."""
@@ -100,7 +100,7 @@ _KEPT = 2
 
 
 class PendingSideFile(NamedTuple):
-    """What is to be written beside one segment."""
+    """Files that are still to be written beside one segment."""
 
     base: int
     end: int
@@ -150,7 +150,7 @@ class SideFileKeeper:
         self._problem = error
 
     def take_problem(self) -> Exception | None:
-        """Why the companion had nothing to give, the last time that it had not; told once."""
+        """The error of the companion's last failure; returned once."""
         problem, self._problem = self._problem, None
         return problem
 
@@ -178,7 +178,9 @@ class SideFileKeeper:
         return bool(self._waiting)
 
     def collect(self, durable: int) -> tuple[PendingSideFile, ...]:
-        """What can be written now, handed over."""
+        """Hands over the files that can be written now."""
+        # Not ahead of what is durable: such a snapshot would survive a crash that takes its batches
+        # and vouch for producers whose offsets then go to other batches.
         due = tuple(
             takewhile(lambda each: each.end <= durable and _is_finished(each), self._waiting)
         )
@@ -186,7 +188,7 @@ class SideFileKeeper:
         return due
 
     def take_back(self, due: tuple[PendingSideFile, ...]) -> None:
-        """There was no room: they are due again."""
+        """Returns files that found no room: they are due again."""
         self._waiting[:0] = due
 
     def saved(self, due: tuple[PendingSideFile, ...]) -> list[str]:
@@ -262,6 +264,7 @@ def _write_aside(disk: Disk, path: str, data: bytes) -> Job:
             disk.unlink(aside)
         raise
     yield
+    # Recovery trusts a snapshot by its name, so only a whole, synced file may get it.
     disk.rename(aside, path)
     yield
 

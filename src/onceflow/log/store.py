@@ -65,11 +65,11 @@ class Space:
         self._left = 0
 
     def free_bytes(self) -> int:
-        """What is free beyond the reserve; negative when that is touched."""
+        """Free bytes beyond the reserve; negative when the reserve is touched."""
         return self._disk.free_bytes() - self._reserve
 
     def take(self, size: int) -> None:
-        """Raises `DiskFull` when so much may not be written."""
+        """Raises `DiskFull` when there is no room for `size` bytes beyond the reserve."""
         self._left -= size
         if self._left >= 0:
             return
@@ -163,7 +163,7 @@ class LogStore:
         )
         self._checkpointer.deleted += recovered.deleted
         self.limit_open_files: Callable[[int], None] = lambda most: None
-        """Tells how many files of segments may be open from now on."""
+        """Limits how many segment files may be open from now on."""
 
     @classmethod
     def open(
@@ -175,20 +175,22 @@ class LogStore:
         on_failure: Callable[[Exception], None] = lambda _: None,
         on_failed_job: Callable[[FailedJob], None] = lambda _: None,
     ) -> LogStore:
-        """Recovers what is on the disk. Raises `LogCorrupt`, `NewerFormat` or `PathInUse`, each
-        with nothing changed. `on_failure` is told of what stops the store, `on_failed_job` of what
-        does not."""
+        """Recovers the logs on the disk. Raises `LogCorrupt`, `NewerFormat` or `PathInUse`, each
+        with nothing changed. `on_failure` gets the error that stops the store, `on_failed_job` each
+        failure that does not."""
         lock = disk.lock(_LOCK)
         try:
             found = read_checkpoint(disk)
             checkpoint = found or _first_checkpoint(disk)
             files = OpenFiles(disk, config.open_files)
             recovered = recover(disk, files, checkpoint, config.log, is_first=found is None)
-            # Not to be guessed: whoever knows it could send a record that looks like a group.
+            # Unpredictable: a client that knew it could send a record that looks like a group.
             incarnation = int.from_bytes(rand.randbytes(8), "big")
             quarantine = Quarantine(on_failed_job)
             jobs = Jobs(background)
             store = cls(disk, jobs, config, recovered, incarnation, lock, on_failure, quarantine)
+            # Before the first append: this names the new incarnation. With the old one, a recovery
+            # would not find the groups that are acknowledged from here on.
             store._checkpointer.write_now()
             files.on_crowded = partial(store._jobs.soon, store._request_checkpoint)
             store.limit_open_files = files.limit
@@ -210,12 +212,12 @@ class LogStore:
 
     @property
     def waiting_bytes(self) -> int:
-        """What is gathered for the journal and not yet being written: a measure of pressure."""
+        """Bytes gathered for the journal that no write has taken yet: a measure of pressure."""
         return self._journal.gathered_bytes if self._journal is not None else 0
 
     @property
     def journal_totals(self) -> JournalTotals | None:
-        """What the journal has written; None without one."""
+        """How much the journal has written; None without one."""
         return self._journal.totals if self._journal is not None else None
 
     # --- changes ------------------------------------------------------------------------------
@@ -283,8 +285,7 @@ class LogStore:
         return ticket
 
     def delete(self, logs: Iterable[PartitionLog]) -> Ticket:
-        """Removes logs, all of them. Their files go, and their room is free, after a checkpoint,
-        which this asks for."""
+        """Deletes all of these logs. Their files go after a checkpoint, which this requests."""
         gone = list(logs)
         for log in gone:
             self._check_running(log)
@@ -315,8 +316,8 @@ class LogStore:
         return self._then_checkpoint(ticket) if frees else self._once_checkpointed(ticket)
 
     def configure(self, log: PartitionLog, config: LogConfig) -> None:
-        """Gives a log its config. Where it is cut into files is ordered with all else, so that a
-        replay, which comes before anybody could say it again, cuts it as it was cut."""
+        """Gives a log its config. The journal orders the layout with the appends, so that a replay,
+        which runs before the config is read, cuts the log into the same files."""
         self._check_running(log)
         is_same = config.layout == log.config.layout
         log.config = config
@@ -365,8 +366,8 @@ class LogStore:
             news.append(log)
 
     def compact(self, now_ms: int) -> None:
-        """Closes segments that only the clock can tell to be old, and starts to compact, in the
-        background, the logs that are to be and are dirty enough. To be called now and then."""
+        """Closes segments whose age only the clock shows, and starts to compact, in the background,
+        the compacted logs that are dirty enough. Call it from time to time."""
         self._check_running()
         for log in [log for log in self._durable.values() if log.ages_by_clock]:
             with suppress(DiskExhausted):  # there may be room the next time
@@ -392,6 +393,8 @@ class LogStore:
             for path in log.truncate(mark):
                 if self._disk.exists(path):
                     self._disk.unlink(path)
+            # Durable before any append: with durability="os" a start reads on from the checkpoint
+            # to the last sound batch, and would find the cut records again.
             log.active.file.sync()
             self._disk.sync_dir(log.directory)
         except DiskFailed as error:
@@ -456,8 +459,8 @@ class LogStore:
         self._checkpointer.look_again()
 
     def make_durable(self) -> None:
-        """Blocks until changes of topics that no journal orders are durable: for a start, before
-        anybody is served."""
+        """Blocks until changes of topics that no journal orders are durable: for a start, before it
+        serves any client."""
         if self._journal is None and self._checkpointer.is_awaited:
             self._quiesce()
             self._checkpointer.write_now()
@@ -466,7 +469,7 @@ class LogStore:
         self._checkpointer.request()
 
     def flush(self) -> Ticket:
-        """Completes when everything so far is durable, lazy entries too; tries again what found no
+        """Completes when everything so far is durable, lazy entries too; retries what found no
         room."""
         self._check_running()
         if self._journal is not None:
@@ -511,8 +514,8 @@ class LogStore:
             self._checkpointer.fail(error)
 
     def abandon(self) -> None:
-        """Lets go of the directory without a clean stop: for a start that failed above the store.
-        The next start has to find it as this one did, so that it, too, knows what may be lost."""
+        """Releases the directory without a clean stop: for a start that failed above the store.
+        The next start must find it as this one did, so that it, too, reports possible loss."""
         if self._is_closed:
             return
         self._compactor.stop()
@@ -520,8 +523,8 @@ class LogStore:
         self._end()
 
     def close(self) -> None:
-        """An orderly stop: the next start has nothing to recover. After a failure it only waits
-        for what is under way, so that nothing of this store touches the disk any more."""
+        """Stops in order: the next start has nothing to recover. After a failure it only waits for
+        the jobs under way, so that this store no longer touches the disk."""
         if self._is_closed:
             return
         try:

@@ -31,7 +31,7 @@ def remove_files(disk: Disk, paths: Iterable[str], left: list[tuple[str, Excepti
         try:
             if disk.exists(path):
                 disk.unlink(path)
-        except Exception as error:  # no promise depends on it: the owner tells
+        except Exception as error:  # no promise depends on it: the owner reports it
             left.append((path, error))
         yield
 
@@ -70,17 +70,19 @@ class Swap:
                 disk.unlink(index)
 
     def remove_old(self, disk: Disk, directory: str, left: list[tuple[str, Exception]]) -> Job:
-        """Removes the files whose names nobody took, and makes all the names durable. A file that
-        cannot be removed is `left`, with the reason: the next start removes it."""
+        """Removes the old files whose names no new file took, and makes all names durable. A file
+        that cannot be removed goes to `left`, with the reason: the next start removes it."""
         for segment in self.old:
             if segment.base_offset not in self.bases:
                 yield from remove_files(disk, files_of(segment), left)
+        # Before `swap` is dropped: a checkpoint that no longer names it, with the renames not yet
+        # durable, would lead a recovery to the old files.
         disk.sync_dir(directory)
 
 
 @dataclass(slots=True)
 class CompactionState:
-    """How far a log is compacted, and what is under way."""
+    """How far a log is compacted, and the compaction under way."""
 
     cleaned_to: int = 0
     checkpointed: int = 0

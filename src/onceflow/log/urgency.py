@@ -42,7 +42,7 @@ LAZY = {
 FROM_RESERVE = {
     # A few bytes, and deleting a topic makes room.
     Purpose.METADATA,
-    # Readers wait for it, and so does whoever would make room by ending what is open.
+    # Readers wait for it, and so does an operator who ends open transactions to make room.
     Purpose.TRANSACTION_ENDS,
 }
 

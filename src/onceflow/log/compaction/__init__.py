@@ -1,5 +1,5 @@
-"""The newest record of each key stays: what is compacted when, and new segments beside the old
-ones.
+"""Compaction keeps the newest record of each key: it picks logs and segments, and writes new
+segments beside the old ones.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ copied without the records that a later one of their key displaces, as Kafka doe
 Without a companion nobody knows what became of transactions: then the log is compacted up to the
 first batch of one.
 
-Nothing durable depends on what is written here before a checkpoint names it, and the directory is
-synced with that. So no error in here is a failed disk: it is told, and the files go.
+Nothing durable depends on these files before a checkpoint names them, and the directory is synced
+with that. So no error in here means a failed disk: it is reported, and the files go.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _with_rows(batches: list[StoredBatch]) -> Iterator[tuple[Rows, int]]:
 
 
 class _Judge:
-    """Decides what is left of each batch; asked of all of them, in their order."""
+    """Decides what stays of each batch; it must see all batches, in their order."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class _Judge:
         return without_records(batch) if batch.header.record_count else batch
 
     def _without_use(self, marker: StoredBatch) -> StoredBatch | None:
-        """What is left of a marker to whose transaction nothing belongs any more."""
+        """What stays of a marker whose transaction has no batch left in the log."""
         header = marker.header
         if not header.has_delete_horizon:
             read_rows([marker])  # raises when it is not sound
@@ -233,7 +233,7 @@ class _Judge:
         return None if is_due and header.base_offset not in self._last_batches else marker
 
     def _filtered(self, batch: StoredBatch, rows: Rows, row: int) -> StoredBatch | None:
-        """What is left of a batch whose records are those from `row` on."""
+        """What stays of a batch whose records start at `row`."""
         header = batch.header
         span = range(row, row + header.record_count)
         expired = header.has_delete_horizon and header.base_timestamp <= self._now_ms
@@ -287,6 +287,7 @@ class _Writer:
 
     def finish(self, aborted_index: bytes) -> Job:
         """Makes the files durable; their names are not yet."""
+        # Here, not with the checkpoint: that one names the swap and syncs only the directory.
         self._file.sync()
         yield
         offsets, times = self.indexes.to_bytes()
@@ -303,7 +304,7 @@ class _Writer:
 
 
 def _aborted_index(disk: Disk, directory: str, group: list[SourceSegment], end: int) -> bytes:
-    """Of aborted transactions, those that reach behind what is compacted."""
+    """The entries of aborted transactions that reach beyond the compacted part."""
     found: list[bytes] = []
     for source in group:
         path = segment_path(directory, source.base_offset, ABORTED_INDEX)

@@ -1,4 +1,4 @@
-"""What the owner of a log and the job that compacts it tell each other.
+"""The data that the owner of a log and the job that compacts it exchange.
 
 Apart from `cleaner`, which imports the kernels and with them numba: a broker starts without either.
 """
@@ -65,12 +65,12 @@ class Cleaning:
     now_ms: int
     should_stop: Callable[[], bool]
     reads: Callable[[str], None]
-    """Told which file is being read, for whoever has to say where it went wrong."""
+    """Called with the path of each file before it is read, so that an error can name it."""
 
 
 @dataclass(slots=True)
 class CleaningOutcome:
-    """What was done; for the owner to read when the job has ended."""
+    """The result; the owner reads it when the job has ended."""
 
     segments: list[CleanedSegment] = field(default_factory=list)
     cleaned_to: int = 0

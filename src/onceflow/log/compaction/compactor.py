@@ -126,8 +126,8 @@ class Compactor:
         self._next()
 
     def _find(self, log: PartitionLog) -> float:
-        """How dirty a log is that is to be compacted now; else 0. Where only a checkpoint is
-        missing, that is asked for: on a quiet broker nobody else would."""
+        """How dirty a log is that should be compacted now; else 0. Where only a checkpoint is
+        missing, this requests it: on a quiet broker nothing else would."""
         state = log.compaction
         if not self._quarantine.begin(_JOB, log.name):
             return 0.0
@@ -154,7 +154,7 @@ class Compactor:
         self._quarantine.failed(_JOB, log.name, path, error)
 
     def stop(self) -> None:
-        """Ends what is being cleaned as soon as possible; nothing comes of it."""
+        """Ends the current cleaning as soon as possible and discards its files."""
         self._is_stopped = True
         self._waiting.clear()
 
@@ -261,6 +261,7 @@ class Compactor:
             return
         for path, reason in left:
             self._quarantine.report(_JOB, log.name, path, reason)
+        # Only after the directory sync of `remove_old`: see there.
         log.compaction.swap = None
         self._ended(log)
 

@@ -1,10 +1,10 @@
 """When a log is compacted and which of its segments: pure functions from facts to a plan.
 
-The words are Kafka's: segments below `cleaned_to` have been compacted, the others are dirty. Only
-sealed segments that a durable checkpoint names are looked at, so never the active one, and of those
-only the ones before the first with a record younger than `min_compaction_lag_ms`, or of a
-transaction whose outcome is not certain. Without such a lag nobody asks how old records are: a
-clock that was ahead when they were written must not keep them from being compacted.
+The words are Kafka's: segments below `cleaned_to` have been compacted, the others are dirty. A plan
+takes only sealed segments that a durable checkpoint names, so never the active one. It stops at the
+first segment with a record younger than `min_compaction_lag_ms`, or of a transaction whose outcome
+is not certain. Without such a lag the age of records does not matter: a clock that was ahead when
+they were written must not keep them from being compacted.
 """
 
 from __future__ import annotations

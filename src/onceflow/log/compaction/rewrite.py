@@ -56,6 +56,8 @@ def _wrapped(number: int) -> int:
 
 
 def _kept(section: bytearray, keep: bytearray, shift: int) -> memoryview:
+    # The kernel writes without a check of bounds: less room than the worst case, where every delta
+    # grows to ten bytes, corrupts memory.
     target = bytearray(len(section) + _LONGEST_DELTA * len(keep))
     size = retain_kernel.retain(address(section), len(keep), address(keep), shift, address(target))
     return memoryview(target)[:size]

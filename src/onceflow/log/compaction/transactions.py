@@ -1,11 +1,11 @@
 """What compaction has to know of transactions.
 
-What became of a transaction is said by its marker, which may lie behind the part that is compacted;
-so the log's companion is asked which ones were aborted. All others below what is certain
-(`Companion.first_unstable`) were committed, and their records are like any others.
+A transaction's marker gives its outcome, but may lie behind the compacted part; so compaction asks
+the log's companion which transactions were aborted. All others below `Companion.first_unstable`
+were committed, and their records are like any others.
 
-A marker is needed while there is a batch of its transaction in the log, even an empty one: without
-it, whoever reads the log from its start would take the transaction for an open one.
+A marker is needed while the log has a batch of its transaction, even an empty one: without it, a
+consumer that reads the log from its start would take the transaction for an open one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BatchKind(Enum):
 
 
 class Outcomes:
-    """Tells the kinds of batches; without a companion, all of transactions is unknown."""
+    """Tells batches apart; without a companion, every transactional batch is of unknown kind."""
 
     def __init__(self, aborted: Iterable[tuple[int, int, int]] | None) -> None:
         self._has_companion = aborted is not None

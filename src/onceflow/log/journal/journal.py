@@ -226,7 +226,7 @@ class Journal:
         return self._ring.release(start.sequence, start.file)
 
     def kick_soon(self) -> None:
-        """Writes what waits. Not at once: what arrives in the same step of the owner joins it."""
+        """Writes the waiting group after the owner's current step, whose other entries join it."""
         if self._in_flight is None and not self._kick_due:
             self._kick_due = True
             self.lacks_room = False
@@ -255,6 +255,7 @@ class Journal:
             previous_crc=self._previous_crc,
             entry_count=group.entry_count,
         )
+        # `release` keeps the file until a checkpoint has passed this group.
         file.last_sequence = self._sequence
         self._sequence += 1
         if self._ring.current is not before:
@@ -273,6 +274,9 @@ class Journal:
         self._in_flight = None
         self._written_bytes += padded(group.length)
         self._spare = group.arena
+        # Effects first: a waiter that reads on its ticket must find its batch below the high
+        # watermark. Then the checkpoint that is due: only here, with no group in flight, is the
+        # state exactly that of the last durable group.
         for effect in group.effects:
             effect()
         self._after_group()
@@ -292,7 +296,8 @@ class Journal:
         self._ring.close_files()
 
     def fail(self, error: Exception) -> None:
-        """Stops for good: every ticket that is open fails, none is ever given out again."""
+        """Stops for good and fails every open ticket. Never retried: after a failed write or sync
+        the disk's content is unknown, and a second success would prove nothing."""
         if self.failure is not None:
             return
         self.failure = error

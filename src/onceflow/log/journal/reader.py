@@ -1,8 +1,8 @@
 """Reads the journal after a crash: the longest valid chain of groups from a start.
 
-The chain ends at the first group that is not whole: it was in flight, nobody was told. But a whole
-group of this incarnation with a higher sequence anywhere behind the end means that one which *was*
-durable is gone. That is corruption, and it is refused instead of cut.
+The chain ends at the first group that is not whole: it was in flight and never acknowledged. But a
+whole group of this incarnation with a higher sequence anywhere behind the end means that a group
+which *was* durable is gone. That is corruption, and the reader refuses it instead of cutting it.
 """
 
 from __future__ import annotations

@@ -67,6 +67,8 @@ def prepare_file(disk: Disk, number: int, size: int) -> Job:
         for position in range(0, size, len(_ZEROS)):
             file.pwrite(position, _ZEROS[: size - position])
             yield
+        # The zeros are durable before the file has its name: a start takes every named file for one
+        # whose blocks exist, and a group's write is durable without a change of metadata.
         file.sync()
     except Exception:
         file.close()
@@ -74,6 +76,7 @@ def prepare_file(disk: Disk, number: int, size: int) -> Job:
         raise
     yield
     disk.rename(unfinished, file_path(number))
+    # Before any group lies in it: a power cut must not take the name of acknowledged data.
     disk.sync_dir(DIRECTORY)
 
 
@@ -212,6 +215,8 @@ class Ring:
 
         The file in which its journal starts must stay, or the checkpoint would miss it.
         """
+        # Strictly below: `before_sequence` is the first group that a recovery replays. A file that
+        # is reused too early loses acknowledged groups that no log file holds durably.
         passed = [each for each in self._full if each.last_sequence < before_sequence]
         self._full = [each for each in self._full if each not in passed]
         small = [

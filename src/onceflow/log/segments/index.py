@@ -2,8 +2,8 @@
 
 Offset index: (last offset of a batch, position of that batch), 8 bytes an entry. Time index:
 (largest timestamp so far, last offset of the batch that has it), 12 bytes an entry, timestamps
-strictly growing. Offsets are relative to the segment's base. Both only shorten a search: whoever
-follows an entry checks the batch that it points to, and builds the index anew when that is another.
+strictly growing. Offsets are relative to the segment's base. Both only shorten a search: a search
+that follows an entry checks the batch there, and rebuilds the index when it is a different one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The open files of all segments: as many as there are descriptors for, and no more.
 
-What a reader borrows stays open while it is among the files used last, and as long as some reader
-holds it; half of the descriptors are for these. What is appended to stays open too, and is *dirty*
-from its first append on until a checkpoint has synced it: such a file is never closed before,
-because whoever opens it again may miss a write error. From then on it is *clean* and may be closed
-to make room for another, the one that has been clean for the longest time first. So a log that is
-not written to needs no descriptor, and the number of logs is not bounded by that of descriptors.
+A file that a reader borrows stays open while it is among the files used last, and as long as some
+reader holds it; half of the descriptors are for these. A file that is appended to stays open too,
+and is *dirty* from its first append until a checkpoint has synced it. A dirty file is never closed:
+after a reopen, the sync may miss a write error. Once synced it is *clean* and may be closed to make
+room for another; the file that has been clean longest goes first. So an idle log needs no
+descriptor, and descriptors do not bound the number of logs.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class OpenFiles:
         self._dirty: Counter[Appended] = Counter()  # twice, if again while it is being synced
         self._is_closed = False
         self.on_crowded: Callable[[], None] = lambda: None
-        """Called when half of the files wait to be synced; whoever owns them should see to it."""
+        """Called when half of the files wait to be synced; the owner should take a checkpoint."""
         self.limit(most)
 
     def limit(self, most: int) -> None:
@@ -63,7 +63,7 @@ class OpenFiles:
         if found is not None:
             self._borrowed.move_to_end(path)
             return found[0]
-        if self._is_closed:  # one who was not told yet: it is open for as long as it is read
+        if self._is_closed:  # a late reader: the file is open for as long as it is read
             return self._disk.open(path, Access.WRITE)
         while self._borrowed and (
             len(self._borrowed) >= self._most_borrowed or len(self._lent) >= self._most_lent
@@ -103,7 +103,7 @@ class OpenFiles:
             )
 
     def _has_room(self) -> bool:
-        """Closes clean files as far as that is needed."""
+        """Closes clean files as far as needed; never a dirty one, see the module."""
         while len(self._clean) + len(self._dirty) >= self._most_appended:
             if not self._clean:
                 return False

@@ -58,7 +58,9 @@ class SoundRecords:
         self.size = 0
         """Decompressed."""
         self._table = array("q")
-        self._held: list[bytearray] = []  # what the table points to
+        # The table has bare addresses: without these references the memory is freed, and a kernel
+        # reads what comes to lie there.
+        self._held: list[bytearray] = []
 
     def add(self, batch: StoredBatch) -> None:
         """Raises a `RecordError` when it cannot be decompressed."""
@@ -79,8 +81,8 @@ class SoundRecords:
         return self._table.buffer_info()[0]
 
     def check(self) -> array[int]:
-        """What there is in all of them, by `Total`. Raises a `RecordError` when a record is not
-        sound; nothing else may be done with the table before."""
+        """The totals of all batches, by `Total`. Raises a `RecordError` when a record is not sound.
+        Call it before any other kernel reads the table: those check nothing."""
         totals = array("q", bytes(8 * len(Total)))
         if not kernels.walk(self.table, len(self.batches), totals.buffer_info()[0]):
             bad = self.batches[totals[Total.BAD_BATCH]]
@@ -103,6 +105,7 @@ def read_portions(batches: Sequence[StoredBatch]) -> Iterator[tuple[list[StoredB
     records = SoundRecords()
     for batch in batches:
         records.add(batch)
+        # Counted decompressed: the size of the batches on the disk bounds nothing.
         if records.size >= _PORTION_BYTES:
             yield records.batches, _rows_of(records)
             records = SoundRecords()

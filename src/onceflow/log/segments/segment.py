@@ -65,8 +65,8 @@ def scan(file: File, start: int, end: int) -> Iterator[FoundBatch]:
 
 
 def _latest_beside(first_timestamp: int, config: LogConfig) -> int:
-    """The largest timestamp in a segment that starts with this one. Where the first batch has none
-    no other tells the segment's age: then the clock does, see `look_at_age`."""
+    """The largest timestamp in a segment that starts with this one. Where the first batch has no
+    timestamp, the clock gives the segment's age: see `look_at_age`."""
     return first_timestamp + config.roll_ms if first_timestamp >= 0 else NO_LIMIT_MS
 
 
@@ -209,7 +209,7 @@ class Segment:
 
     @property
     def first_timestamp(self) -> int:
-        """That of the first batch, by which the segment's age is told; -1 when there is none."""
+        """The first batch's timestamp, from which the segment's age counts; -1 without one."""
         if self._first_timestamp is None:
             head = self.file.pread(0, HEADER_SIZE) if self.size else b""
             self._first_timestamp = read_header(head).max_timestamp if head else -1
@@ -277,7 +277,7 @@ class Segment:
         self._file = None
 
     def release_indexes(self) -> None:
-        """Gives their memory back when they can be read again."""
+        """Frees the indexes' memory when they can be read from the disk again."""
         if self._file is None and self.indexes_saved:
             self._indexes = None
 
@@ -340,8 +340,8 @@ class Segment:
         return largest if largest >= 0 else self.modified_ms
 
     def note_growth(self, now_ms: int) -> bool:
-        """Remembers when batches without a timestamp were met, for want of anything else that
-        tells their age. Whether that is news, which the next checkpoint should keep."""
+        """Remembers when batches without a timestamp were seen, as nothing else shows their age.
+        Returns whether the next checkpoint should keep it."""
         is_known = self.modified_ms is not None and self._noted_size == self.size
         if is_known or not self.size or self.max_timestamp >= 0:
             return False
@@ -381,7 +381,7 @@ class Segment:
         return self._trying(lambda: self._find_by_time(timestamp))
 
     def latest(self, start: int, end: int) -> FoundBatch | None:
-        """The first batch with the largest timestamp of those in [start, end)."""
+        """The first batch in [start, end) with the largest timestamp."""
         return self._trying(lambda: self._latest(start, end))
 
     def _latest(self, start: int, end: int) -> FoundBatch | None:

@@ -1,7 +1,8 @@
 """Idempotent and transactional producers as one partition sees them: a fold over batch headers.
 
-Pure: no clock, no disk. `table.ProducerTable` is the front door, `state` judges what a producer
-wants to append, `replay` builds a table from the bytes of a log, `ids` hands out producer ids.
+Pure: no clock, no disk. `ProducerTable` holds what a partition knows, `judge` says whether a
+producer may append a batch, `replay` builds a table from the bytes of a log, and `IdBlocks` claims
+producer ids.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The aborted transactions of one partition: what a read_committed reader must leave out.
+"""The aborted transactions of one partition, whose records a read_committed reader must skip.
 
-Markers are written in offset order, so the list is sorted by its last offsets without any sorting.
-A long transaction may end far behind its first record, so first offsets are in no order; the
-smallest one of each block of entries says which blocks a reader can pass over.
+Markers come in offset order, so the list is sorted by last offset without any sorting. A long
+transaction may end far behind its first record, so first offsets are in no order; the smallest one
+of each block of entries shows which blocks a reader can skip.
 
-There are as many entries as the log has aborted transactions, which may be millions: they lie in
-flat arrays, 40 bytes each, and go into files as a whole, so that a snapshot waits for none of them.
+A log may have millions of aborted transactions. Their entries lie in flat arrays, 40 bytes each,
+and are written to files as a whole, so a snapshot need not walk them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Aborted(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-    """When the marker was written: where the earliest transaction of another producer that was
-    still open began, or the offset behind the marker."""
+    """As of the marker: the first offset of the earliest transaction that was still open, or the
+    offset behind the marker."""
 
 
 _FIELDS = len(Aborted._fields)
@@ -71,7 +71,7 @@ class AbortedTransactions:
         self._last_offsets.append(entry.last_offset)
 
     def overlapping(self, start: int, end: int) -> list[Aborted]:
-        """Those with an offset from `start` on and one below `end`."""
+        """The transactions with an offset from `start` on and one below `end`."""
         if not self._last_offsets or self._last_offsets[-1] < start:
             return []
         index = bisect_left(self._last_offsets, start)
@@ -89,11 +89,11 @@ class AbortedTransactions:
         return found
 
     def between(self, fetch_offset: int, upper: int) -> tuple[tuple[int, int], ...]:
-        """Producer id and first offset of those that a reader of these offsets must know."""
+        """Producer id and first offset of each transaction that a reader of these offsets needs."""
         return tuple([entry[:2] for entry in self.overlapping(fetch_offset, upper)])
 
     def drop_before(self, offset: int) -> None:
-        """Forget those that ended before `offset`: no record of theirs is left to leave out."""
+        """Forgets transactions that ended before `offset`: none of their records is left."""
         count = bisect_left(self._last_offsets, offset)
         del self._values[: _FIELDS * count]
         del self._last_offsets[:count]
@@ -103,7 +103,7 @@ class AbortedTransactions:
     # --- as bytes -----------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
-        """Of each entry its fields as big-endian numbers, `ENTRY_SIZE` bytes."""
+        """The fields of each entry as big-endian numbers, `ENTRY_SIZE` bytes per entry."""
         return _big_endian(self._values[:]).tobytes()
 
     @classmethod
@@ -120,8 +120,8 @@ class AbortedTransactions:
         return found
 
     def encode(self, base: int, end: int) -> bytes:
-        """The `.txnindex` file of a segment with the offsets from `base` up to before `end`: of
-        each entry a version and the fields."""
+        """The `.txnindex` file of a segment with the offsets from `base` up to, but without, `end`:
+        a version and the fields of each entry."""
         low, high = bisect_left(self._last_offsets, base), bisect_left(self._last_offsets, end)
         fields = _big_endian(self._values[_FIELDS * low : _FIELDS * high]).tobytes()
         size = _INDEX_VERSION.size + ENTRY_SIZE
@@ -132,7 +132,7 @@ class AbortedTransactions:
 
 
 def _big_endian(values: array[int]) -> array[int]:
-    """Turns the bytes of all numbers round, to or from the order in files; changes `values`."""
+    """Swaps the byte order of all numbers, to or from that of the file; changes `values`."""
     if sys.byteorder == "little":
         values.byteswap()
     return values

@@ -1,10 +1,10 @@
-"""A snapshot in the making: some producers at a time, of a table that is written to meanwhile.
+"""A snapshot in the making: some producers at a time, while producers go on writing to the table.
 
-To encode all of a table with 100,000 producers takes as long as hundreds of requests do. So a
-draft is of the table as it was when the draft was begun, and is filled in slices; a producer that
-is about to change, or to be forgotten, before its turn comes is taken first. Each producer notes
-the number of the newest draft that has it: with several drafts under way it is taken for all of
-those that lack it at once, as all of them were begun since it last changed.
+Encoding a whole table of 100,000 producers takes as long as hundreds of requests. So a draft shows
+the table as it was when the draft began, and is filled in slices. A producer that changes or is
+forgotten before its turn is encoded first, as it was. Each producer notes the number of the newest
+draft that has it. With several drafts under way, one encoding serves all the drafts that lack the
+producer, because they all began after its last change.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SLICE = 256
 
 
 class SnapshotDraft:
-    """Belongs to the table that began it; `take` and `ended` are that table's."""
+    """Belongs to the table that began it; `take` and `ended` are methods of that table."""
 
     __slots__ = (
         "_aborted",
@@ -49,6 +49,8 @@ class SnapshotDraft:
         self._offset = offset
         self.number = number
         self._producers = producers
+        # A copy: producers come and go between the slices, and a dict that changes size while it
+        # is iterated raises. Newer ones are not of this draft.
         self._ids = iter(list(producers))
         self._aborted = aborted
         self._take = take
@@ -59,12 +61,12 @@ class SnapshotDraft:
         self.is_finished = False
 
     def add(self, encoded: bytes) -> None:
-        """One producer, as it was when the draft was begun."""
+        """Adds one producer, as it was when the draft began."""
         self._fresh.append(encoded)
         self._count += 1
 
     def advance(self, most: int = SLICE) -> None:
-        """Looks at so many more of the producers."""
+        """Encodes the next `most` producers, unless the draft has them already."""
         if self.is_finished:
             return
         ids = list(islice(self._ids, most))
@@ -79,12 +81,12 @@ class SnapshotDraft:
             self._ended(self)
 
     def finish(self) -> None:
-        """All that is left, at once."""
+        """Encodes all remaining producers at once."""
         while not self.is_finished:
             self.advance()
 
     def cancel(self) -> None:
-        """Nobody wants it any more."""
+        """Ends the draft without a snapshot."""
         if not self.is_finished:
             self.is_finished = True
             self._ended(self)
@@ -92,7 +94,7 @@ class SnapshotDraft:
             self._fresh.clear()
 
     def to_bytes(self) -> bytes:
-        """The snapshot; of a draft that is finished, and then in any thread."""
+        """The snapshot of a finished draft; may run on any thread."""
         if not self.is_finished:
             raise InvariantViolated(
                 f"a-snapshot-is-whole: that of offset {self._offset} lacks producers"

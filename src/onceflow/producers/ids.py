@@ -1,9 +1,8 @@
-"""Producer ids: never the same one twice, whatever is lost.
+"""Producer ids: never the same one twice, even after a crash.
 
-Ids are claimed in blocks. The truth is one number, the lowest id that nobody has claimed: a fold
-over the log of claims. A claim says which number it expects to find there (compare and set), and
-its record is durable before an id of the block is handed out; what was left of a block when the
-broker stopped is skipped.
+Ids are claimed in blocks. The only state is the lowest unclaimed id, a fold over the log of claims.
+A claim names the id that it expects to be the lowest (compare and set). Its record is durable
+before a client sees an id of the block, and a start skips what was left of the last block.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LAST_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdsExhausted(OnceflowError):
-    """Every producer id there is has been claimed."""
+    """Every possible producer id has been claimed."""
 
 
 class ClaimConflict(OnceflowError):
@@ -49,8 +48,8 @@ class IdBlocks:
         return self._next_unclaimed
 
     def claim(self, expected: int) -> Block:
-        """The block to write into the log, if `expected` is still the lowest id nobody claimed.
-        Changes nothing: `apply` does, once the claim has its place in the log."""
+        """The block to write into the log, if `expected` is still the lowest unclaimed id. Changes
+        nothing: `apply` does, once the claim has its place in the log."""
         if expected != self._next_unclaimed:
             raise ClaimConflict(
                 f"the claim expects {expected} to be the next producer id, "
@@ -65,8 +64,8 @@ class IdBlocks:
         return Block(expected, min(BLOCK_SIZE, left))
 
     def apply(self, block: Block) -> None:
-        """Take in a claim from the log. There may be a gap before it: of the claims only the last
-        one matters, and the log may have been compacted."""
+        """Applies a claim from the log. There may be a gap before it: only the last claim matters,
+        and the log may have been compacted."""
         if block.size < 1 or block.start < self._next_unclaimed:
             raise InvariantViolated(
                 f"a producer id is claimed once: {block} in the log of claims, "
@@ -75,12 +74,12 @@ class IdBlocks:
         self._next_unclaimed = block.end
 
     def skip_to(self, producer_id: int) -> None:
-        """The ids below are in use, though the log of claims does not say so."""
+        """Skips the ids below, which are in use although the log of claims does not say so."""
         self._next_unclaimed = max(self._next_unclaimed, producer_id)
 
 
 class OpenBlock:
-    """Hands out the ids of a block whose claim is durable."""
+    """Hands out the ids of a claimed block; no client may see one before the claim is durable."""
 
     __slots__ = ("_end", "_next")
 

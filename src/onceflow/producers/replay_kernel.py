@@ -1,9 +1,9 @@
 """The compiled loop of `replay`: which batches of a log make a difference to a producer table.
 
-All that is taken is applied in order, so taking a batch too many is safe, with one condition: a
-transactional batch opens a transaction in the fold, so the marker that ended its transaction is
-taken with it. Leaving a batch out is safe when the fold of the others comes to the same state. Left
-out are:
+The batches that are taken are applied in order. Taking one too many is safe on one condition: a
+transactional batch opens a transaction in the fold, so the marker that ended it must be taken too.
+Otherwise the partition would hold back readers for ever. Leaving a batch out is safe when the fold
+of the others reaches the same state. Left out are:
 - batches without a producer;
 - a batch that five later ones of the same producer and epoch push out of the window, or that a
   higher epoch clears out of it. An epoch that goes back, which no broker writes, is not lost on the

@@ -1,9 +1,9 @@
-"""A log's bytes folded into a table: what a start does with the part behind the newest snapshot.
+"""Folds the bytes of a log into a table: a start does this with the part behind the last snapshot.
 
-Two ways through the same bytes, with the same result. The plain one hands every batch to
-`ProducerTable.apply`. For a long log a compiled loop first finds the batches that can make a
-difference: only a producer's latest few do, where its transactions begin, and markers. Compiling is
-numba's, and loading numba takes longer than most logs do, so only a long log has it loaded.
+There are two ways through the same bytes, with the same result. The plain one hands every batch to
+`ProducerTable.apply`. For a long log a compiled loop first finds the batches that matter: the
+latest few of each producer, the first ones of transactions, and markers. Loading numba for that
+loop takes longer than replaying most logs, so only a long log makes a start load it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _SAMPLE = 32
 _WORTH_COMPILED = 100_000
-"""Batches from which on it pays to load numba."""
+"""From so many batches on it pays to load numba."""
 
 
 def replay(table: ProducerTable, data: bytes | memoryview, remaining: int = 0) -> int:
-    """Apply all whole batches at the start of `data`; the number of bytes they take.
+    """Applies all whole batches at the start of `data`; returns the number of bytes they take.
 
-    `data` is part of a log that was found sound, and all of it is durable: a transaction that ended
-    in it is stable. `remaining` is how many bytes are still to come after these, which helps to
-    choose the way. Raises a `RecordError` where a header or a marker is not sound.
+    `data` is part of a log that recovery found sound, and all of it is durable: a transaction that
+    ended in it is stable. `remaining` is the number of bytes that follow these, which helps to
+    choose the way. Raises a `RecordError` for a malformed header or marker.
     """
     view = memoryview(data)
     if _batches(view, remaining) < _WORTH_COMPILED:
@@ -60,6 +60,7 @@ def replay_plain(table: ProducerTable, view: memoryview) -> int:
 
 def replay_compiled(table: ProducerTable, view: memoryview) -> int:
     """Only the batches that matter, found by a compiled loop."""
+    # A program that forks while this thread imports would leave the child with a half-loaded numpy.
     with loading:
         import numpy
 
@@ -80,9 +81,10 @@ def replay_compiled(table: ProducerTable, view: memoryview) -> int:
             result.buffer_info()[0],
         )
         consumed, count, _ = result
+        # In log order, each once: the loop notes a batch when it knows that it matters.
         _apply_all(table, view, (position + at for at in sorted(set(found[:count]))))
         position += consumed
-    # A batch that is not whole, or one that the loop does not like: the plain way finds out which.
+    # The loop stops at a batch that is not whole or not sound; the plain way finds out which.
     return position + replay_plain(table, view[position:])
 
 

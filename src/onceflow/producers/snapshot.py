@@ -1,8 +1,8 @@
 """Producer snapshots: a table as bytes, checked as a whole.
 
-A snapshot only shortens the fold over the log, so there is one answer to anything that is wrong
-with it: `SnapshotInvalid`, and the fold starts earlier. One thing is in no log: for how long a
-producer has been silent. Where a snapshot does not say so, its silence begins at the start.
+A snapshot only shortens the fold over the log, so every defect has one answer: `SnapshotInvalid`,
+and the fold starts earlier. Only a snapshot, and no log, says how long a producer has been silent;
+without one its silence begins at the start.
 
 Layout (big-endian): CRC-32C of all that follows u32, version u16, offset i64, number of producers
 u32, number of aborted transactions u32; each producer: id i64, epoch i16, coordinator epoch i32,
@@ -40,7 +40,7 @@ class SnapshotInvalid(OnceflowError):
 
 
 def encode_producer(producer_id: int, producer: ProducerMemory, now_ms: int) -> bytes:
-    """One producer of a snapshot, as of a time of the table's clock."""
+    """One producer of a snapshot, at `now_ms` of the table's clock."""
     start, window = producer.transaction_start, producer.window
     head = _PRODUCER.pack(
         producer_id,
@@ -60,18 +60,18 @@ def encode_producer(producer_id: int, producer: ProducerMemory, now_ms: int) -> 
 
 
 def encode(offset: int, count: int, producers: Sequence[bytes], aborted: bytes) -> bytes:
-    """The whole: `count` producers as `encode_producer` gives them, and the aborted ones."""
+    """The whole snapshot, of `count` encoded producers and the aborted transactions."""
     head = _HEAD.pack(_VERSION, offset, count, len(aborted) // ENTRY_SIZE)
     body = [head, *producers, aborted]
-    # Part by part, and joined once: this may be many megabytes, and others wait for the GIL.
+    # Part by part, and joined once: this may be many megabytes, and the loop waits for the GIL.
     return b"".join([_CRC.pack(reduce(lambda crc, part: crc32c(part, crc), body, 0)), *body])
 
 
 def decode(
     data: bytes, expected_offset: int
 ) -> tuple[list[tuple[int, ProducerMemory]], AbortedTransactions]:
-    """The producers and the aborted transactions. The table's clock stands at 0, so the silence of
-    a producer began before that."""
+    """The producers and the aborted transactions. The new table's clock starts at 0, so the silence
+    of a producer begins at a time below that."""
     view = memoryview(data)
     if len(view) < _CRC.size + _HEAD.size:
         raise SnapshotInvalid(f"{len(view)} bytes are too few for a producer snapshot")
@@ -84,6 +84,7 @@ def decode(
     version, offset, producers, aborted = _HEAD.unpack_from(view, _CRC.size)
     if version not in (_WITHOUT_SILENCE, _VERSION):
         raise SnapshotInvalid(f"a producer snapshot of version {version}, not {_VERSION}")
+    # A sound snapshot of another offset would count batches twice, or leave some out.
     if offset != expected_offset:
         raise SnapshotInvalid(f"a producer snapshot as of offset {offset}, not {expected_offset}")
     try:

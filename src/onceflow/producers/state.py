@@ -1,8 +1,8 @@
-"""What a partition remembers of one producer, and the judgement of what it wants to append.
+"""What a partition remembers of one producer, and whether that producer may append a batch.
 
-Judging changes nothing: a batch that is accepted is written first and folded into the table then.
-The order of the questions is part of the protocol: a repeat is a repeat even if everything else
-about it is wrong, and a producer that is fenced hears of that before it hears of sequences.
+Judging changes nothing: an accepted batch is first written, then folded into the table. The order
+of the checks is part of the protocol: a repeat is a repeat whatever else is wrong with it, and a
+fenced producer gets that error before one about sequences.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from onceflow.wire import LAST_EPOCH, TRANSACTION_V2, ErrorCode
 
 NO_COORDINATOR_EPOCH = -1
 AWAKE = 2**63 - 1
-"""Later than any time: the producer has written since its table last looked for silent ones."""
+"""Later than any time: the producer has written since the last `ProducerTable.expire`."""
 
 
 class WrittenBatch(NamedTuple):
-    """One batch in the log, as far as a repeat of it has to be known and answered."""
+    """What a partition keeps of a batch in order to recognise and answer a repeat of it."""
 
     first_sequence: int
     last_sequence: int
@@ -41,20 +41,21 @@ class ProducerMemory:
 
     epoch: int
     last_timestamp: int
-    """Of its last batch, as the client chose it: shown to operators, and good for nothing else."""
+    """Of its last batch. The client chose it, so it is only shown to operators."""
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     transaction_start: int | None = None
-    """The first offset of the transaction that is open here."""
+    """The first offset of its open transaction; None if it has none here."""
     window: list[WrittenBatch] = field(default_factory=list)
-    """Its latest batches of this epoch, the newest last. At most `MAX_IN_FLIGHT`: a plain list,
-    because an empty deque takes more memory than all else there is of a producer of one batch."""
+    """Its latest batches of this epoch, the newest last, at most `MAX_IN_FLIGHT`: a client has no
+    more unanswered, so it repeats no older one. A plain list, because an empty deque takes more
+    memory than everything else that is kept of a producer with one batch."""
     silent_since: int = field(default=AWAKE, compare=False)
-    """When its table first found that it had written nothing since the time before, by the clock
-    of `ProducerTable.expire`. Timestamps are the client's to choose, so they say nothing here."""
+    """When `ProducerTable.expire` first found that it had written nothing since its last look, by
+    the clock of `expire`. Timestamps do not count: the client chooses them."""
     snapshot: int = field(default=0, compare=False)
-    """The number of the newest snapshot that has it, or that it is too young for."""
+    """The number of the newest snapshot that has it, or that began before it."""
     checked: int = field(default=0, compare=False)
-    """When its table last did what a change of it asks for: see `ProducerTable._before_change`."""
+    """The table's count of checks when `ProducerTable._before_change` last ran for it."""
 
     @property
     def last_sequence(self) -> int:
@@ -64,11 +65,11 @@ class ProducerMemory:
 def judge(
     producer: ProducerMemory | None, header: BatchHeader, *, from_zero: bool
 ) -> WrittenBatch | ErrorCode:
-    """May a client's batch be appended? NONE if so; `WrittenBatch` if it is a repeat of that batch.
+    """NONE if a client's batch may be appended; the `WrittenBatch` that it repeats, if it does.
 
-    `from_zero`: it starts a transaction of the kind that always starts at sequence 0, so that a
-    producer nobody knows is a new one. Otherwise an unknown producer may be one that was forgotten,
-    and any sequence will do.
+    `from_zero`: the batch begins a transaction of the kind that always starts at sequence 0, so an
+    unknown producer is a new one. Otherwise the partition may have forgotten the producer, and any
+    sequence will do.
     """
     first = header.base_sequence
     if producer is None:
@@ -79,6 +80,8 @@ def judge(
     if epoch == producer.epoch:
         window = producer.window
         last = last_sequence(first, header.last_offset_delta)
+        # First the repeat: its batch is in the log, and a client that got an error instead of the
+        # first answer would report as failed what readers see.
         for written in window:
             if written[0] == first and written[1] == last:
                 return written
@@ -95,7 +98,7 @@ def judge(
 
 
 def judge_offsets(producer: ProducerMemory | None, epoch: int) -> ErrorCode:
-    """May offsets be committed in a transaction of `epoch`? They carry no sequence of their own."""
+    """Whether offsets may be committed in a transaction of `epoch`; they carry no sequence."""
     if producer is not None and epoch < producer.epoch:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return ErrorCode.NONE
@@ -104,10 +107,10 @@ def judge_offsets(producer: ProducerMemory | None, epoch: int) -> ErrorCode:
 def judge_marker(
     producer: ProducerMemory | None, epoch: int, coordinator_epoch: int, *, transaction_version: int
 ) -> ErrorCode:
-    """May a marker be appended? One for a producer that is not known here always may.
+    """Whether a marker may be appended. One for an unknown producer always may.
 
-    Where every transaction has its own epoch, a marker's is higher than that of the records it
-    ends. An equal one is the repeat of a marker if nothing is open, or there was no higher one.
+    Where every transaction has its own epoch, the marker's is higher than that of the records it
+    ends. An equal one is a repeated marker if nothing is open, or the epoch was the last one.
     """
     if producer is None:
         return ErrorCode.NONE
@@ -120,6 +123,7 @@ def judge_marker(
         and epoch != LAST_EPOCH
     ):
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    # A coordinator that has been replaced must not decide what its successor has decided.
     if coordinator_epoch < producer.coordinator_epoch:
         return ErrorCode.TRANSACTION_COORDINATOR_FENCED
     return ErrorCode.NONE

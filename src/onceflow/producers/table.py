@@ -1,16 +1,16 @@
 """The producers of one partition: a fold over its batch headers, in the order of their offsets.
 
-The same `apply` serves an append and a recovery, so a table rebuilt from the log, or from a
-snapshot and the rest of the log, is the table that was lost. It rejects nothing: what is in the log
-has been judged (`state.judge`) before it got there.
+The same `apply` serves appends and recovery, so a table rebuilt from the log, or from a snapshot
+and the rest of the log, equals the table that was lost. It rejects nothing: `state.judge` judged
+every batch before it got into the log.
 
 Invariant "the last stable offset never goes back": as long as the high watermark does not. A
 transaction counts as unstable until the marker that ends it is durable, and new ones start behind
 the high watermark.
 
-Invariant "a producer is remembered for as long as was promised, whatever its records say": silence
-is measured between two looks of `expire`, by a clock that stands while the broker does and that
-nobody can set. What is read from the log at a start begins its silence there.
+Invariant "a producer is remembered for as long as was promised, whatever its records say":
+`expire` measures silence between two of its runs, by a clock that stops while the broker is down
+and that nobody can set. A producer that a start reads from the log is silent from that start on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from onceflow.records import (
 from onceflow.wire import MAX_IN_FLIGHT
 
 _MANY_ENDED = 32
-"""Transactions that may have ended durably before the table lets go of them."""
+"""So many ended transactions the table keeps before it looks which of them are durable."""
 _new = tuple.__new__
 
 
@@ -51,7 +51,7 @@ class OngoingTransaction(NamedTuple):
 
 
 class ProducerTable:
-    """All that one partition knows of those who write to it."""
+    """Everything that one partition knows of its producers."""
 
     __slots__ = (
         "_checks",
@@ -81,10 +81,11 @@ class ProducerTable:
             if producer.transaction_start is not None
         )
         # Producer id -> first offset. Transactions begin in offset order, so the first is the
-        # earliest; a plain dict would search for it behind the places of those that are gone.
+        # earliest; a plain dict would search for it past the slots of removed entries.
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(begun))
-        # First offset and marker of transactions whose marker may not be durable yet, both
-        # ascending: one that began later than a transaction which ended after it holds nobody back.
+        # First offset and marker of transactions whose marker may not be durable yet. They stay
+        # unstable until it is: a reader must not see as committed what a crash can reopen. Both
+        # ascend: a transaction that began after one which ended later holds nobody back.
         self._ended_starts: list[int] = []
         self._ended_markers: list[int] = []
         self._log_start = 0
@@ -94,14 +95,14 @@ class ProducerTable:
         self._snapshots = 0
         self._checks = 1  # no producer that was loaded has seen one
         self.has_aged = False
-        """Whether it has changed since the last snapshot although nothing was written: producers
-        have been silent for longer, or are forgotten."""
+        """Whether it changed since the last snapshot although nothing was written, because silent
+        producers have aged or were forgotten."""
 
     # --- the fold -----------------------------------------------------------------------------
 
     def apply(self, header: BatchHeader, marker: Marker | None) -> None:
-        """Take in a batch that has its place in the log. `marker` is that of a control batch; None
-        if it has none: compaction has emptied it, or its type is not known here."""
+        """Applies a batch that has its place in the log. `marker` is the marker of a control batch;
+        None if compaction has emptied the batch, or the type is unknown."""
         # Positions instead of names: this runs for every batch of an idempotent producer.
         base, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = (
             header
@@ -125,6 +126,7 @@ class ProducerTable:
         if sequence >= 0:
             last = last_sequence(sequence, delta)
             window = producer.window
+            # The compiled loop leaves out batches by the same count: see `replay_kernel`.
             if len(window) == MAX_IN_FLIGHT:
                 del window[0]
             window.append(_new(WrittenBatch, (sequence, last, base, base + delta, timestamp)))
@@ -134,7 +136,7 @@ class ProducerTable:
             producer.transaction_start = self._open[producer_id] = base
 
     def _end(self, header: BatchHeader, marker: Marker | None) -> None:
-        """What a marker does; one that compaction has emptied ended a transaction without data."""
+        """Applies a marker; one that compaction has emptied ended a transaction without data."""
         epoch, producer_id = header.producer_epoch, header.producer_id
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -170,21 +172,21 @@ class ProducerTable:
         return producer
 
     def _before_change(self, producer_id: int, producer: ProducerMemory) -> None:
-        """A producer writes, for the first time since silent ones were looked for or a snapshot was
-        begun: what is the same for every batch in between is not asked for every batch."""
+        """Runs before the first change of a producer since the last `expire` or the beginning of a
+        snapshot, and not for every batch: the drafts get it as it was, and it is silent no more."""
         if self._drafts:
             self._take_for_drafts(producer_id, producer)
         producer.silent_since = AWAKE
         producer.checked = self._checks
 
     def settle_if_many(self, high_watermark: int) -> None:
-        """`settle`, once that is worth it: to be called for every marker, as nobody else may ever
-        ask, and what has ended would be kept for ever."""
+        """Calls `settle` once it is worth it. For every marker: without this, a partition without
+        readers would keep every ended transaction for ever."""
         if len(self._ended_markers) > _MANY_ENDED:
             self.settle(high_watermark)
 
     def settle(self, high_watermark: int) -> None:
-        """Everything below is durable: transactions that ended there are no longer unstable."""
+        """Notes that everything below is durable: transactions that ended there are stable."""
         markers = self._ended_markers
         if not markers or markers[0] >= high_watermark:
             return
@@ -209,8 +211,8 @@ class ProducerTable:
         return high_watermark if unstable is None else min(unstable, high_watermark)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the earliest transaction begins that is open or whose end is not durable; None if
-        there is none. Never below the log's start."""
+        """The first offset of the earliest transaction that is open or whose end is not durable;
+        None if there is none. Never below the log's start."""
         markers = self._ended_markers
         first = next(iter(self._open.values()), None) if self._open else None
         if markers and markers[-1] >= high_watermark:
@@ -224,7 +226,7 @@ class ProducerTable:
         return self._producers.get(producer_id)
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of that very epoch is open here."""
+        """Whether the producer has a transaction of exactly this epoch open here."""
         producer = self._producers.get(producer_id)
         return (
             producer is not None
@@ -233,7 +235,7 @@ class ProducerTable:
         )
 
     def producers(self) -> Iterator[tuple[int, ProducerMemory]]:
-        """Every producer id that is remembered, with what is known of it."""
+        """Every remembered producer id, with what the table knows of it."""
         return iter(self._producers.items())
 
     def open_transactions(self) -> list[OngoingTransaction]:
@@ -255,13 +257,13 @@ class ProducerTable:
     # --- forgetting ---------------------------------------------------------------------------
 
     def ids(self) -> Collection[int]:
-        """Every producer id that is remembered; changes with the table."""
+        """Every remembered producer id; the collection changes with the table."""
         return self._producers.keys()
 
     def expire(self, now_ms: int, silent_ms: int, among: Iterable[int] | None = None) -> int:
-        """Forget producers, all or some, that wrote nothing for so long and have nothing open; how
-        many. `now_ms` is a time that only goes on while the broker runs: it is 0 when the table is
-        made or loaded, and no less than the last time."""
+        """Forgets producers, all or some, that wrote nothing for `silent_ms` and have no open
+        transaction; returns how many. `now_ms` comes from a clock that runs only while the broker
+        does: 0 when the table is made or loaded, and never less than at the last call."""
         self._looked_at_ms = now_ms
         self._checks += 1
         forgotten = 0
@@ -273,6 +275,8 @@ class ProducerTable:
             if producer.silent_since == AWAKE:
                 # It has written since the last look, nobody knows when: perhaps right now.
                 producer.silent_since = now_ms
+            # Never one with an open transaction: its marker would find nothing to end, and the last
+            # stable offset would stand still for ever.
             elif producer.transaction_start is None and (
                 now_ms - producer.silent_since >= silent_ms
             ):
@@ -283,8 +287,8 @@ class ProducerTable:
         return forgotten
 
     def start_moved(self, log_start: int) -> None:
-        """Records below are gone. Producers stay, and so do their open transactions: a repeat is
-        still a repeat, and the marker is yet to come."""
+        """Notes that the records below are gone. Producers and their open transactions stay: a
+        repeat is still a repeat, and the marker is yet to come."""
         if log_start != self._log_start:
             self._log_start = log_start
             self.aborted.drop_before(log_start)
@@ -292,8 +296,8 @@ class ProducerTable:
     # --- snapshots ----------------------------------------------------------------------------
 
     def draft(self, offset: int) -> SnapshotDraft:
-        """Begins a snapshot as of `offset`: exactly the batches below it have been applied. The
-        snapshot is of the table as it is now, whatever is applied before it is finished."""
+        """Begins a snapshot as of `offset`: exactly the batches below it have been applied. It
+        shows the table as it is now, whatever is applied before it is finished."""
         self._snapshots += 1
         self._checks += 1
         draft = SnapshotDraft(
@@ -309,7 +313,7 @@ class ProducerTable:
         return draft
 
     def _take_for_drafts(self, producer_id: int, producer: ProducerMemory) -> None:
-        """Before a producer changes: it is in all drafts then, or younger than they are."""
+        """Adds a producer that is about to change to every draft that lacks it."""
         if producer.snapshot < self._snapshots:
             encoded = snapshot.encode_producer(producer_id, producer, self._looked_at_ms)
             for draft in self._drafts:
@@ -318,7 +322,7 @@ class ProducerTable:
             producer.snapshot = self._snapshots
 
     def to_bytes(self, offset: int) -> bytes:
-        """A whole snapshot as of `offset`, at once."""
+        """A complete snapshot as of `offset`, in one go."""
         draft = self.draft(offset)
         draft.finish()
         return draft.to_bytes()

@@ -20,26 +20,26 @@ class TransactionLimits:
 
 
 class Result(NamedTuple):
-    """What is answered: an identity, or an error that follows on a change."""
+    """The answer: an identity, or an error that goes with a change."""
 
     producer_id: int = NONE
     epoch: int = NONE
     ongoing_producer_id: int = NONE
-    """With `ongoing_epoch`: of the prepared transaction that was kept."""
+    """With `ongoing_epoch`: the identity of the prepared transaction that was kept."""
     ongoing_epoch: int = NONE
     error: ErrorCode = ErrorCode.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Nothing changes; the error is answered."""
+    """Nothing changes; the answer is the error."""
 
     code: ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Nothing changes: this was done before."""
+    """Nothing changes: an earlier request has already done this."""
 
     result: Result
 
@@ -61,7 +61,7 @@ class Finish:
     complete: TransactionMetadata
     commit: bool
     partitions: tuple[TopicPartition, ...]
-    """In an order that is always the same."""
+    """In a fixed order: a start that finishes the transaction writes the same markers."""
     result: Result
 
 

@@ -1,15 +1,15 @@
-"""How a transaction ends: the PREPARE that decides it and the COMPLETE that follows; and EndTxn:
-which answer each state has for a commit and an abort, as tables.
+"""How a transaction ends: the PREPARE that decides it and the COMPLETE that follows it. The tables
+say how EndTxn answers a commit and an abort in each state.
 
-From transaction version 2 on every end takes the client to a new epoch, or to a new producer id
-when no epoch is left, and the markers carry the epoch above the transaction's, so that nothing of
-it that comes late is accepted. A prepared transaction that was kept has two identities: its own,
-which the markers follow on, and the one of the client that came back to end it.
+From transaction version 2 on, every end gives the client a new epoch, or a new producer id when no
+epoch is left. The markers carry the epoch above the transaction's, so partitions refuse its late
+batches. A prepared transaction that was kept has two identities: its own, which the markers build
+on, and that of the client that came back to end it.
 
-From EndTxn version 5 on, each transaction has an epoch of its own, so that an EndTxn tells whether
-it is for the transaction that is open or for the one before it, whose answer was lost. It is taken
-for a repetition only when it carries the very identity that asked for the last end: Kafka goes by
-the number alone and may tell a zombie that it committed what its successor did.
+From EndTxn version 5 on, each transaction has its own epoch, so an EndTxn shows whether it means
+the open transaction or the one before, whose answer was lost. It counts as a repeat only if it
+carries exactly the identity that asked for the last end. Kafka compares the epoch alone, and may
+report to a zombie that it committed what its successor did.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPLETED: Final[Mapping[TransactionState, TransactionState]] = MappingProxyType
 
 
 def following(identity: ProducerIdAndEpoch, new_producer_id: NewProducerId) -> ProducerIdAndEpoch:
-    """The identity that a client has after this one."""
+    """The identity that follows this one."""
     if identity.is_exhausted:
         return ProducerIdAndEpoch(new_producer_id(), 0)
     return ProducerIdAndEpoch(identity.producer_id, identity.epoch + 1)
@@ -46,14 +46,17 @@ def following(identity: ProducerIdAndEpoch, new_producer_id: NewProducerId) -> P
 def end_with_new_epoch(
     transaction: TransactionMetadata, commit: bool, *, now_ms: int, new_producer_id: NewProducerId
 ) -> Finish:
-    """As version 2 ends: the client goes on under the identity that is answered."""
+    """Ends it as transaction version 2 does: the client goes on with the identity in the answer."""
     client = transaction.client
     after = following(client, new_producer_id)
     kept = transaction.is_kept
     prepare = moved(
         transaction,
         _prepare_state(commit),
+        # The markers carry this epoch. If it were that of the records, a partition would accept a
+        # delayed batch of this transaction behind its marker, as part of the next one.
         epoch=min(transaction.epoch + 1, LAST_EPOCH),
+        # By this a repeated EndTxn is recognised; without it a lost answer fences the client.
         last_epoch=client.epoch,
         previous_producer_id=client.producer_id if kept else NONE,
         next_producer_id=after.producer_id if kept or client.is_exhausted else NONE,
@@ -66,8 +69,8 @@ def end_with_new_epoch(
 
 
 def end_with_same_epoch(transaction: TransactionMetadata, commit: bool, *, now_ms: int) -> Finish:
-    """As the older versions end: the client keeps the identity that it has. The markers of a kept
-    transaction carry the next epoch all the same, for those that had it before."""
+    """Ends it as older versions do: the client keeps its identity. Markers of a kept transaction
+    still carry the next epoch, which fences the producers that had it before."""
     prepare = moved(
         transaction,
         _prepare_state(commit),
@@ -82,14 +85,14 @@ def end_with_same_epoch(transaction: TransactionMetadata, commit: bool, *, now_m
 def fence(
     transaction: TransactionMetadata, *, now_ms: int, new_producer_id: NewProducerId
 ) -> Finish:
-    """Aborts for a client that does not ask for it, and puts it out with a new epoch. One that
-    speaks version 2 can come back: it can tell from the answer what happened."""
+    """Aborts a transaction that its client did not end, and fences that client with a new epoch. A
+    client of version 2 can come back: the answer shows it what happened."""
     fenced = moved(transaction, TransactionState.PREPARE_EPOCH_FENCE)
     return end_with_new_epoch(fenced, commit=False, now_ms=now_ms, new_producer_id=new_producer_id)
 
 
 def finish(prepare: TransactionMetadata, now_ms: int) -> Finish:
-    """What a PREPARE leads to, when it has just been decided or was found at start."""
+    """What a PREPARE leads to, whether just decided or found at start."""
     client = prepare.client
     asked = prepare.previous_producer_id
     if asked == NONE and client.producer_id != prepare.producer_id:
@@ -115,7 +118,7 @@ def finish(prepare: TransactionMetadata, now_ms: int) -> Finish:
 
 
 def answered_with(finishing: Finish, code: ErrorCode) -> Finish:
-    """The same, but the client is told to ask again."""
+    """The same ending, with an error as its answer that makes the client ask again."""
     return replace(finishing, result=Result(error=code))
 
 
@@ -127,11 +130,11 @@ FIRST_WITH_NEW_EPOCH: Final = 5
 
 
 class EndStep(Enum):
-    """What is done where nothing is refused."""
+    """What an EndTxn does where it is not refused."""
 
     END = auto()
     NOTHING = auto()
-    """It was ended in this way before."""
+    """An earlier request has ended it in this way."""
 
 
 EndOutcome: TypeAlias = ErrorCode | EndStep
@@ -157,7 +160,7 @@ SAME_EPOCH: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingP
         (TransactionState.COMPLETE_ABORT, _COMMIT): _INVALID,
     }
 )
-"""Up to version 4."""
+"""Up to EndTxn version 4."""
 
 CURRENT: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProxyType(
     {
@@ -165,7 +168,8 @@ CURRENT: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProx
         (TransactionState.EMPTY, _COMMIT): _INVALID,
         (TransactionState.ONGOING, _ABORT): EndStep.END,
         (TransactionState.ONGOING, _COMMIT): EndStep.END,
-        # The client knows its new identity already, and only its next transaction is meant.
+        # The client already uses its new identity, so it means its next transaction: a commit here
+        # must not be answered as that of the last one.
         (TransactionState.PREPARE_COMMIT, _ABORT): _BUSY,
         (TransactionState.PREPARE_COMMIT, _COMMIT): _BUSY,
         (TransactionState.PREPARE_ABORT, _ABORT): _BUSY,
@@ -176,7 +180,7 @@ CURRENT: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProx
         (TransactionState.COMPLETE_ABORT, _COMMIT): _INVALID,
     }
 )
-"""From version 5 on, with the identity that the coordinator gave out last."""
+"""From EndTxn version 5 on, with the newest identity of the transactional id."""
 
 REPEATED: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingProxyType(
     {
@@ -191,11 +195,11 @@ REPEATED: Final[Mapping[tuple[TransactionState, bool], EndOutcome]] = MappingPro
         (TransactionState.COMPLETE_COMMIT, _ABORT): _INVALID,
         (TransactionState.COMPLETE_COMMIT, _COMMIT): EndStep.NOTHING,
         (TransactionState.COMPLETE_ABORT, _ABORT): EndStep.NOTHING,
-        # The coordinator aborted when the time was up; INVALID_TXN_STATE would end the client.
+        # The coordinator aborted at the timeout. INVALID_TXN_STATE would be fatal to the client.
         (TransactionState.COMPLETE_ABORT, _COMMIT): _FENCED,
     }
 )
-"""From version 5 on, with the identity that asked for the last change."""
+"""From EndTxn version 5 on, with the identity that asked for the last change."""
 
 
 def end(
@@ -207,7 +211,7 @@ def end(
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
-    """Commits or aborts. `version` is that of EndTxn; from 5 on the answer has an identity."""
+    """Commits or aborts. `version` is that of EndTxn; from 5 on the answer carries an identity."""
     if version >= FIRST_WITH_NEW_EPOCH:
         return _end_with_new_epoch(transaction, identity, commit, now_ms, new_producer_id)
     refusal = stranger(transaction, identity)
@@ -231,6 +235,7 @@ def _end_with_new_epoch(
     refusal = stranger(transaction, identity)
     if transaction is None:
         return Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    # First the repeat: its identity is no longer the current one, and `stranger` would fence it.
     if identity == transaction.previous:
         outcome = _outcome(REPEATED, transaction, commit)
     elif refusal is not None:

@@ -1,4 +1,4 @@
-"""Whom the coordinator listens to, and in which code others are told that it does not."""
+"""Which producer the coordinator accepts, and the error code that every other one gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ KNOWN_FROM: Final[Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]]] = Ma
         (ApiKey.WRITE_TXN_MARKERS, _FENCED): (NEVER, _EPOCH),
         (ApiKey.PRODUCE, ErrorCode.TRANSACTION_ABORTABLE): (11, ErrorCode.INVALID_TXN_STATE),
         (ApiKey.PRODUCE, ErrorCode.CONCURRENT_TRANSACTIONS): (12, ErrorCode.NOT_ENOUGH_REPLICAS),
-        # A producer knows no coordinator's troubles; this one it takes for a reason to try again.
+        # A producer does not expect a coordinator's errors from Produce. NOT_ENOUGH_REPLICAS is
+        # retriable and says that nothing was written, which is so.
         (ApiKey.PRODUCE, ErrorCode.COORDINATOR_NOT_AVAILABLE): (
             NEVER,
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -39,18 +40,20 @@ KNOWN_FROM: Final[Mapping[tuple[ApiKey, ErrorCode], tuple[int, ErrorCode]]] = Ma
         ),
     }
 )
-"""From which version on a code is told, and which one before."""
+"""The first version that knows a code, and the code that older clients get instead."""
 
 
 def stranger(
     transaction: TransactionMetadata | None, identity: ProducerIdAndEpoch
 ) -> ErrorCode | None:
-    """Why this is not the producer that the coordinator listens to; None when it is."""
+    """Why the coordinator does not accept this producer; None when it does."""
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     client = transaction.client
     if identity == client:
         return None
+    # Clients take this code as final, so only producer ids that this transactional id knows get
+    # it; any other id is merely unknown here.
     if identity.producer_id in (client.producer_id, transaction.producer_id):
         return ErrorCode.PRODUCER_FENCED
     return ErrorCode.INVALID_PRODUCER_ID_MAPPING

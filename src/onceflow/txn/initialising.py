@@ -1,8 +1,8 @@
-"""InitProducerId: a producer gets the identity that fences everybody who had the one before it.
+"""InitProducerId: a producer gets a new identity, which fences every producer with the old one.
 
-A producer that names the identity it has, because it goes on after an error, is stricter than in
-Kafka refused at once when that identity has been replaced; Kafka first aborts the transaction that
-its successor has open, which a prepared one must never suffer from a zombie.
+A producer that recovers from an error names the identity it has. If that identity has been
+replaced, the coordinator refuses at once. Kafka first aborts the transaction that the successor has
+open; a zombie must never do that to a prepared transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdRequest:
-    """The request of that name."""
+    """An InitProducerId request."""
 
     transactional_id: str | None
     timeout_ms: int
@@ -42,7 +42,7 @@ def init_producer_id(
     limits: TransactionLimits,
     new_producer_id: NewProducerId,
 ) -> Decision:
-    """Gives a producer its identity, and ends what the one before it left open."""
+    """Gives a producer its identity, and aborts what its predecessor left open."""
     refusal = _unfit(request, limits)
     if refusal is not None:
         return Rejected(refusal)
@@ -54,9 +54,12 @@ def init_producer_id(
     if _is_stranger(transaction, request.expected):
         return Rejected(ErrorCode.PRODUCER_FENCED)
     if transaction.state in COMPLETED:
+        # The outcome is decided, only markers are missing: to fence now would decide a second time,
+        # and perhaps abort what PREPARE_COMMIT has promised. The client asks again.
         return Rejected(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.is_idle:
         return _next_identity(transaction, request.expected, timeout_ms, now_ms, new_producer_id)
+    # Before `fence`: this flag is all that keeps a prepared transaction from being aborted.
     if request.keep_prepared_txn:
         return _kept(transaction, request, now_ms, new_producer_id)
     if request.expected not in (None, transaction.client):
@@ -70,7 +73,7 @@ def init_producer_id(
 
 
 def _unfit(request: ProducerIdRequest, limits: TransactionLimits) -> ErrorCode | None:
-    """Why no state of the transactional id could make this request a good one."""
+    """Why this request is invalid in every state of the transactional id."""
     if (request.producer_id == NONE) != (request.epoch == NONE):
         return ErrorCode.INVALID_REQUEST
     if request.transactional_id is None:
@@ -87,7 +90,7 @@ def _unfit(request: ProducerIdRequest, limits: TransactionLimits) -> ErrorCode |
 
 
 def _is_stranger(transaction: TransactionMetadata, expected: ProducerIdAndEpoch | None) -> bool:
-    """The producer has an id that this transactional id does not remember."""
+    """Whether the producer names a producer id that this transactional id does not know."""
     known = {transaction.producer_id, transaction.client.producer_id}
     if transaction.previous is not None:
         known.add(transaction.previous.producer_id)
@@ -108,8 +111,10 @@ def _next_identity(
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> Decision:
-    """With no transaction open: the next epoch, or the same again for a repeated request."""
+    """With no transaction open: the next epoch, or the same one again for a repeated request."""
     current = transaction.client
+    # First the repeat: its identity is already the previous one, so the check below would fence a
+    # client that merely lost the answer.
     if expected is not None and expected == transaction.previous:
         return _repeated(transaction, timeout_ms, now_ms)
     if expected not in (None, current):
@@ -135,7 +140,7 @@ def _repeated(transaction: TransactionMetadata, timeout_ms: int, now_ms: int) ->
     emptied = moved(
         transaction,
         TransactionState.EMPTY,
-        # It may be repeated once more.
+        # Kept, so that the request can be repeated once more.
         previous_producer_id=transaction.previous_producer_id,
         timeout_ms=timeout_ms,
         started_ms=NONE,
@@ -165,7 +170,7 @@ def _kept(
         next_producer_epoch=given.epoch,
         previous_producer_id=current.producer_id,
         last_epoch=NONE if expected is None else current.epoch,
-        # Once prepared, it never becomes one that may time out.
+        # A prepared transaction never gets a timeout: only its application may decide it.
         timeout_ms=NEVER_MS if request.enable_2pc else transaction.timeout_ms,
         updated_ms=now_ms,
     )

@@ -1,8 +1,8 @@
 """What the coordinator decides about each request: pure functions of the state and the request.
 
-Nothing is written or remembered here. A request is judged against what was decided before it, so
-that there is nothing "pending": where Kafka answers CONCURRENT_TRANSACTIONS because it is still
-writing, that is answered only for a PREPARE that could not be finished.
+These functions write and remember nothing. Each request is judged by the decisions before it,
+whether they are durable or not, so there is no "pending" state: Kafka answers
+CONCURRENT_TRANSACTIONS while it writes, Onceflow only for a PREPARE that it could not finish.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def add_partitions(
     limits: TransactionLimits,
     client_version: int = 0,
 ) -> Decision:
-    """Takes partitions into the transaction, which begins with the first. A `client_version` of 2
-    is a client that lets Produce and TxnOffsetCommit add them."""
+    """Adds partitions to the transaction; the first ones begin it. A `client_version` of 2 means
+    that Produce and TxnOffsetCommit add them implicitly."""
     refusal = _refusal(transaction, identity)
     if transaction is None or refusal is not None:
         return Rejected(refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -76,7 +76,8 @@ def add_partitions(
         partitions=together,
         started_ms=now_ms if transaction.is_idle else transaction.started_ms,
         updated_ms=now_ms,
-        # Whoever begins a transaction has had the answer to what it asked for before.
+        # A client that adds partitions has received its last answer: from here on only a zombie
+        # would repeat the request before this one.
         last_epoch=NONE,
         client_version=client_version,
     )
@@ -88,8 +89,8 @@ def verify(
     identity: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Whether the producer's open transaction has these partitions: what is to be asked before it
-    may append to one."""
+    """Whether the producer's open transaction has these partitions. A partition asks this before it
+    appends a batch of the transaction."""
     refusal = _refusal(transaction, identity)
     if transaction is None or refusal is not None:
         return dict.fromkeys(partitions, refusal or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -107,7 +108,8 @@ def _refusal(
     if transaction is None or code is not None:
         return code
     if transaction.is_kept:
-        # Its client has come back to end it; to be told to abort would be the wrong advice.
+        # The client came back to end a prepared transaction; TRANSACTION_ABORTABLE would advise it
+        # to abort.
         return ErrorCode.INVALID_TXN_STATE
     return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.state in COMPLETED else None
 
@@ -118,8 +120,8 @@ def time_out(
     *,
     new_producer_id: NewProducerId,
 ) -> Finish | None:
-    """Aborts and fences a transaction whose time is up; None where no time can end it. That it is
-    up is for `timeouts.Deadlines` to say: the wall clock, which is `now_ms`, may jump."""
+    """Aborts and fences a transaction whose timeout has passed; None for one that has no timeout.
+    `timeouts.Deadlines` decides when it has passed: `now_ms` is the wall clock, which may jump."""
     if transaction.state is not TransactionState.ONGOING or transaction.is_two_phase:
         return None
     return fence(
@@ -130,12 +132,13 @@ def time_out(
 
 
 def is_expired(transaction: TransactionMetadata, age_ms: int, expiration_ms: int) -> bool:
-    """Whether an id has been idle for so long that it is to be forgotten, with a tombstone.
-    `age_ms` is how long ago its `updated_ms` was."""
+    """Whether an id has been idle long enough for a tombstone. `age_ms` is the time since its
+    `updated_ms`."""
     return transaction.is_idle and age_ms >= expiration_ms
 
 
 def resume(transaction: TransactionMetadata, now_ms: int) -> Finish | None:
-    """What is left to do for a transaction found at start: the same decision, never another. Its
-    `prepare` is what was found."""
+    """What a start still has to do for a transaction that it found decided; None if nothing. Its
+    `prepare` is the record that was found."""
+    # Never decide anew here: some markers of the first decision may be in the log already.
     return finish(transaction, now_ms) if transaction.state in COMPLETED else None

@@ -1,11 +1,11 @@
 """The records of `__transaction_state`, byte for byte as Kafka writes and reads them.
 
 A key is a 16-bit type, 0, and the transactional id. A value is a 16-bit version and a body; version
-1 is written, 0 and 1 are read. Types and versions that a newer version may write are told apart
-from bytes that are no record at all (`NewerRecord`). A null value is a tombstone. One tagged field
-is not Kafka's: the last epoch, without which the repetition of a request could not be told from a
-zombie's after a restart. Its tag is far above those that Kafka numbers from 0 upwards, so that none
-of Kafka's will ever meet it, and every reader passes over tags that it does not know.
+1 is written, 0 and 1 are read. Types and versions that a newer broker may write raise
+`NewerRecord`, and not the error for bytes that are no record at all. A null value is a tombstone.
+One tagged field is not Kafka's: the last epoch, without which a restarted coordinator could not
+distinguish a repeated request from a zombie's. Kafka numbers its tags from 0 upwards; this one is
+far above them, and every reader skips tags that it does not know.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A transactional id as the coordinator knows it, and the one way from state to state.
 
-A `TransactionMetadata` never changes; `moved` makes its successor and refuses, naming the rule,
-every step that the table does not have, an epoch that goes back for a producer id, and an identity
-that is none. Nothing else changes a state.
+A `TransactionMetadata` never changes; `moved` makes its successor. It refuses every step that the
+table does not list, an epoch of the same producer id that goes back, and an invalid identity, and
+names the rule. Nothing else changes a state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onceflow.wire import LAST_EPOCH, ProducerIdAndEpoch
 NONE: Final = -1
 """No producer id, no epoch, no time."""
 NEVER_MS: Final = 2**31 - 1
-"""The timeout by which Kafka marks a transaction that takes part in a two-phase commit."""
+"""The timeout with which Kafka marks a transaction of a two-phase commit."""
 
 
 class TransactionState(Enum):
@@ -73,18 +73,18 @@ class TransactionMetadata:
     state: TransactionState
     updated_ms: int
     previous_producer_id: int = NONE
-    """Of the client that asked for the last change, where that change gave it another one."""
+    """The producer id that asked for the last change, if that change replaced it."""
     next_producer_id: int = NONE
-    """Of the client from the end of this transaction on, where it is decided already; while a
-    prepared transaction is kept, of the client that may end it."""
+    """The client's producer id after this transaction, once it is decided; while a prepared
+    transaction is kept, that of the client that may end it."""
     next_producer_epoch: int = NONE
-    """Goes with `next_producer_id`; a producer id that is new starts at 0."""
+    """Goes with `next_producer_id`; a new producer id starts at 0."""
     last_epoch: int = NONE
-    """Of the client that asked for the last change, if it may ask again."""
+    """The epoch that asked for the last change, if that request may be repeated."""
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NONE
     client_version: int = 0
-    """The transaction version that the client speaks: 2 is an epoch for each transaction."""
+    """The transaction version that the client uses: 2 means one epoch per transaction."""
 
     @property
     def is_idle(self) -> bool:
@@ -93,24 +93,24 @@ class TransactionMetadata:
 
     @property
     def is_two_phase(self) -> bool:
-        """An outside coordinator decides: no timeout ends it."""
+        """An outside coordinator decides it: no timeout ends it."""
         return self.timeout_ms == NEVER_MS
 
     @property
     def is_kept(self) -> bool:
-        """It is open, and its client has only come back to end it."""
+        """It is open, and its client has come back only to end it."""
         return self.state in _OPEN and self.next_producer_id != NONE
 
     @property
     def client(self) -> ProducerIdAndEpoch:
-        """Whom the coordinator listens to, now or as soon as what has been decided is done."""
+        """The identity that the coordinator accepts, now or once its decision is carried out."""
         if self.next_producer_id == NONE:
             return ProducerIdAndEpoch(self.producer_id, self.epoch)
         return ProducerIdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
 
     @property
     def previous(self) -> ProducerIdAndEpoch | None:
-        """What a client calls itself that did not get the answer to the last change."""
+        """The identity of a client that did not receive the answer to the last change."""
         if self.last_epoch == NONE:
             return None
         known = self.previous_producer_id
@@ -120,8 +120,8 @@ class TransactionMetadata:
 def moved(
     transaction: TransactionMetadata, to: TransactionState, **changes: Any
 ) -> TransactionMetadata:
-    """The transaction in another state, with other fields changed. The producer id that a change
-    takes away is remembered until the next change."""
+    """The transaction in another state, with other fields changed. A producer id that this change
+    replaces is remembered until the next change."""
     if transaction.state not in LEGAL[to]:
         raise InvariantViolated(
             f"transactional id {transaction.transactional_id!r}: there is no way from "
@@ -135,7 +135,8 @@ def moved(
 
 
 def check_identity(before: TransactionMetadata, after: TransactionMetadata) -> None:
-    """Raises `InvariantViolated` where a producer id's epoch goes back, or an identity is none."""
+    """Raises `InvariantViolated` if a producer id's epoch goes back, or the identity is invalid."""
+    # An epoch that goes back would let in a producer that an earlier answer has fenced.
     went_back = after.producer_id == before.producer_id and after.epoch < before.epoch
     if went_back or after.producer_id < 0 or not 0 <= after.epoch <= LAST_EPOCH:
         raise InvariantViolated(
@@ -145,14 +146,13 @@ def check_identity(before: TransactionMetadata, after: TransactionMetadata) -> N
 
 
 def check_successor(before: TransactionMetadata | None, after: TransactionMetadata | None) -> None:
-    """Raises `InvariantViolated` where a record that a start reads cannot follow the one before it;
-    None is an id that is not known, and the record that it is forgotten.
+    """Raises `InvariantViolated` if a record that a start reads cannot follow the one before it.
+    None stands for an unknown id before, and for a tombstone after.
 
-    Whatever the coordinator wrote passes: `moved` let nothing else through. A record that does not
-    was written by somebody else, or is damaged, and what it says could not be carried on: the next
-    decision about the id would raise, or a producer would be let in that had been shut out.
-    Compaction takes records away, the oldest of an id first, so that not every step between states
-    is to be seen.
+    Every record of the coordinator passes, because `moved` let nothing else through. A record that
+    fails is damaged or not the coordinator's own. Applied all the same, it would make the next
+    decision about the id raise, or let in a fenced producer. Compaction removes the older records
+    of an id, so a start does not see every step.
     """
     if after is not None:
         _check_sound(after)
@@ -162,7 +162,7 @@ def check_successor(before: TransactionMetadata | None, after: TransactionMetada
 
 
 def _check_sound(transaction: TransactionMetadata) -> None:
-    """Whether the record by itself says what can be so."""
+    """Raises `InvariantViolated` if the record contradicts itself."""
     client = transaction.client
     if client.producer_id < 0 or (
         client.producer_id == transaction.producer_id and client.epoch < transaction.epoch

@@ -1,8 +1,8 @@
-"""Which open transactions are due, by a clock that nobody can set.
+"""Which open transactions have timed out, by a clock that nobody can set.
 
-Deadlines are times of the monotonic clock, so that a jump of the wall clock neither ends a
-transaction early nor lets it live on. After a restart that clock has begun anew; `remaining_ms`
-then says how long the transaction still has, and never more than it was promised.
+Deadlines are times of the monotonic clock, so a jump of the wall clock neither ends a transaction
+early nor keeps it alive. That clock begins anew with each start; `remaining_ms` then says how much
+time a transaction has left, which is never more than its timeout.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from onceflow.txn.state import TransactionMetadata
 
 _FEW: Final = 64
-"""So many entries that no longer count are not worth a new heap."""
+"""So many stale entries do not justify a new heap."""
 
 
 class _Entry(NamedTuple):
@@ -39,9 +39,10 @@ class Deadlines:
         return len(self._open)
 
     def started(self, transactional_id: str, epoch: int, deadline: float) -> None:
-        """A transaction is open. The first deadline of a transaction stands, however often this is
-        said of it; another epoch is another transaction."""
+        """Notes an open transaction. Its first deadline stands, however often this is called; a new
+        epoch is a new transaction."""
         known = self._open.get(transactional_id)
+        # A later deadline would let a producer hold back readers for ever by adding partitions.
         if known is not None and known.epoch == epoch:
             return
         self._count += 1
@@ -51,12 +52,12 @@ class Deadlines:
         self._tidy()
 
     def ended(self, transactional_id: str) -> None:
-        """No transaction of this id is open any more."""
+        """Notes that this id has no open transaction any more."""
         if self._open.pop(transactional_id, None) is not None:
             self._tidy()
 
     def due(self, now: float) -> list[str]:
-        """The ids whose time is up, in the order of their deadlines. Each is told once."""
+        """The ids that have timed out, in the order of their deadlines; returns each only once."""
         ids: list[str] = []
         while self._heap and self._heap[0].deadline <= now:
             entry = heapq.heappop(self._heap)
@@ -81,7 +82,7 @@ class Deadlines:
 
 
 def remaining_ms(transaction: TransactionMetadata, wall_now_ms: int) -> int:
-    """How long an open transaction that was found at start still has, by the wall clock that also
-    said when it began; a clock that went back gives it no more than its whole timeout."""
+    """How much time an open transaction found at start has left, by the wall clock that recorded
+    its beginning. A clock that went back gives it at most its whole timeout."""
     left = transaction.started_ms + transaction.timeout_ms - wall_now_ms
     return min(max(left, 0), transaction.timeout_ms)

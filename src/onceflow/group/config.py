@@ -1,4 +1,4 @@
-"""What an operator may set about groups, by Kafka's names and with Kafka's defaults."""
+"""The settings of groups, under Kafka's names and with Kafka's defaults."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs the group machine: keeps the groups, and performs the effects that come out of it.
+"""Runs the group machine: keeps the groups and performs the effects of each step.
 
-Effects are performed in order, one machine step after the other: what an effect sets off is worked
-on when those before it are done. Answers go to whoever made the driver.
+Effects run in order, one machine step after the other: an effect that causes further effects adds
+them behind those that wait. Answers go to the callback that the owner passed in.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TimerName: TypeAlias = tuple[str, GroupTimer] | str
 
 
 Attempt: TypeAlias = Callable[[str, Callable[[], object]], object]
-"""Does some work for one group, and sees to it that its failure is that group's alone."""
+"""Does some work for one group, so that its failure harms no other group."""
 
 
 def unguarded(_: str, work: Callable[[], object]) -> None:
@@ -60,7 +60,7 @@ def unguarded(_: str, work: Callable[[], object]) -> None:
 
 
 class GroupProblem(NamedTuple):
-    """A record in the log that cannot be applied."""
+    """A record in the log that the driver cannot apply."""
 
     offset: int
     error: RecordError
@@ -111,11 +111,11 @@ class GroupDriver:
         return iter(self._groups.values())
 
     def add(self, group: Group) -> None:
-        """A group that has come to be."""
+        """Adds a new group."""
         self._groups[group.group_id] = group
 
     def forget_if_bare(self, group_id: str) -> None:
-        """A group that a commit would have made is not there if the commit failed."""
+        """Removes a group that a failed commit would have created."""
         group = self._groups.get(group_id)
         if (
             group is not None
@@ -127,9 +127,9 @@ class GroupDriver:
             del self._groups[group_id]
 
     def delete(self, group: Group, settled: Callable[[ErrorCode], None]) -> None:
-        """Ends an empty group and its offsets, also those that a transaction would commit.
+        """Deletes an empty group and its offsets, also the pending ones of a transaction.
 
-        Requests that come after this find no group; if the log fails it is there again.
+        Later requests find no group; if the log refuses the tombstones, it is back.
         """
         turn = self.turn()
         machine.forget_pending(group, turn)
@@ -143,13 +143,15 @@ class GroupDriver:
                 group.transition(GroupState.DEAD, self._clock.wall_ms())
             settled(code)
 
+        # From `admitted`, not `durable`: a commit that is still on its way needs a tombstone too,
+        # or it would bring the group back.
         places = self.writer.admitted.places(group.group_id)
         self.writer.delete(group.group_id, places, deleted, with_group=True)
 
     # --- recovery and the end -----------------------------------------------------------------
 
     def replay(self, partition: int, batch: StoredBatch) -> list[GroupProblem]:
-        """One batch of a partition, in the log's order; its records that cannot be applied."""
+        """Applies one batch of a partition, in log order; returns the records that failed."""
         header = batch.header
         problems: list[GroupProblem] = []
         producer_id = header.producer_id if header.is_transactional else None
@@ -162,7 +164,7 @@ class GroupDriver:
                     self._replay(partition, at, key or b"", value, producer_id)
                 except RecordError as error:
                     problems.append(GroupProblem(at, error))
-        except RecordError as error:  # of what is left of the batch
+        except RecordError as error:  # the rest of the batch cannot be read
             problems.append(GroupProblem(header.base_offset, error))
         return problems
 
@@ -184,7 +186,7 @@ class GroupDriver:
             about = decode_key(key)
         except NewerRecord:
             if value is None:
-                return  # of what is gone nothing can be forgotten
+                return  # a tombstone of what this broker never kept
             raise
         belongs = self.writer.partition_for(about.group_id)
         if belongs != partition:
@@ -198,7 +200,7 @@ class GroupDriver:
             self._groups[about.group_id] = group_of(about.group_id, decode_group(value))
 
     def loaded(self) -> None:
-        """Everything was replayed: members have a session to show themselves, time goes on."""
+        """Ends the replay: the sessions of all members start, and the retention check too."""
         for group_id in self.writer.durable.groups():
             self._groups.setdefault(group_id, Group(group_id))
         for group in list(self._groups.values()):
@@ -208,7 +210,7 @@ class GroupDriver:
         self._schedule_retention_check()
 
     def close(self) -> None:
-        """Answers everybody who waits, and stops all timers."""
+        """Answers all waiting members, and stops all timers."""
         groups = list(self._groups.values())
         self._groups.clear()
         self._timers.cancel_all()
@@ -220,12 +222,14 @@ class GroupDriver:
     # --- effects ------------------------------------------------------------------------------
 
     def turn(self) -> Turn:
-        """The circumstances of an event that happens now."""
+        """The circumstances of an event that occurs now."""
         return Turn(self._clock.wall_ms(), self._config)
 
     def perform(self, group: Group, turn: Turn) -> None:
-        """Does what the machine wants done."""
+        """Performs the effects of a machine step."""
         self._effects.extend((group, effect) for effect in turn.effects)
+        # An effect may call back at once, as a refused append does. Performed right here, its
+        # effects would overtake older ones, such as the cancelling of a timer.
         if self._is_performing:
             return
         self._is_performing = True
@@ -267,8 +271,8 @@ class GroupDriver:
             self.perform(group, turn)
 
     def _check_retention(self) -> None:
-        """Lets go of what nobody has needed for long, and of groups that have nothing left: of some
-        groups now, and of the others in the turns behind."""
+        """Deletes expired offsets and groups that have nothing left: of some groups now, and of the
+        others in later turns of the loop."""
         if not self._unchecked:
             self._unchecked = list(self._groups)
         some = self._unchecked[-_SLICE:]

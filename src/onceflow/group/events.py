@@ -1,4 +1,4 @@
-"""What happens to a group, and what comes of it.
+"""The events of a group, and the effects that follow from them.
 
 Requests and results carry what the protocol carries. Effects are what the machine wants done; the
 shell around it performs them in order. A request that may have to wait brings a ticket, a number
@@ -21,7 +21,7 @@ from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 
 class JoinRequest(NamedTuple):
-    """A client wants to be part of the next generation."""
+    """JoinGroup: a client wants to be part of the next generation."""
 
     group_id: str
     member_id: str
@@ -33,9 +33,9 @@ class JoinRequest(NamedTuple):
     protocol_type: str
     protocols: tuple[Protocol, ...]
     requires_known_member_id: bool
-    """A new dynamic client is told its id first (version 4 and later)."""
+    """A new dynamic member first gets its id and joins again with it (version 4 and later)."""
     supports_skipping_assignment: bool
-    """A leader can be told not to assign anew (version 9 and later)."""
+    """The answer can ask a leader not to assign anew (version 9 and later)."""
     ticket: int = 0
     """Given by the shell, like the following."""
     new_member_id: str = ""
@@ -43,7 +43,7 @@ class JoinRequest(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """A member as the leader is told of it."""
+    """A member as the JoinGroup response describes it to the leader."""
 
     member_id: str
     group_instance_id: str | None
@@ -64,7 +64,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A member wants its assignment; the leader brings everybody's."""
+    """SyncGroup: a member asks for its assignment; the leader brings those of all members."""
 
     group_id: str
     generation: int
@@ -104,7 +104,7 @@ class OffsetEntry(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """A client has worked through its input up to these offsets."""
+    """OffsetCommit: a client has processed its input up to these offsets."""
 
     group_id: str
     identity: MemberIdentity
@@ -114,7 +114,7 @@ class CommitRequest(NamedTuple):
 
 
 class TxnCommitRequest(NamedTuple):
-    """A client makes its progress part of a transaction."""
+    """TxnOffsetCommit: a client makes its progress part of a transaction."""
 
     group_id: str
     identity: MemberIdentity
@@ -125,7 +125,7 @@ class TxnCommitRequest(NamedTuple):
 
 
 class OffsetQuery(NamedTuple):
-    """A client wants to know the offsets of a group: of these partitions, or all there are."""
+    """OffsetFetch: a client asks for the offsets of a group, of some partitions or of all."""
 
     group_id: str
     topics: tuple[tuple[str, tuple[int, ...]], ...] | None
@@ -135,7 +135,7 @@ class OffsetQuery(NamedTuple):
 
 
 class TimerKind(Enum):
-    """What is waited for."""
+    """What a timer of a group waits for."""
 
     JOIN = "members to join"
     SYNC = "members to sync"
@@ -177,7 +177,7 @@ class ReplacementStored(NamedTuple):
 
 
 class EmptinessStored(NamedTuple):
-    """That nobody is in the group. Nothing depends on it."""
+    """The group has no members. No answer waits for this record."""
 
 
 Stored: TypeAlias = AssignmentStored | ReplacementStored | EmptinessStored
@@ -201,20 +201,20 @@ class AnswerSync(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """Start a timer, or start it anew."""
+    """Start or restart a timer."""
 
     timer: GroupTimer
     delay_ms: int
 
 
 class CancelTimer(NamedTuple):
-    """Stop a timer, if it runs."""
+    """Stop a timer if it runs."""
 
     timer: GroupTimer
 
 
 class Store(NamedTuple):
-    """Write the group's record, and tell when it is durable or has failed."""
+    """Write the group's record, and report when it is durable or has failed."""
 
     value: GroupValue
     stored: Stored
@@ -225,7 +225,7 @@ Effect: TypeAlias = AnswerJoin | AnswerSync | SetTimer | CancelTimer | Store
 
 @dataclass(slots=True)
 class Turn:
-    """The circumstances of one event, and the effects that gather while it is worked on."""
+    """The circumstances of one event, and the effects that it has produced so far."""
 
     now_ms: int
     config: GroupConfig

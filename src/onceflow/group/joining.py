@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, under which id, and whether that calls for a new generation."""
+"""JoinGroup: which clients may join, under which id, and whether that needs a new generation."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from onceflow.group.rebalance import (
 from onceflow.group.state import Group, GroupState, MemberMetadata
 from onceflow.wire import ErrorCode
 
-# A new client does not know its id before the first answer and cannot send heartbeats; if it went
-# away meanwhile and came back under another id, the old one must not be waited for for ever.
+# A new member does not know its id before the first answer and cannot send heartbeats. If it gives
+# up and joins again under another id, the rebalance must not wait for the old one for ever.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 
@@ -47,7 +47,7 @@ def _refuse(request: JoinRequest, error: ErrorCode, member_id: str, turn: Turn) 
 
 
 def _has_room(group: Group, member_id: str, config: GroupConfig) -> bool:
-    """During a rebalance those who have come are counted, so that the last ones are turned away."""
+    """During a rebalance only members that have joined count, so the last ones are refused."""
     if group.state is GroupState.EMPTY:
         return True
     member = group.members.get(member_id)
@@ -91,8 +91,8 @@ def _join_known(group: Group, request: JoinRequest, turn: Turn) -> None:
 def _calls_for_rebalance(group: Group, member: MemberMetadata, request: JoinRequest) -> bool:
     """A leader that joins a stable group wants to assign anew; others only if they have changed.
 
-    A member that joins again while the generation is being completed has probably not received
-    the answer; it is given again.
+    A member that joins again while the generation is completing has probably not received its
+    answer, and gets it again.
     """
     if group.state is GroupState.PREPARING_REBALANCE or member.protocols != request.protocols:
         return True
@@ -119,7 +119,7 @@ def _add(group: Group, request: JoinRequest, member_id: str, turn: Turn) -> None
 
 
 def _update(member: MemberMetadata, request: JoinRequest, turn: Turn) -> None:
-    """Takes over what the member says now; an older request of its that waits is let go."""
+    """Takes over the new request of a member; an older one that still waits gets an error."""
     if member.join_ticket is not None:
         told = JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         turn.answer_join(member.join_ticket, told)
@@ -142,6 +142,8 @@ def _replace_static(group: Group, request: JoinRequest, member: MemberMetadata, 
         ticket=request.ticket,
         supports_skipping_assignment=request.supports_skipping_assignment,
     )
+    # The old process is fenced before the record is durable: two processes of one member must not
+    # both pass `check_member` meanwhile. If the write fails, `_put_back` restores the old id.
     refuse_parked(member, ErrorCode.FENCED_INSTANCE_ID, turn, told_member_id=old_id)
     turn.cancel_timer(heartbeat_timer(old_id))
     group.rename(member, request.new_member_id)
@@ -154,14 +156,14 @@ def _replace_static(group: Group, request: JoinRequest, member: MemberMetadata, 
     elif group.state is GroupState.PREPARING_REBALANCE:
         maybe_complete_join(group, turn)
     else:
-        # In the middle of syncing the leader may already assign to the id that is gone.
+        # The leader may already be assigning to the old id, which nobody has any more.
         prepare_rebalance(group, turn)
 
 
 def replacement_stored(
     group: Group, stored: ReplacementStored, error: ErrorCode, turn: Turn
 ) -> None:
-    """Tells the new process that it goes on in the old one's place, or puts the old one back."""
+    """Answers the new process, which takes the old one's place, or puts the old one back."""
     member = group.members.get(stored.new_member_id)
     if (
         member is None
@@ -181,7 +183,8 @@ def replacement_stored(
 def _told_of_replacement(
     group: Group, member: MemberMetadata, stored: ReplacementStored
 ) -> JoinResult:
-    """A leader must not assign anew: it is told to skip that, or not told that it leads."""
+    """The answer must not make a leader assign anew: it says to skip that, where the client knows
+    the field, or else names the old leader."""
     told = current_generation(group, member.member_id)._replace(members=())
     if not stored.supports_skipping_assignment:
         return told._replace(leader=stored.old_leader)

@@ -1,8 +1,8 @@
 """The classic group protocol: from an event and a group to effects.
 
 Nothing here reads a clock, draws a random number or writes anywhere: time comes with the turn, ids
-with the request, and what is to be done goes out as effects. `join` is in `joining`, the way from
-one generation to the next in `rebalance`.
+come with the request, and effects say what to do. `join` is in `joining`; `rebalance` leads from
+one generation to the next.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ def sync(group: Group, request: SyncRequest, turn: Turn) -> None:
     if member.sync_ticket is not None:
         turn.answer_sync(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = request.ticket
-    # A leader that repeats itself while its assignment is being written changes nothing.
+    # Nobody is answered yet: `_assignment_stored` does that once the record is durable, so that
+    # after a crash the group knows the assignment by which its members read. A leader that repeats
+    # its request while the record is on its way changes nothing.
     if group.leader == member.member_id and group.stored_generation != group.generation:
         group.stored_generation = group.generation
         assignments = {each: request.assignments.get(each, b"") for each in group.members}
@@ -102,7 +104,7 @@ def _assignment_of(group: Group, member: MemberMetadata) -> SyncResult:
 
 
 def heartbeat(group: Group, identity: MemberIdentity, generation: int, turn: Turn) -> ErrorCode:
-    """Keeps a member's session alive, and tells it when it should join again."""
+    """Keeps a member's session alive; REBALANCE_IN_PROGRESS makes it join again."""
     error = check_member(group, *identity)
     if error is not ErrorCode.NONE:
         return error
@@ -115,14 +117,14 @@ def heartbeat(group: Group, identity: MemberIdentity, generation: int, turn: Tur
 
 
 def renew_session_of(group: Group, member_id: str, turn: Turn) -> None:
-    """A commit is a sign of life too, but not while the leader assigns."""
+    """Renews the session of a member that commits, but not while the leader assigns."""
     member = group.members.get(member_id)
     if member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         renew_session(member, turn)
 
 
 def leave(group: Group, identities: Sequence[MemberIdentity], turn: Turn) -> tuple[ErrorCode, ...]:
-    """Takes members out, each by its id or, for an administrator, by its instance id alone."""
+    """Removes members, each by its id or, for an administrator, by its instance id alone."""
     errors = tuple([_leave_one(group, identity, turn) for identity in identities])
     if any(error is ErrorCode.NONE for error in errors):
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -161,7 +163,7 @@ def timer_fired(group: Group, timer: GroupTimer, turn: Turn) -> None:
 
 
 def _sync_time_is_over(group: Group, turn: Turn) -> None:
-    """Who has not asked for its assignment by now is gone."""
+    """Drops the members that have not sent SyncGroup in time."""
     laggards = list(group.pending_sync)
     for member_id in laggards:
         drop_member(group, member_id, turn)
@@ -170,8 +172,10 @@ def _sync_time_is_over(group: Group, turn: Turn) -> None:
 
 
 def _session_is_over(group: Group, member_id: str, turn: Turn) -> None:
-    """A member that waits for an answer of ours is alive, unless it never had one."""
+    """Drops a member whose session has expired, unless it waits for the coordinator."""
     member = group.members.get(member_id)
+    # A client may send no heartbeats while it waits for JoinGroup or SyncGroup. A new one may never
+    # come back for an id that it does not know, so it is dropped all the same.
     if member is not None and not member.is_new and _waits(member):
         return
     drop_member(group, member_id, turn)
@@ -214,7 +218,7 @@ def _assignment_stored(group: Group, what: AssignmentStored, error: ErrorCode, t
 
 
 def loaded(group: Group, turn: Turn) -> None:
-    """The group was read back from its log: its members have a session to show themselves."""
+    """Starts the sessions of a group that was read from its log: its members have one to return."""
     for member in group.members.values():
         renew_session(member, turn)
     if len(group.members) > turn.config.group_max_size:
@@ -222,13 +226,13 @@ def loaded(group: Group, turn: Turn) -> None:
 
 
 def forget_pending(group: Group, turn: Turn) -> None:
-    """Ids that were handed out and not used are void."""
+    """Drops the member ids that were handed out and not used."""
     for member_id in list(group.pending):
         drop_member(group, member_id, turn)
 
 
 def bury(group: Group, error: ErrorCode, turn: Turn) -> None:
-    """The end of a group: who waits is told."""
+    """Ends a group, and answers its waiting members with the error."""
     for member in group.members.values():
         refuse_parked(member, error, turn, told_member_id=member.member_id)
     group.transition(GroupState.DEAD, turn.now_ms)

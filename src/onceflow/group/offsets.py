@@ -19,17 +19,17 @@ from onceflow.wire import ErrorCode
 
 
 class Recorded(NamedTuple):
-    """An offset, and where its record stands in the log: of two records the later one counts."""
+    """An offset, and the place of its record in the log: of two records the later one counts."""
 
     value: OffsetValue
     at: int
 
 
 class PendingOffsets:
-    """Offsets that are part of a transaction nobody has decided yet.
+    """Offsets of transactions that are not decided yet.
 
-    They are kept by producer within a partition of `__consumer_offsets`, because a marker there
-    decides about all that its producer has written to that partition, and about nothing else.
+    They are kept by producer and partition of `__consumer_offsets`, because a marker decides about
+    everything that its producer wrote to that partition, and about nothing else.
     """
 
     __slots__ = ("_by_producer", "_producers")
@@ -43,12 +43,12 @@ class PendingOffsets:
     # --- changes ------------------------------------------------------------------------------
 
     def add(self, partition: int, producer_id: int, key: OffsetKey, recorded: Recorded) -> None:
-        """One more offset in a producer's transaction; the second for a key replaces the first."""
+        """Adds an offset to a producer's transaction; a second one for a key replaces the first."""
         self._by_producer.setdefault((partition, producer_id), {})[key] = recorded
         self._producers.setdefault(key.group_id, {}).setdefault(key, {})[producer_id] = None
 
     def clear(self, partition: int, key: OffsetKey) -> None:
-        """Nobody's transaction commits this any more."""
+        """Removes a key from all transactions."""
         for producer_id in list(self._producers.get(key.group_id, {}).get(key, ())):
             written = self._by_producer[partition, producer_id]
             del written[key]
@@ -57,7 +57,7 @@ class PendingOffsets:
             self._forget(key, producer_id)
 
     def take(self, partition: int, producer_id: int) -> Mapping[OffsetKey, Recorded]:
-        """Ends a producer's transaction in a partition: what it had written there."""
+        """Ends a producer's transaction in a partition; returns what it wrote there."""
         written = self._by_producer.pop((partition, producer_id), {})
         for key in written:
             self._forget(key, producer_id)
@@ -96,7 +96,7 @@ OffsetRecord: TypeAlias = tuple[OffsetKey, OffsetValue | None]
 
 
 class Offsets:
-    """The offsets of all groups, as far as the log was read."""
+    """The offsets of all groups, as far as the log has been applied."""
 
     __slots__ = ("_committed", "pending")
 
@@ -114,7 +114,7 @@ class Offsets:
         value: OffsetValue | None,
         producer_id: int | None,
     ) -> None:
-        """The record at an offset of a partition; `producer_id` if it is transactional."""
+        """Applies the record at an offset of a partition; `producer_id` if it is transactional."""
         if value is None:
             self.pending.clear(partition, key)
             self._remove(key)
@@ -124,10 +124,10 @@ class Offsets:
             self._put(key, Recorded(value, at))
 
     def end(self, partition: int, producer_id: int, *, commit: bool) -> None:
-        """The marker that ends a producer's transaction in a partition.
+        """Applies the marker that ends a producer's transaction in a partition.
 
-        Of records that are committed the last one in the log counts, whenever that was decided: so
-        compaction, which keeps the last one, never changes what is committed.
+        Of the committed records the last one in the log counts, not the last decision. Compaction
+        keeps the last record; by the other rule it would change what is committed.
         """
         for key, recorded in self.pending.take(partition, producer_id).items():
             known = self.committed(key.group_id).get(TopicPartition(key.topic, key.partition))
@@ -183,8 +183,8 @@ def tombstones(group_id: str, places: Sequence[TopicPartition]) -> list[OffsetRe
 def check_commit(
     group: Group | None, identity: MemberIdentity, generation: int, version: int
 ) -> ErrorCode:
-    """Whether a commit is accepted: from members of this generation, or, while nobody is in the
-    group, from anybody who claims no generation."""
+    """Whether to accept a commit: from members of this generation, or, while the group is empty,
+    from any client that names no generation."""
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
@@ -201,9 +201,9 @@ def check_commit(
 def check_txn_commit(
     group: Group | None, identity: MemberIdentity, generation: int, version: int
 ) -> ErrorCode:
-    """Whether a transaction may commit offsets: a client that names its generation or itself must
-    be right about both; one that does neither is from before that could be said, and is believed.
-    A rebalance under way is no obstacle."""
+    """Whether a transaction may commit offsets. A client that names its generation or its member id
+    must be right about both: this fences a zombie of the group. An older client names neither and
+    is accepted. A rebalance under way is no obstacle."""
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
@@ -222,7 +222,7 @@ def _check_generation(group: Group, identity: MemberIdentity, generation: int) -
 
 
 def check_delete(group: Group | None) -> ErrorCode:
-    """Whether offsets may be deleted at all; topics that members read are refused one by one."""
+    """Whether the group's offsets may be deleted; topics that it reads are refused one by one."""
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
@@ -243,12 +243,12 @@ def expired(
     age_ms: Callable[[int], int],
     retention_ms: int,
 ) -> list[TopicPartition]:
-    """The offsets of a group that nobody has needed for as long as they are kept; `age_ms` tells
-    how long ago a time was.
+    """The expired offsets of a group; `age_ms` says how long ago a time was.
 
-    Of an empty group that had members, counted from when it became empty; of a group that only
-    keeps offsets, from each commit; of a stable group of consumers likewise, but never of a topic
-    that it reads. In all other states nothing expires, nor does what a transaction may change.
+    The time counts from when a group that had members became empty. In a group that only keeps
+    offsets it counts from each commit; in a stable group of consumers too, but offsets of topics
+    that it reads never expire. In other states none do, nor does an offset that an open transaction
+    may change.
     """
     since_ms: int | None = None
     if group.protocol_type is not None:
@@ -273,11 +273,11 @@ def _is_expired(
     return age_ms(value.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
 
 
-# --- what a reader is told --------------------------------------------------------------------
+# --- answers to readers -----------------------------------------------------------------------
 
 
 class FoundOffset(NamedTuple):
-    """The offset of a partition; None where there is none, or none to be told."""
+    """The offset of a partition; None if there is none, or with an error."""
 
     partition: int
     value: OffsetValue | None
@@ -289,12 +289,12 @@ FoundOffsets: TypeAlias = tuple[tuple[str, tuple[FoundOffset, ...]], ...]
 
 
 def look_up(offsets: Offsets, query: OffsetQuery, *, require_stable: bool) -> FoundOffsets:
-    """The offsets that a client wants to know.
+    """The offsets that a client asks for.
 
-    An offset that an open transaction is about to change is not stable: a client that asks for
-    stable offsets is told so instead of the offset; everybody else gets what is committed. Asked
-    for everything that a group has, the answer names what is committed, and not what only a
-    transaction may yet commit.
+    An offset that an open transaction is about to change is not stable. A client that requires
+    stable offsets gets UNSTABLE_OFFSET_COMMIT for it; otherwise a restarted consumer would begin at
+    the old offset, and process again what the transaction commits. Any other client gets what is
+    committed. An answer for a whole group lists the committed offsets, not the pending ones.
     """
     committed = offsets.committed(query.group_id)
 

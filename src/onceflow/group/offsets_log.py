@@ -1,10 +1,10 @@
-"""The way into `__consumer_offsets`: decisions go in as records, and readers see what is durable.
+"""The way into `__consumer_offsets`: decisions become records, and readers see what is durable.
 
-One write holds what belongs together of one group: it becomes durable, or fails, as a whole. The
-fold is kept twice. The admitted one has all that has its place in the log, and is what the next
-decision looks at: a deletion must also delete a commit that is still on its way. The durable one
-follows when the log says so, and is what readers see. What the log refuses leaves no trace; a write
-that fails later stops the broker, and nothing is taken back.
+One write holds what belongs together in one group; it becomes durable, or fails, as a whole. The
+fold is kept twice. The admitted one has everything with a place in the log, and the next decision
+looks at it: a deletion must also delete a commit that is still on its way. The durable one follows
+when the log reports it, and readers see it. What the log refuses leaves no trace; a write that
+fails later stops the broker, and nothing is taken back.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 
 
 class Writes:
-    """Numbers the writes of each partition; lets somebody wait for all that have begun."""
+    """Numbers the writes to each partition, and calls back when all that have begun are over."""
 
     __slots__ = ("_begun", "_numbers", "_waiters")
 
     def __init__(self) -> None:
         self._numbers = count()
         self._begun: dict[int, int] = {}
-        """The partition of each write that is on its way."""
+        """The partition of each write that is under way."""
         self._waiters: list[tuple[set[int], Callable[[], None]]] = []
 
     def begin(self, partition: int) -> int:
-        """The number of a write that begins now."""
+        """Begins a write; returns its number."""
         write = next(self._numbers)
         self._begun[write] = partition
         return write
@@ -77,13 +77,13 @@ class Writes:
 
 
 Change: TypeAlias = Callable[[Offsets], None]
-"""A step of the fold: done to each of the two states."""
+"""A step of the fold, applied to each of the two states."""
 
 _ROOM_FOR_TOPIC = 300
-"""Bytes of an offset's key that are not its group's id, at most."""
+"""The most bytes of an offset's key beside its group's id."""
 
-# What a client is told when its group's records could not be written: to try again, to look for
-# another coordinator, or (the default) that this cannot work.
+# What a client gets when its group's records could not be written: an error that makes it try
+# again, one that makes it look for another coordinator, or (the default) one that is final.
 _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
     ((StoreBusy, DiskExhausted), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ((StoreFailed, StoreClosed, DiskError), ErrorCode.NOT_COORDINATOR),
@@ -92,11 +92,11 @@ _FAILURES: tuple[tuple[tuple[type[Exception], ...], ErrorCode], ...] = (
 
 
 class AppendTicket(Protocol):
-    """An append that is on its way."""
+    """An append that is under way."""
 
     def add_done_callback(self, callback: Callable[[Exception | None], None], /) -> None:
-        """Calls back on this thread, perhaps at once: with None when the append is durable, or with
-        what went wrong."""
+        """Calls back on this thread, perhaps at once: with None when the append is durable, else
+        with the error."""
         ...
 
 
@@ -110,7 +110,7 @@ class OffsetsLog(Protocol):
         producer: ProducerIdAndEpoch | None,
     ) -> tuple[int, AppendTicket]:
         """Appends keys and values (None: a tombstone) as one batch, in a producer's transaction if
-        one is given; the offset of the first. Raises an `OnceflowError` with nothing appended.
+        one is given; returns the first offset. An `OnceflowError` means that nothing was appended.
 
         Tickets complete in the order of the appends.
         """
@@ -128,7 +128,7 @@ def failure_code(failure: Exception | None) -> ErrorCode:
 
 
 def ignore(code: ErrorCode) -> None:
-    """For writes that nobody waits for: what failed is found again the next time."""
+    """For writes that nobody waits for: the next attempt will find what failed."""
 
 
 class OffsetsWriter:
@@ -148,7 +148,7 @@ class OffsetsWriter:
         return coordinator_partition(group_id, self._partitions)
 
     def replay(self, change: Change) -> None:
-        """Something that the log holds already."""
+        """Applies something that is in the log already."""
         change(self.admitted)
         change(self.durable)
 
@@ -161,7 +161,7 @@ class OffsetsWriter:
         group: Sequence[GroupValue | None] = (),
         producer: ProducerIdAndEpoch | None = None,
     ) -> None:
-        """Appends offsets of a group and then its own record, where there is one."""
+        """Appends offsets of a group and then the group's own record, if there is one."""
         partition = self.partition_for(group_id)
         try:
             records = _encode(group_id, offsets, group)
@@ -185,8 +185,8 @@ class OffsetsWriter:
         *,
         with_group: bool = False,
     ) -> None:
-        """Appends tombstones for offsets of a group, and for the group behind them. Those that are
-        too many for one write are deleted one part after the other, until one is refused."""
+        """Appends tombstones for offsets of a group, and behind them one for the group. If they are
+        too many for one write, they go part by part, until the log refuses one."""
         part = max(LARGEST_WRITE // (len(group_id.encode()) + _ROOM_FOR_TOPIC), 1)
         last = max(len(places) - 1, 0) // part * part
         refused: list[ErrorCode] = []
@@ -200,7 +200,7 @@ class OffsetsWriter:
         self.write(group_id, settled, offsets=records, group=[None] if with_group else ())
 
     def end(self, partition: int, producer_id: int, ticket: AppendTicket, *, commit: bool) -> None:
-        """A marker has its place in a partition."""
+        """Applies a marker that has its place in a partition."""
 
         def change(state: Offsets) -> None:
             state.end(partition, producer_id, commit=commit)
@@ -214,6 +214,8 @@ class OffsetsWriter:
         change: Change,
         settled: Callable[[ErrorCode], None],
     ) -> None:
+        # After the append, which may raise, and in the same step: the next decision must count this
+        # write, though readers and answers wait until it is durable.
         write = self._writes.begin(partition)
         change(self.admitted)
 
@@ -221,12 +223,13 @@ class OffsetsWriter:
             if failure is None:
                 change(self.durable)
             settled(failure_code(failure))
+            # Last: this calls back readers that wait for stable offsets, and they read `durable`.
             self._writes.end(write)
 
         ticket.add_done_callback(done)
 
     def when_settled(self, group_ids: Iterable[str], callback: Callable[[], None]) -> None:
-        """Calls back when everything about these groups that is on its way has arrived."""
+        """Calls back when all writes about these groups that have begun are over."""
         self._writes.when_settled(map(self.partition_for, group_ids), callback)
 
 

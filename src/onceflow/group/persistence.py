@@ -1,4 +1,4 @@
-"""Between a group and its record."""
+"""Turns a group into its record, and a record into its group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onceflow.group.state import Group, GroupState, MemberMetadata, Protocol
 
 
 def value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:
-    """What is written of a group, with the assignments that are about to hold."""
+    """The record of a group, with the assignments that take effect once it is durable."""
     protocol = group.protocol_name
     return GroupValue(
         protocol_type=group.protocol_type or "",
@@ -34,14 +34,14 @@ def value_of(group: Group, assignments: Mapping[str, bytes]) -> GroupValue:
 
 
 def empty_value_of(group: Group) -> GroupValue:
-    """What is written of a group that has just come to be, before it has a generation."""
+    """The record of a new group, before it has a generation."""
     since_ms = -1 if group.state_since_ms is None else group.state_since_ms
     return GroupValue("", 0, None, None, since_ms, ())
 
 
 def group_of(group_id: str, value: GroupValue) -> Group:
     """The group that a record describes: stable if it has members, else empty. Raises
-    `GroupRecordMalformed` for one that no group can be."""
+    `GroupRecordMalformed` if no group can be like that."""
     _check(value)
     group = Group(
         group_id,
@@ -70,7 +70,7 @@ def group_of(group_id: str, value: GroupValue) -> Group:
 
 
 def _check(value: GroupValue) -> None:
-    """Members have agreed on a protocol, and are found by ids of which each is one member's."""
+    """Checks that members have a protocol, and that no two of them share an id."""
     if value.generation < 0:
         raise GroupRecordMalformed(f"a group in generation {value.generation}")
     if value.members and value.protocol is None:

@@ -1,7 +1,7 @@
 """How a group gets from one generation to the next.
 
-A rebalance waits until every member has joined or its time is over, drops the dynamic members that
-did not come, counts the generation on and then waits for SyncGroup. The first generation of an
+A rebalance waits until every member has joined or its timeout has passed, drops the dynamic members
+that did not join, begins the next generation and waits for SyncGroup. The first generation of an
 empty group is held back for a while, so that clients that start together end up in it together.
 """
 
@@ -27,12 +27,12 @@ _SHORTEST_POSTPONEMENT_MS = 1_000
 
 
 def heartbeat_timer(member_id: str) -> GroupTimer:
-    """The timer that runs out when a member has not been heard of."""
+    """The timer that fires when a member's session expires."""
     return GroupTimer(TimerKind.HEARTBEAT, member_id)
 
 
 def renew_session(member: MemberMetadata, turn: Turn) -> None:
-    """The member was heard of."""
+    """Starts the member's session anew."""
     turn.set_timer(heartbeat_timer(member.member_id), member.session_timeout_ms)
 
 
@@ -48,7 +48,7 @@ def check_member(group: Group, member_id: str, group_instance_id: str | None) ->
 
 
 def drop_member(group: Group, member_id: str, turn: Turn) -> None:
-    """Takes a member, or a pending id, out of the group; whatever it waits for is answered."""
+    """Removes a member or a pending id from the group, and answers what it waits for."""
     turn.cancel_timer(heartbeat_timer(member_id))
     member = group.remove(member_id)
     if member is not None:
@@ -58,7 +58,7 @@ def drop_member(group: Group, member_id: str, turn: Turn) -> None:
 def refuse_parked(
     member: MemberMetadata, error: ErrorCode, turn: Turn, *, told_member_id: str = ""
 ) -> None:
-    """Answers the requests of a member that wait with an error."""
+    """Answers the waiting requests of a member with an error."""
     if member.join_ticket is not None:
         turn.answer_join(member.join_ticket, JoinResult(error, told_member_id))
         member.join_ticket = None
@@ -68,7 +68,7 @@ def refuse_parked(
 
 
 def current_generation(group: Group, member_id: str) -> JoinResult:
-    """What a member is told about the generation that it is in; the leader also of the others."""
+    """The JoinGroup answer of the current generation; that of the leader lists all members."""
     members: tuple[JoinedMember, ...] = ()
     if group.leader == member_id and group.protocol_name is not None:
         members = joined_members(group, group.protocol_name)
@@ -92,7 +92,7 @@ def joined_members(group: Group, protocol_name: str) -> tuple[JoinedMember, ...]
 
 
 def rebalance_or_complete(group: Group, turn: Turn) -> None:
-    """Something changed: starts a rebalance, or takes the one that is under way further."""
+    """After a change: starts a rebalance, or moves on the one that is under way."""
     if GroupState.PREPARING_REBALANCE in TRANSITIONS[group.state]:
         prepare_rebalance(group, turn)
     else:
@@ -100,7 +100,7 @@ def rebalance_or_complete(group: Group, turn: Turn) -> None:
 
 
 def prepare_rebalance(group: Group, turn: Turn) -> None:
-    """Calls everybody to join."""
+    """Begins a rebalance: all members have to join."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, turn)
     turn.cancel_timer(SYNC_TIMER)
@@ -119,7 +119,7 @@ def prepare_rebalance(group: Group, turn: Turn) -> None:
 
 
 def maybe_complete_join(group: Group, turn: Turn) -> None:
-    """Ends the joining if nobody is missing; the first generation waits for its timer."""
+    """Forms the generation if all members have joined; the first one waits for its timer."""
     if (
         group.state is GroupState.PREPARING_REBALANCE
         and not group.is_initial_rebalance
@@ -129,7 +129,7 @@ def maybe_complete_join(group: Group, turn: Turn) -> None:
 
 
 def join_time_is_over(group: Group, turn: Turn) -> None:
-    """The timer of the joining ran out; a first generation may be given more time."""
+    """The join timer fired; a first generation gets more time while new members come."""
     waited = group.initial_delay
     if waited is None or not group.new_member_added or waited.remaining_ms == 0:
         complete_join(group, turn)
@@ -141,7 +141,8 @@ def join_time_is_over(group: Group, turn: Turn) -> None:
 
 
 def complete_join(group: Group, turn: Turn) -> None:
-    """Forms the generation out of who has come. Static members keep their place without coming."""
+    """Forms the generation from the members that have joined. Static members keep their place even
+    if they have not."""
     turn.cancel_timer(JOIN_TIMER)
     absent = [
         member.member_id
@@ -151,7 +152,7 @@ def complete_join(group: Group, turn: Turn) -> None:
     for member_id in absent:
         drop_member(group, member_id, turn)
     if not group.elect_joined_leader() and group.members:
-        # Only absent static members are left: wait until they come or their sessions end.
+        # Only absent static members are left: wait until they join or their sessions expire.
         postponed_ms = max(group.rebalance_timeout_ms, _SHORTEST_POSTPONEMENT_MS)
         turn.set_timer(JOIN_TIMER, postponed_ms)
         return
@@ -159,6 +160,9 @@ def complete_join(group: Group, turn: Turn) -> None:
     if group.state is GroupState.EMPTY:
         turn.store(value_of(group, {}), EmptinessStored())
         return
+    # Answered before any record of this generation is written. That is safe: until the assignment
+    # is durable no member reads anything by it, and after a crash `check_member` and the check of
+    # the generation make the members join again.
     for member in group.members.values():
         if member.join_ticket is not None:
             turn.answer_join(member.join_ticket, current_generation(group, member.member_id))
@@ -170,7 +174,7 @@ def complete_join(group: Group, turn: Turn) -> None:
 
 
 def reset_assignments(group: Group, error: ErrorCode, turn: Turn) -> None:
-    """Nobody has an assignment; who waits for one is told why."""
+    """Clears all assignments, and answers the members that wait for theirs with the error."""
     for member in group.members.values():
         member.assignment = b""
         if member.sync_ticket is not None:

@@ -2,9 +2,9 @@
 
 A key is a 16-bit type and a body: 0 and 1 name a committed offset (1 is written), 2 a group. A
 value is a 16-bit version and a body; offsets and groups are written in version 3, versions 0 to 4
-are read. A null value is a tombstone. Keys of other types belong to protocols that are not spoken
-here, which a newer version may do: like versions that are not known, they are told apart from bytes
-that are no record at all (`NewerRecord`).
+are read. A null value is a tombstone. Keys of other types belong to protocols that a newer broker
+may speak. They raise `NewerRecord`, as unknown versions do, and not the error for bytes that are no
+record at all.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _GROUP_KEY_TYPE = 2
 _NEWEST_READ = 4
 _FIRST_FLEXIBLE = 4
 LARGEST_WRITE = 32 << 20
-"""Bytes of records that are written at once, twice those of the largest request: a group's id is in
-the record of each of its offsets, and what all members said is in the one of the group."""
+"""The most bytes of records in one write, twice the largest request: the record of each offset
+repeats the group's id, and the group's record holds what all its members sent."""
 
 
 class GroupRecordMalformed(RecordError):

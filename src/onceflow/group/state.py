@@ -42,7 +42,7 @@ TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
 
 
 class Protocol(NamedTuple):
-    """A way of assigning that a member can take part in, and what it says about itself for it."""
+    """An assignment strategy that a member supports, and the member's metadata for it."""
 
     name: str
     metadata: bytes
@@ -65,7 +65,7 @@ class MemberMetadata:
     sync_ticket: int | None = None
     """The SyncGroup request that waits for the leader's assignment."""
     is_new: bool = False
-    """It has not seen a JoinGroup response yet, so it cannot know its id and send heartbeats."""
+    """It has had no JoinGroup response yet, so it does not know its id and sends no heartbeats."""
 
     def metadata(self, protocol_name: str) -> bytes:
         for protocol in self.protocols:
@@ -77,7 +77,7 @@ class MemberMetadata:
 
 
 class InitialDelay(NamedTuple):
-    """How long the first generation of a group is being waited for."""
+    """How long the first generation of a group is held back."""
 
     delay_ms: int
     remaining_ms: int
@@ -85,7 +85,7 @@ class InitialDelay(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """Everything that is known of a group but for its offsets."""
+    """Everything that the coordinator knows of a group, except its offsets."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -106,9 +106,9 @@ class Group:
     new_member_added: bool = False
     initial_delay: InitialDelay | None = None
     stored_generation: int = -1
-    """The generation whose assignment was handed to the log last."""
+    """The last generation whose assignment went to the log."""
     subscribed_topics: frozenset[str] | None = None
-    """Of a consumer group, where the subscriptions could be read."""
+    """The topics that a consumer group reads; None if its subscriptions are not known."""
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Group:
         )
 
     def supports(self, protocol_type: str, names: frozenset[str]) -> bool:
-        """Whether somebody with these protocols can be a member together with all the others."""
+        """Whether a client with these protocols can be a member together with all the others."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
         shared = names & self._common_protocols() if self.members else names
@@ -154,7 +154,7 @@ class Group:
     # --- changes ------------------------------------------------------------------------------
 
     def transition(self, state: GroupState, now_ms: int) -> None:
-        """Goes to another state, if the table knows the way."""
+        """Goes to another state; raises if the table does not allow it."""
         if state not in TRANSITIONS[self.state]:
             raise InvariantViolated(
                 f"groups-follow-the-state-table: {self.group_id} cannot go from "
@@ -165,7 +165,7 @@ class Group:
         self.state_since_ms = now_ms
 
     def add(self, member: MemberMetadata, protocol_type: str) -> None:
-        """Takes a member in; the first one decides the group's protocol type and leads."""
+        """Adds a member; the first one sets the group's protocol type and leads it."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader is None:
@@ -176,7 +176,7 @@ class Group:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> MemberMetadata | None:
-        """Takes a member, or a pending id, out; leadership passes to the longest-standing one."""
+        """Removes a member or a pending id; the oldest remaining member inherits leadership."""
         member = self.members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -187,7 +187,7 @@ class Group:
         return member
 
     def rename(self, member: MemberMetadata, new_id: str) -> None:
-        """Gives a static member another id; its place in the group stays."""
+        """Gives a static member another id; it keeps its place in the group."""
         old_id = member.member_id
         del self.members[old_id]
         member.member_id = new_id
@@ -225,7 +225,7 @@ class Group:
         return selected
 
     def start_generation(self, now_ms: int) -> None:
-        """Counts one on, with the members that there are."""
+        """Begins the next generation, with the present members."""
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
@@ -237,7 +237,7 @@ class Group:
         self.initial_delay = None
 
     def refresh_subscribed_topics(self) -> None:
-        """Reads the topics out of the members' subscriptions, where those are consumers'."""
+        """Reads the topics from the members' subscriptions, if they are those of consumers."""
         self.subscribed_topics = None
         if not self.uses_consumer_protocol:
             return

@@ -1,7 +1,7 @@
-"""Timers by name, over whatever can call back later.
+"""Timers by name, on top of a function that calls back later.
 
-Setting a running timer anew, as every heartbeat does, only moves its deadline: the call that is
-already under way finds out when it comes. A cancelled timer never fires.
+Restarting a timer, as every heartbeat does, only moves its deadline: the scheduled call finds out
+when it comes. A cancelled timer never fires.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 class _Running:
     deadline: float
     due: float
-    """When the call that is under way comes: at the deadline or before."""
+    """When the scheduled call comes: at the deadline or before."""
     handle: TimerHandle
 
 
@@ -38,10 +38,11 @@ class Timers(Generic[Name]):
         self._running: dict[Name, _Running] = {}
 
     def set(self, name: Name, delay: float) -> None:
-        """Starts a timer, or starts it anew."""
+        """Starts or restarts a timer."""
         now = self._clock.monotonic()
         deadline = now + delay
         running = self._running.get(name)
+        # Only where the scheduled call comes in time: an earlier deadline needs a call of its own.
         if running is not None and running.due <= deadline:
             running.deadline = deadline
             return
@@ -50,7 +51,7 @@ class Timers(Generic[Name]):
         self._running[name] = _Running(deadline, deadline, self._call(name, delay))
 
     def cancel(self, name: Name) -> None:
-        """Stops a timer, if it runs."""
+        """Stops a timer if it runs."""
         running = self._running.pop(name, None)
         if running is not None:
             running.handle.cancel()

@@ -1,6 +1,7 @@
-"""The border to Arrow: columns of any fitting type made into the types and addresses kernels read.
+"""The border to Arrow: turns columns of any fitting type into the types and addresses that kernels
+read.
 
-Casts copy only when the type differs. An address is good as long as the array it came from lives;
+Casts copy only when the type differs. An address is valid as long as the array it came from lives;
 callers keep the array.
 """
 
@@ -109,6 +110,8 @@ def record_source(columns: pa.RecordBatch | pa.Table, now_ms: int | None) -> Rec
         timestamp.buffers()[1].address + 8 * timestamp.offset if columns.num_rows else 0,
         *list_entries,
     ]
+    # All of them: a cast may have made an array that nothing else holds, and the kernel would read
+    # freed memory.
     return RecordSource(columns.num_rows, entries, (key, value, timestamp, headers, children))
 
 

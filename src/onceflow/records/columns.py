@@ -98,7 +98,7 @@ def decode_portion(
     except RecordError:
         if used == 1:
             raise
-    # One of them is wrong: what is in front of it comes first, and the error next time.
+    # One batch is damaged: return the ones before it now, and raise the error next time.
     return decode_portion(batches[: used // 2], most, limit=limit)
 
 
@@ -144,6 +144,7 @@ class _Sections:
             section = decompress(header.codec, batch.buffer[HEADER_SIZE:], self._limit)
             buffer = pa.py_buffer(section)
             start, size = buffer.address, buffer.size
+        # Columns are allocated by the count: a header that lies must not size them.
         if count * SMALLEST_RECORD > size:
             raise BatchMalformed(
                 f"the batch at offset {header.base_offset} promises {count} records in {size} bytes"
@@ -151,6 +152,8 @@ class _Sections:
         if self.size + size > _LARGEST_COLUMN:
             raise ColumnsTooLarge("2 GiB of records at once; decode fewer batches at a time")
         self.size += size
+        # The table has bare addresses: `_batches` keeps the memory of the headers, `_sections` that
+        # of the records, until the kernels are done.
         self._batches.append(batch)
         self._sections.append(buffer)
         self._entries.extend((address, start, size))

@@ -2,8 +2,8 @@
 
 `decompress` never produces more than `limit` bytes and never allocates more than that on a header's
 word: a bomb costs at most `limit` bytes of memory and raises `DecompressedTooLarge`. A stream that
-is cut short, damaged or followed by anything raises `CompressionFailed`. What is to be kept for
-readers of every kind has to pass `check_portable` besides.
+is cut short, damaged or followed by anything raises `CompressionFailed`. A batch that goes into a
+log has to pass `check_portable` as well, so that clients in every language can read it.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-    """What `data` was before compression, unless that is longer than `limit`."""
+    """`data` decompressed; raises `DecompressedTooLarge` when that is longer than `limit`."""
     return Room().decompress(codec, data, limit)
 
 
 class Room:
-    """Memory to decompress into, again and again: new memory costs more than what is done in it.
+    """Reusable memory to decompress into: fresh memory costs more than the work done in it.
 
-    It grows with what it is asked for, and is given back with the object.
+    It grows on demand and is freed with the object.
     """
 
     __slots__ = ("_memory",)
@@ -101,6 +101,7 @@ class Room:
         blocks = list(_xerial_blocks(view)) if is_xerial else [view]
         try:
             sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+            # Before anything is allocated: these sizes are only what the sender claims.
             _check_limit(Codec.SNAPPY, sum(sizes), limit)
             output = self._of(sum(sizes))
             position = 0
@@ -121,10 +122,10 @@ class Room:
 
 
 def check_portable(codec: Codec, data: Buffer) -> None:
-    """Raises `CompressionFailed` for what can be read here, and not by Apache Kafka's readers.
+    """Raises `CompressionFailed` for data that only this code can read, not Apache Kafka's clients.
 
-    That is so of LZ4 alone: they read one frame, of blocks that do not refer to each other, without
-    a dictionary. Of what comes behind that frame they know nothing.
+    Only LZ4 has such data: those clients read one frame of independent blocks without a dictionary,
+    and silently skip everything behind that frame.
     """
     if codec is not Codec.LZ4:
         return

@@ -1,9 +1,9 @@
 """Kernels that run as plain Python until they are compiled.
 
-A kernel is written once. numba compiles it; and as long as nobody has, its own source runs here, in
-a twin of its module in which the loads and stores are plain functions over this process's memory.
-Both give the same answers and write the same bytes. Python's integers do not wrap around, so a
-kernel says `as_i64` where a sum may leave 64 bits and is not stored at once.
+A kernel is written once. numba compiles it; until then its own source runs here, in a twin of its
+module whose loads and stores are plain functions over this process's memory. Both forms give the
+same answers and write the same bytes. Python's integers do not wrap around, so a kernel calls
+`as_i64` where a sum may exceed 64 bits and is not stored at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOW_64_BITS: Final = (1 << 64) - 1
 _SIGN: Final = 1 << 63
 
 _stand_ins: Final[dict[int, Callable[..., Any]]] = {}
-"""By the id of what only numba can run, and what is never forgotten: what runs in its place."""
+"""The plain function for each intrinsic, by the id of the intrinsic, which lives for ever."""
 _twins: Final[dict[str, dict[str, Any]]] = {}
 """By the name of a module: the globals of its functions as plain Python."""
 
@@ -38,8 +38,8 @@ def stand_in(names: Mapping[str, Any]) -> None:
 
 
 class InterpretedKernel(Code):
-    """A kernel that is not compiled yet. Once it is, its module has the compiled one, so that calls
-    reach that without a detour; and whoever holds on to this one gets there through it."""
+    """A kernel that is not compiled yet. Once it is, its module holds the compiled function, which
+    callers then reach directly; a caller that kept this object reaches it through this one."""
 
     def __init__(self, function: Any, compiled: Any, signature: str) -> None:
         self.name = f"{function.__module__}:{function.__qualname__}"
@@ -75,8 +75,8 @@ class InterpretedKernel(Code):
 
 
 def plain_form(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as Python runs it, and all that it calls, too. Not for a module that is still
-    being loaded: a function may call what stands below it."""
+    """The function as plain Python, with all functions that it calls. Not for a module that is
+    still being loaded: a function may call one that is defined below it."""
     twins = dict(_twins)
     found = _in_twin(function, twins)
     _twins.update(twins)  # whole ones only: another thread may be about to call
@@ -118,7 +118,7 @@ def _loads(form: str) -> Callable[[int], int]:
 
 
 def _stores(bits: int) -> Callable[[int, int], None]:
-    """Cuts off what is too much, as the machine does."""
+    """Cuts a number to its lowest bits, as the machine does."""
     pack = struct.Struct({16: "=H", 32: "=I", 64: "=Q"}[bits]).pack_into
     mask = (1 << bits) - 1
 

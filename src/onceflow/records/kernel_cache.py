@@ -1,8 +1,8 @@
-"""Compiled kernels are kept on the disk, because compiling takes seconds.
+"""Keeps compiled kernels on the disk, because compiling takes seconds.
 
-That they can be kept is never needed: where nothing can be written, the disk is full or a file is
-damaged, a kernel is compiled again, and runs as plain Python meanwhile (`interpreted`). numba alone
-would raise then, in the middle of a request.
+Nothing depends on this cache: where nothing can be written, the disk is full or a file is damaged,
+a kernel is compiled again, and runs as plain Python meanwhile (`interpreted`). numba alone would
+raise then, in the middle of a request.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from numba.core.caching import (
 from onceflow.runtime import Cache, private_directory
 
 _COMPILED_IN = ("onceflow.records.raw_memory", "onceflow.records.layout")
-"""What every kernel may have parts of."""
+"""Every kernel may contain code of these modules: a change there, even of a comment, compiles all
+kernels anew."""
 _HINT = "set NUMBA_CACHE_DIR to a directory that this user can write"
 
 _log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ _super_flush: Any = FunctionCache.flush
 
 
 class _PrivateLocator(UserWideCacheLocator):
-    """Where compiled code goes when it can go to none of numba's places."""
+    """The directory for compiled code when none of numba's own is writable."""
 
     def __init__(self, function: Any, path: str) -> None:
         _super_init(self, function, path)
@@ -81,7 +82,7 @@ class _Cache(FunctionCache):
 
     _impl_class = _CacheFiles
     only_kept = False
-    """Whether what is not kept is not to be compiled, either."""
+    """Raise `_NotKept` instead of compiling a kernel that the cache does not have."""
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
         key: tuple[object, ...] = _super_key(self, signature, codegen)
@@ -120,7 +121,7 @@ def cache_of(function: Any) -> Any:
     """A numba cache for a kernel; one that keeps nothing where there is no place for it."""
     try:
         return _new_cache(function)
-    except Exception as error:  # no place, or no sources to tell compiled code from that of others
+    except Exception as error:  # no directory, or no sources from which to make the cache's key
         _say_once(
             logging.WARNING,
             "code is compiled anew at every start, which takes seconds: %s; %s",
@@ -130,7 +131,7 @@ def cache_of(function: Any) -> Any:
 
 
 def load_kept(dispatcher: Any, signature: str) -> bool:
-    """Whether the kernel was compiled before, and is now as if it had just been."""
+    """Loads the kernel from the cache, if it is there; returns whether it was."""
     kept = dispatcher._cache
     if not isinstance(kept, _Cache):
         return False
@@ -145,7 +146,7 @@ def load_kept(dispatcher: Any, signature: str) -> bool:
 
 
 def find_cache() -> Cache:
-    """Where processes that share compiled kernels find one another."""
+    """The cache through which processes share compiled kernels."""
     environment = {"NUMBA_CACHE_DIR": _config.CACHE_DIR} if _config.CACHE_DIR else {}
     return Cache(cache_of(find_cache).cache_path, environment)
 

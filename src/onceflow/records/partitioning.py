@@ -1,9 +1,10 @@
-"""Which partition: of a topic for a key (murmur2), of an internal topic for an id (Java's hash).
+"""Chooses partitions: of a topic for a key (murmur2), of an internal topic for an id (Java's hash).
 
-A record's is Kafka's default partitioner: the 32-bit murmur2 of the key, positive, modulo the
-partitions. Every client in every language must agree on this, or one key lands in two partitions.
-A coordinator keeps a group or a transactional id in the partition that `String.hashCode` chooses;
-Kafka's tools choose in the same way, so that they ask about the right one.
+Records follow Kafka's default partitioner: the 32-bit murmur2 of the key, made positive, modulo the
+number of partitions. Clients in every language must agree on it, or one key lands in two
+partitions. A coordinator keeps a group or a transactional id in the partition that
+`String.hashCode` chooses; Kafka's tools choose in the same way, so that they ask about the right
+one.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def stray_partition(keys: pa.BinaryArray, partitions: int, home: int) -> int | N
 
 
 _LONGEST_CACHED = 249
-"""The cache does not hold longer texts: whoever sends one chooses how long it is."""
+"""The cache does not hold longer texts: their length is the client's choice."""
 
 
 def coordinator_partition(text: str, partitions: int) -> int:

@@ -31,7 +31,7 @@ bytes that it was read from are no record."""
 
 
 def unknown_number(what: str, number: int, newest: int) -> RecordError:
-    """What to raise for a kind or a version that is not among those up to `newest`."""
+    """The error for a kind or a version that is not in the range from 0 to `newest`."""
     told = f"{what} {number} is not known, only those from 0 to {newest} are"
     return NewerRecord(told) if newest < number <= _LARGEST else RecordMalformed(told)
 
@@ -82,9 +82,9 @@ def write_section(
 ) -> bytearray:
     """Room for a batch's header, then the records; times count from the first one's.
 
-    `times` has each time with the number of the first record that has it, in the order of these:
-    most records come in the same millisecond as the one before. Of those that have any, `keys` has
-    the key and `headers` what `write_headers` made, by the number of the record.
+    `times` pairs each time with the number of the first record that has it, in ascending order:
+    most records come in the same millisecond as the one before. `keys` and `headers` map the number
+    of a record to its key and to the bytes that `write_headers` made, for records that have any.
     """
     lengths = None if keys or headers else _lengths(values)
     if lengths is None:

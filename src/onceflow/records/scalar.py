@@ -1,4 +1,4 @@
-"""One record read in plain Python: for markers, and to say what is wrong with a record.
+"""Reads one record in plain Python: for markers, and to explain why a record is malformed.
 
 The compiled kernels only say that a record is wrong. `parse_record` reads that one record again,
 field by field, and names the first rule it breaks.
@@ -74,7 +74,7 @@ class _Reader:
 
 
 def parse_record(section: memoryview, position: int) -> ScalarRecord:
-    """The record at `position`, or `RecordMalformed` naming what is wrong and where."""
+    """The record at `position`; raises `RecordMalformed`, which names the fault and its place."""
     reader = _Reader(section, position)
     size = reader.varint("record length")
     if not 0 < size <= len(section) - reader.position:

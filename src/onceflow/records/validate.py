@@ -57,7 +57,8 @@ def validate_records(
     decompressing."""
     header, view = batch
     count = header.record_count
-    # An address for the kernel; bytes that cannot be written to have none, and are copied.
+    # ctypes gives the address of writable bytes only; others are copied. `held` and `section` must
+    # live until `walk` returns: the kernel gets bare addresses.
     held = c_char.from_buffer(view if not view.readonly else bytearray(view))
     address = addressof(held)
     start, size = address + HEADER_SIZE, len(view) - HEADER_SIZE

@@ -25,13 +25,13 @@ Post = Callable[[Callable[[], None]], object]
 """Runs a callback on the owner's thread, later: `loop.call_soon_threadsafe` is one."""
 
 _AT_ONCE_BYTES: Final = 512 << 10
-"""A larger write goes to a thread: nobody else is served while the owner writes."""
+"""A larger write goes to a thread: the owner serves no request while it writes."""
 _QUICK_MS: Final = 1.0
-"""What a write may take, and as much again for `_AT_ONCE_BYTES`."""
+"""The time that a write may take, and as much again for `_AT_ONCE_BYTES`."""
 _HANGING_MS: Final = 10.0
-"""More than any wait for the interpreter's lock: it was the disk."""
+"""Longer than any wait for the interpreter's lock: such a write waited for the disk."""
 _WARY_WRITES: Final = 16
-"""So many writes go to a thread for each millisecond of one that took longer than it may."""
+"""For each millisecond of a slow write, this many of the next writes go to a thread."""
 _MOST_WARY_WRITES: Final = 4096
 
 
@@ -46,7 +46,7 @@ class JobLane(Enum):
 
 
 _BULKY: Final = frozenset((JobLane.BULK, JobLane.GROW, JobLane.COMPACT))
-"""Of whose jobs the disk is told at once what takes it long."""
+"""Lanes whose jobs load the disk for long: meanwhile the owner writes nothing itself."""
 
 
 class Background(Protocol):
@@ -78,8 +78,8 @@ def outcome_of(job: Job) -> Exception | None:
 class Inline:
     """Runs everything before the call that asked for it returns: for tools and simple tests.
 
-    What is asked for while something runs waits its turn, so that nobody is called in the middle
-    of a step of theirs, just as with threads.
+    A job submitted while another one runs waits its turn, so that no callback interrupts a step of
+    its owner, just as with threads.
     """
 
     def __init__(self) -> None:
@@ -113,14 +113,14 @@ class Threads:
     """One thread a lane; results come back through `post`, in the order the jobs ended.
 
     Completions pass through a queue of our own, so that `wait` can serve them while it blocks
-    the owner's thread; `post` only asks the owner to look into that queue. What the owner itself
-    wants done soon needs no thread-safe way: `soon` may be `loop.call_soon`, which wakes nobody.
+    the owner's thread; `post` only asks the owner to look into that queue. Callbacks from the owner
+    itself need no thread-safe way: `soon` may be `loop.call_soon`, which wakes no other thread.
 
-    A direct, synchronous write of moderate size is done by the owner itself, and `done` is called
-    before `submit` returns. Whoever waits for another thread, or for a worker of the kernel, first
-    waits for a core; where clients burn all of them that takes longer than the write. But nobody is
-    served meanwhile. So a disk that was slow is left to the thread, until the thread finds it quick
-    again, and so is one that other lanes load: a flush waits for what they have written.
+    The owner does a direct, synchronous write of moderate size itself, and calls `done` before
+    `submit` returns. Handing it to another thread, or to a worker of the kernel, first costs the
+    wait for a core; where clients burn all cores that takes longer than the write. But the owner
+    serves no request meanwhile. So the thread writes to a disk that was slow, until it finds it
+    quick again, and to one that other lanes load: a flush waits for what they have written.
     """
 
     def __init__(self, post: Post | None = None, soon: Post | None = None) -> None:
@@ -156,11 +156,11 @@ class Threads:
                 self._post(self.serve)
 
     def serve(self) -> None:
-        """Calls what is due and what has completed; on the owner's thread only."""
-        # What these want done soon waits for a later turn of the loop: a group that is complete
-        # sends its answers before the owner blocks in the write of the next one.
+        """Runs due callbacks and those of completed jobs; on the owner's thread only."""
+        # Callbacks that these add wait for a later turn of the loop: a complete group sends its
+        # answers before the owner blocks in the write of the next one.
         for _ in range(len(self._due)):
-            if self._due:  # one of them may have waited, and that calls all
+            if self._due:  # one of them may have called `wait`, which runs all
                 self._due.popleft()()
         while not self._completions.empty():
             self._completions.get()()
@@ -194,8 +194,9 @@ class Threads:
         self._lanes[lane].put((write, ended))
 
     def _learn(self, write: DurableWrite) -> None:
-        """Two slow writes in a row, or a very slow one, are the disk. A single one may have waited
-        for a core or for the interpreter, where a thread would wait twice as often."""
+        """Two slow writes in a row, or a very slow one, mean that the disk is slow. A single one
+        may have waited for a core or for the interpreter, and a thread would do so twice as often.
+        """
         is_slow = write.took_ms > _QUICK_MS * (1 + len(write.data) / _AT_ONCE_BYTES)
         if is_slow and (self._was_slow or write.took_ms > _HANGING_MS):
             self._wary_writes = min(_WARY_WRITES * int(write.took_ms), _MOST_WARY_WRITES)

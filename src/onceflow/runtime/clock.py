@@ -1,4 +1,4 @@
-"""The door to time: wall time for what is written down, monotonic time for what is waited for.
+"""The door to time: wall time for timestamps, monotonic time for waits.
 
 The wall clock may jump in either direction at any moment; the monotonic clock never goes back.
 Nothing that waits, expires or measures may therefore read the wall clock.
@@ -19,7 +19,7 @@ class Clock(Protocol):
         ...
 
     def wall_ns(self) -> int:
-        """The same in nanoseconds: for those who ask more often than every millisecond."""
+        """The same in nanoseconds: for callers that ask more than once a millisecond."""
         ...
 
     def monotonic(self) -> float:
@@ -31,16 +31,16 @@ _SAME_LEAD_MS: Final = 60_000
 
 
 class SteadyClock:
-    """A clock for stamps whose age is asked for days later, perhaps in another run: whatever the
-    wall clock does in one run, nothing is taken to be older than it is.
+    """A clock for stamps whose age matters days later, perhaps in another run: whatever the wall
+    clock does during a run, nothing seems older than it is.
 
-    The wall time of the start and what has passed since then is the steady time. A stamp is never
-    behind it, so a wall clock that goes back makes no old stamps; an age is measured by it, so one
-    that jumps ahead makes nothing older. Stamps from behind such a jump are ahead of it, by a lead;
-    they age by the steady time and the smallest lead that they can have come with, so that the next
-    jump makes them no older either. A stamp that no lead explains is from a run before a clock that
-    started late was put right: then the wall clock tells.
-    At a start nobody can tell a jump from the time for which the broker was down.
+    The steady time is the wall time of the start plus the monotonic time since then. A stamp is
+    never behind it, so a wall clock that goes back makes no old stamps. Ages are measured by it, so
+    a wall clock that jumps ahead makes nothing older. Stamps made after such a jump are ahead of
+    the steady time, by a lead; they age by the steady time plus the smallest lead that fits them,
+    so that the next jump makes them no older either. A stamp that no lead explains is from an
+    earlier run, before a clock that was behind was put right: then the wall clock counts.
+    At a start a jump looks the same as the time for which the broker was down.
     """
 
     __slots__ = ("_clock", "_leads", "_started", "_started_ms", "monotonic")
@@ -64,7 +64,7 @@ class SteadyClock:
         return wall_ms
 
     def _note_lead(self, lead_ms: int) -> None:
-        """Two clocks never run quite alike: only what is more than that is another lead."""
+        """Notes a new lead; differences below `_SAME_LEAD_MS` are only drift of the clocks."""
         at = bisect_right(self._leads, lead_ms)
         if lead_ms - self._leads[at - 1] > _SAME_LEAD_MS:
             self._leads.insert(at, lead_ms)
@@ -95,6 +95,6 @@ class RealClock:
 
 
 class TimerHandle(Protocol):
-    """A call that was asked for and can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> object: ...

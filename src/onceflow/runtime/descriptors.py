@@ -18,8 +18,8 @@ def descriptor_limit() -> int:
 
 
 def raise_descriptor_limit() -> int:
-    """Raises the limit as far as this process may, and says how far that is. For a process of our
-    own only: one that calls `select` could not use what it opens beyond 1,024."""
+    """Raises the limit as far as this process may, and returns it. Only for a process of our own:
+    an application that calls `select` could not use descriptors beyond 1,024."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems name a hard limit that they do not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -27,9 +27,9 @@ def raise_descriptor_limit() -> int:
 
 
 def take_standard_descriptors() -> list[int]:
-    """Lets those of the three standard streams that are closed lead nowhere, and says which they
-    were. Else their numbers would be given to files and sockets: the event loop's library ends the
-    process when it closes one of them, and whatever the process prints would be written to them."""
+    """Opens /dev/null for each standard stream that is closed, and returns their numbers. Files and
+    sockets would otherwise get these numbers: the event loop's library ends the process when it
+    closes one of them, and everything that the process prints would be written into them."""
     taken = []
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _LAST_STANDARD:
         taken.append(descriptor)

@@ -6,8 +6,9 @@ Paths are relative to the disk's root and use "/". What each call promises:
 - `File.pwrite_durable` returns when the bytes are on stable storage; the journal lives on it.
 - `rename`, `unlink`, `mkdir` and the creation of a file are durable after `sync_dir` of the parent.
 - Running out of room raises `DiskFull`, out of descriptors `OutOfDescriptors`, any other failure
-  `DiskFailed`. After a failed `sync` or `pwrite_durable` nobody knows what is on the disk, so the
-  caller must stop, never try again.
+  `DiskFailed`. After a failed `sync` or `pwrite_durable` the content of the disk is unknown, so the
+  caller must stop and never retry: the kernel may have dropped the dirty pages, and a second sync
+  would succeed without them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """A directory tree that nobody else writes to."""
+    """A directory tree that no other process writes to."""
 
     def open(self, path: str, access: Access) -> File: ...
 
@@ -138,8 +139,8 @@ def _check_directory(root: Path) -> None:
 
 
 class DurableWrite:
-    """A job for a background: one `pwrite_durable`. A background that knows a better way than a
-    thread may take it apart."""
+    """A job for a `Background`: one `pwrite_durable`. A `Background` that knows a better way than a
+    thread may use its fields."""
 
     __slots__ = ("_is_done", "data", "file", "position", "took_ms")
 
@@ -272,6 +273,7 @@ class RealDisk:
             except OSError as error:
                 if error.errno != errno.EINVAL:  # EINVAL: this file system has no direct I/O
                     raise named_disk_error(error, "open", path) from error
+        # Not direct, then, also when DIRECT was asked for: `pwrite_durable` has to sync.
         with _named_errors("open", path):
             return RealFile(path, os.open(self._path(path), flags, 0o600), direct=False)
 

@@ -1,10 +1,10 @@
 """Modules that threads load, in a program that may fork meanwhile.
 
 A forked child has only the thread that forked. A module that another thread was just loading stays
-half loaded there for ever: whoever imports it waits for a thread that does not exist, or finds half
-of it. So the broker's threads say when they load something (`with loading:`), and a fork waits
-until none does. They do not wait for one another: a heavy module that is loaded ahead must not hold
-up requests.
+half loaded there for ever: an import of it waits for a thread that does not exist, or gets half of
+it. So the broker's threads mark their imports (`with loading:`), and a fork waits until there are
+none. They do not wait for one another: a heavy module that is loaded ahead must not hold up
+requests.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Final
 
 
 class Loading:
-    """Who is loading now. For one import at a time, and never while waiting for anything else: a
-    fork waits for it. A thread may enter it twice: one module loads another, and may itself fork.
+    """The threads that are loading now. Hold it for one import, and never while waiting for
+    anything else: a fork waits for it. A thread may enter it twice: one module loads another, and
+    may itself fork.
     """
 
     def __init__(self) -> None:
@@ -65,10 +66,10 @@ class OneAtATime:
 
 
 message_library: Final = OneAtATime()
-"""Whoever loads a part of the message library when it is needed does it within this: the broker's
-threads, and clients in the same process. Its packages load their modules and its modules their
-packages, so that two threads which come from both ends wait for each other; Python then breaks the
-deadlock by failing one of the imports."""
+"""Every late import from the message library happens within this: in the broker's threads, and in
+clients in the same process. Its packages load their modules and its modules their packages, so two
+threads that come from both ends wait for each other; Python then breaks the deadlock by failing one
+of the imports."""
 
 os.register_at_fork(
     before=loading.hold_up, after_in_parent=loading.go_on, after_in_child=loading.go_on

@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def message(record: logging.LogRecord) -> str:
-    """What is told, or the beginning of it: names in it may be as long as a client likes."""
+    """The record's text, cut to `_LONGEST_MESSAGE`: a client may send names of any length."""
     text = record.getMessage()
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 

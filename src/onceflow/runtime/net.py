@@ -28,12 +28,12 @@ class Listener(Protocol):
 
     @property
     def host(self) -> str:
-        """The address that is listened on."""
+        """The local address."""
         ...
 
     @property
     def port(self) -> int:
-        """The port that is listened on; the real one when port 0 was asked for."""
+        """The local port; the real one when port 0 was asked for."""
         ...
 
     async def close(self) -> None:
@@ -84,9 +84,9 @@ class RealListener:
         self._loop.add_reader(self._sock, self._accept)
 
     def _accept(self) -> None:
-        """Takes some of those who wait; if there are more, the loop calls again. Not before these
-        have joined: whoever has no room for them closes them then, and of a crowd that comes at
-        once only a few must have descriptors that others need."""
+        """Accepts a few waiting connections; if there are more, the loop calls again. Only once
+        these have their protocols, which may close them for lack of room: a crowd that connects at
+        once must never hold more than a few descriptors that others need."""
         if self._joining:
             return
         for _ in range(_ACCEPTED_AT_ONCE):

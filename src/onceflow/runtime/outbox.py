@@ -1,9 +1,9 @@
-"""What leaves a connection: bytes and spans of files, in order, without blocking anybody.
+"""Sends bytes and spans of files on a connection, in order, without blocking.
 
-`send` only queues; the bytes go at the end of the present turn of the loop, so that answers which
-become ready together leave in one call; `send_now` is for one who has nothing to gather. Spans of
-real files go by sendfile and are never copied into this process. When the peer does not take what
-is sent the outbox says so (`is_blocked`), and whoever feeds it should stop until `on_room`.
+`send` only queues; the bytes leave at the end of the loop's current turn, so that answers which
+become ready together leave in one call; `send_now` does not wait for others. Spans of real files go
+by sendfile and are never copied into this process. When the peer stops reading, `is_blocked` is
+set, and the sender should stop until `on_room`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from onceflow.runtime.disk import File, RealFile
 _MOST_BUFFERS = 256
 _MOST_SPAN = 8 << 20
 _LEFT = (7, 8)
-"""The kernel's numbers for a connection that is over, and for one whose peer has said its last."""
+"""The kernel's numbers for a closed connection (CLOSE) and one whose peer has closed its side
+(CLOSE_WAIT)."""
 
 
 class FileSpan(Protocol):
@@ -48,7 +49,7 @@ class Outbox(Protocol):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the peer does not take what was sent."""
+        """Whether the peer has stopped reading."""
         ...
 
     @property
@@ -65,7 +66,7 @@ class Outbox(Protocol):
         ...
 
     def flush(self) -> None:
-        """Sends what waits without waiting for the turn's end, as far as the peer takes it."""
+        """Sends the queue now, without waiting for the turn's end, as far as the peer takes it."""
         ...
 
     def writing_paused(self) -> None:
@@ -77,7 +78,7 @@ class Outbox(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more is sent; what waits is dropped."""
+        """Sends nothing more and drops the queue."""
         ...
 
 
@@ -93,7 +94,7 @@ class TransportOutbox:
 
     @property
     def has_peer_left(self) -> bool:
-        return False  # a transport tells that only who reads
+        return False  # a transport shows that only to its reader
 
     def send(self, parts: Iterable[Part]) -> None:
         self._transport.writelines(
@@ -175,7 +176,7 @@ class SocketOutbox:
                 self.is_blocked = True
                 self._loop.add_writer(self._fd, self._flush)
             return
-        except OSError:  # the peer is gone: the transport tells the protocol
+        except OSError:  # the peer is gone: the transport notifies the protocol
             self._queue.clear()
             self._transport.abort()
             return
@@ -229,6 +230,8 @@ class SocketOutbox:
         if sent == span.length:
             self._queue.popleft()
         elif sent == 0:
+            # The head has promised more bytes: only the end of the connection keeps the peer from
+            # taking the next answer for the rest of this one.
             raise OSError(f"{file.path} ends before what was to be sent of it")
         else:
             self._queue[0] = _Rest(file, span.position + sent, span.length - sent)
@@ -241,6 +244,8 @@ class SocketOutbox:
 
     def close(self) -> None:
         if self._fd >= 0:
+            # Before the socket is closed: its number may at once be another connection's, which the
+            # loop would then watch and `_flush` would write to.
             if self.is_blocked:
                 self._loop.remove_writer(self._fd)
             self._fd = -1
@@ -249,7 +254,7 @@ class SocketOutbox:
 
 
 class _Rest:
-    """What is left of a span."""
+    """The unsent rest of a span."""
 
     __slots__ = ("file", "length", "position")
 

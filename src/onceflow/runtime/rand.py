@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 class Rand(Protocol):
-    """What the core draws."""
+    """The source of random values."""
 
     def uuid4(self) -> UUID:
         """A random (version 4) UUID."""

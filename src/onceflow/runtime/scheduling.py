@@ -1,10 +1,10 @@
-"""A thread that sleeps a lot and works a little at a time: who wakes up runs at once.
+"""Short time slices for a thread that sleeps a lot and works a little: it runs as soon as it wakes.
 
-Linux gives each thread a slice, some milliseconds long, and lets whoever runs finish it before one
-that has just been woken up gets the core. A broker's loop wakes up for a request and needs a tenth
-of a millisecond; beside clients that burn all cores it would wait for most of a slice each time.
-Since Linux 6.12 a thread can ask for a shorter slice: it gets no larger share of the machine, but
-smaller pieces of it sooner.
+Linux gives each thread a slice, some milliseconds long, and lets the running thread finish it
+before one that has just woken up gets the core. A broker's loop wakes up for a request and needs a
+tenth of a millisecond; beside clients that burn all cores it would wait for most of a slice each
+time. Since Linux 6.12 a thread can ask for a shorter slice: it gets no larger share of the machine,
+but smaller pieces of it sooner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 _GET, _SET = {"x86_64": (315, 314), "aarch64": (275, 274)}.get(platform.machine(), (None, None))
 """The kernel's numbers of `sched_getattr` and `sched_setattr`."""
 _OTHER: Final = 0
-"""The usual policy. Whoever chose another one for this thread knows better."""
+"""The usual policy (SCHED_OTHER). A thread that the operator gave another one is left alone."""
 _NOT_FOR_CHILDREN: Final = 1
 """`SCHED_FLAG_RESET_ON_FORK`: threads and processes that this one starts get the usual slice."""
 _SLICE_NS: Final = 100_000
@@ -39,8 +39,8 @@ class _Attributes(ctypes.Structure):
 
 
 def take_short_slices() -> bool:
-    """For the calling thread alone. Whether the kernel took it; an older one says yes and changes
-    nothing, one that has no such call or a sandbox that forbids it, no."""
+    """Asks for short slices for the calling thread alone. Returns whether the kernel accepted: an
+    older kernel accepts and changes nothing; one without the call, or a sandbox, refuses."""
     if _GET is None:
         return False
     libc = ctypes.CDLL(None, use_errno=True)

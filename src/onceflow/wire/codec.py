@@ -1,7 +1,7 @@
 """Messages to and from bytes, through the message library, whose classes are loaded when needed.
 
-Reading checks every length against what is left before anything is allocated; bytes that are no
-message raise `MessageMalformed`.
+Reading checks every length against the remaining bytes before it allocates anything; bytes that are
+not a message raise `MessageMalformed`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def decode(
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a message. What is too long for a string of an older version is cut: one text
-    must not cost the whole answer."""
+    """The bytes of a message. A text that is too long for an older version's string is cut: it must
+    not cost the whole response."""
     message: Any = type(value)
     try:
         return _written(message, value)

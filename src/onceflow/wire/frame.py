@@ -1,12 +1,12 @@
-"""Bytes as they come in, cut into frames: a 32-bit length, then that many bytes.
+"""Cuts incoming bytes into frames: a 32-bit length, then that many bytes.
 
-Made for `asyncio.BufferedProtocol`, without any socket: bytes are received into one scratch buffer
-that all connections share, and a frame that is whole in it is handed on where it lies, without a
-copy. A frame that is not gets memory of its own, which grows with what has really come, so that
-nobody can reserve memory by announcing it. A frame is the receiver's until its callback returns.
+Made for `asyncio.BufferedProtocol`, without any socket: all connections receive into one shared
+scratch buffer, and a frame that is whole in it is handed on in place, without a copy. A partial
+frame gets memory of its own, which grows with the bytes that really arrive, so that a peer cannot
+reserve memory by announcing a length. The receiver may use a frame until its callback returns.
 
-A frame of more than `SHARE_BYTES` that has come in part is large: its receiver may be asked whether
-there is room for it, and until there is no more is kept of it than had come.
+A partial frame of more than `SHARE_BYTES` is large: the reader may ask its receiver for room, and
+until there is room it keeps no more than the bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onceflow.wire.primitives import INT32
 PREFIX = 4
 SCRATCH_BYTES = 256 << 10
 SHARE_BYTES = 64 << 10
-"""A frame that is no larger is received whoever else is there."""
+"""A frame up to this size is received however many other connections there are."""
 _FIRST_ROOM = 1 << 20
 
 _LARGEST_SPARE = 2 << 20
@@ -40,9 +40,9 @@ class Scratch:
     def __init__(self, size: int = SCRATCH_BYTES) -> None:
         self.view = memoryview(bytearray(size))
         self.window = self.view
-        """What one read may bring."""
+        """The part of it that one read may fill."""
         self.spare: list[bytearray] = []
-        """Of frames that are done with."""
+        """Memory of finished frames, for reuse."""
 
     def narrow(self) -> None:
         """Lets one read bring no more than every connection may keep."""
@@ -84,7 +84,7 @@ class FrameReader:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether nothing of a frame has come yet."""
+        """Whether no byte of the next frame has arrived."""
         return self._frame is None and not self._held
 
     @property
@@ -93,7 +93,7 @@ class FrameReader:
 
     @property
     def received_bytes(self) -> int:
-        """What has come of the large frame that is in the making."""
+        """The bytes of the large partial frame that have arrived."""
         return self._filled if self.large_bytes else 0
 
     def get_buffer(self) -> memoryview:
@@ -118,12 +118,13 @@ class FrameReader:
         return self._cut(scratch, size)
 
     def resume(self) -> bool:
-        """Goes on with what had come when no more frames were wanted."""
+        """Hands on the frames that arrived while the receiver wanted no more."""
         held, self._held = self._held, b""
         return self._cut(memoryview(bytearray(held)), len(held)) if held else True
 
     def close(self) -> None:
-        """Gives up what had come, and whoever it was for; nothing is received after this."""
+        """Drops the partial frame and the receiver; nothing is received after this. A partial frame
+        dies with its connection: its rest can never come on another one."""
         self._held = b""
         self._frame = None
         self.large_bytes = 0
@@ -146,6 +147,7 @@ class FrameReader:
                 self._held = bytes(data[at:end])
                 return False
         if at < end:
+            # A copy: the next read of any connection overwrites the scratch.
             self._held = bytes(data[at:end])
         return True
 
@@ -166,14 +168,14 @@ class FrameReader:
         # Memory that is used again need not be cleared and mapped anew for every frame.
         if spare := self._scratch.spare:
             frame = spare.pop()
-            # Whoever was asked for room gave it for this frame, and not for one of the largest.
+            # The room was granted for this frame's size: a much larger spare would exceed it.
             most = len(frame) if self._has_room is None else 2 * self._needed
             if size <= len(frame) <= most:
                 return frame
         return bytearray(size)
 
     def _grow(self, frame: bytearray) -> None:
-        # Not resized in place: whoever received into it may still hold a view of it.
+        # Not resized in place: the transport may still hold a view of it.
         self._frame = self._memory(min(self._needed, max(_FIRST_ROOM, 2 * len(frame))))
         self._frame[: len(frame)] = frame
 
@@ -185,6 +187,8 @@ class FrameReader:
         self.large_bytes = 0
         wants_more = self._on_frame(memoryview(frame)[: self._needed])
         spare = self._scratch.spare
+        # From here on another frame may arrive in this memory: a receiver that still holds a view
+        # would read that frame's bytes.
         if len(frame) <= _LARGEST_SPARE and len(spare) < _MOST_SPARE:
             spare.append(frame)
         return wants_more

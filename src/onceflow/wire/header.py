@@ -19,7 +19,7 @@ _CORRELATION = struct.Struct(">i")
 
 
 class RequestHeader(NamedTuple):
-    """What stands in front of a request's body, which begins at `body_at`."""
+    """The header of a request, whose body begins at `body_at`."""
 
     api_key: int
     version: int
@@ -31,7 +31,7 @@ class RequestHeader(NamedTuple):
 def read_request_header(frame: memoryview) -> RequestHeader:
     """Raises `MessageMalformed` for bytes that are no header.
 
-    `body_at` is right for APIs that we know; of others nobody can tell where the body begins.
+    `body_at` is right for the APIs in `ApiKey`; for any other the start of the body is unknown.
     """
     if len(frame) < _START.size:
         raise MessageMalformed(f"a request of {len(frame)} bytes is too short for a header")
@@ -41,7 +41,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     if id_length >= 0:
         if at + id_length > len(frame):
             raise MessageMalformed(f"client id of {id_length} bytes in {len(frame)} bytes")
-        # Cut, because what stands for a byte that is no text takes three.
+        # Cut, because the replacement of a byte that is not UTF-8 takes three.
         client_id = cut_string(str(frame[at : at + id_length], "utf-8", "replace"))
         at += id_length
     if api_key in _KNOWN and is_flexible(ApiKey(api_key), version):
@@ -58,7 +58,7 @@ def response_header(key: ApiKey, version: int, correlation_id: int) -> bytes:
 
 
 def response_tags(key: ApiKey, version: int) -> bytes:
-    """What stands behind the correlation id there: no tagged fields, or not even that."""
+    """The bytes behind the correlation id: an empty list of tagged fields, or nothing."""
     return b"\x00" if is_flexible(key, version) and key is not ApiKey.API_VERSIONS else b""
 
 

@@ -31,9 +31,9 @@ _LOG_START_FROM = 5
 _ERROR_TEXT_FROM = 8
 _NO_TIME = -1
 _KNOWN_TOPICS = 4096
-"""Of so many the name or id is kept in both forms: nearly all requests are about a few."""
+"""The size of the caches of topic names and ids: nearly all requests are about a few topics."""
 _MOST_RECORD_ERRORS = 1000
-"""Of all partitions of an answer together. The first ones tell what is wrong; each takes a text."""
+"""Over all partitions of a response. The first ones show the fault; each carries a text."""
 _TOP = struct.Struct(">hii")
 _FLEXIBLE_TOP = struct.Struct(">hi")
 _PARTITION = struct.Struct(">ii")
@@ -48,7 +48,7 @@ TopicRef: TypeAlias = str | UUID
 
 
 class PartitionRecords(NamedTuple):
-    """What is to be appended to one partition."""
+    """The records to append to one partition."""
 
     partition: int
     records: memoryview | None
@@ -192,7 +192,7 @@ def _topic_id(data: bytes) -> UUID:
 def topic_bytes(flexible: bool, topic: TopicRef) -> bytes:
     """A topic in the form in which the request named it."""
     if isinstance(topic, str) and len(topic) > LONGEST_NAME:
-        return text(flexible, topic)  # not kept: whoever sends it chooses how long it is
+        return text(flexible, topic)  # not cached: its length is the client's choice
     return _kept(flexible, topic)
 
 

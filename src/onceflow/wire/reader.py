@@ -1,8 +1,8 @@
 """Bytes to messages: readers made from the message classes' own schemas.
 
-Written anew because the message library's reader allocates what a count in the message asks for
-before it looks at what is left: 20 hostile bytes end the whole process. Here every count and every
-length is held against the bytes that remain before anything is made of it, and all arrays of a
+The message library's own reader allocates whatever a count in the message asks for before it looks
+at the remaining bytes: 20 hostile bytes end the whole process. This reader checks every count and
+every length against the remaining bytes before it makes anything of them, and all arrays of a
 message together against a budget.
 """
 
@@ -106,6 +106,7 @@ def _read_array(
             return None, at
         raise MessageMalformed(f"an array that may not be null is, at byte {at}")
     items = []
+    # Before the loop: a count of some millions, of a byte each, would stop the broker for seconds.
     budget.spend(_checked(count, buffer, at))
     for _ in range(count):
         item, at = inner(buffer, at, budget)

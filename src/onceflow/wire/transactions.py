@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 MAX_IN_FLIGHT: Final = 5
-"""So many of its last batches a broker remembers of each producer in a partition: with more under
-way, one that is sent again could not be recognised as a duplicate."""
+"""A leader remembers this many batches of each producer in a partition: with more in flight, it
+could not recognize a retried one as a duplicate."""
 LAST_EPOCH: Final = 32767
 """The largest producer epoch: the one after it needs a new producer id."""
 TRANSACTION_V2: Final = 2

@@ -1,8 +1,8 @@
-"""A place for compiled code when there is no other: where neither the sources nor the home can be
-written, as in a container whose user owns nothing.
+"""A last resort for compiled code: where neither the sources nor the home directory are writable,
+as in a container whose user owns nothing.
 
-What lies in it is loaded and run, so nobody else may have put it there: the directory belongs to
-this user and to nobody else, or it is not used.
+The process loads and runs these files, so no other user may have put them there: the directory
+belongs to this user and is private, or it is not used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The process that compiles functions for another one, into the cache that both have.
+"""The process that compiles functions for another one, into the cache that they share.
 
-Run with the other's process id and `module:function` for each, the most urgent first. Names those
-that are done on its standard output. Ends when the other one is gone.
+Its arguments are the other's process id and `module:function` for each, the most urgent first. It
+prints the name of each function when it is done, and ends when the other process is gone.
 """
 
 from __future__ import annotations

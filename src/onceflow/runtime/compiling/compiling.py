@@ -3,11 +3,11 @@
 Compiling takes seconds, and a fresh installation has nothing compiled. So its first calls run the
 slower form. When that has cost the process more than a moment, a thread has another process of low
 priority compile what was called, into a cache on the disk, and takes it over from there piece by
-piece. Whoever ends sooner has compiled nothing, and takes the other process along.
+piece. A program that ends sooner has compiled nothing, and ends the other process too.
 
-Of all processes that share a cache one compiles at a time, and the others take over what it made.
-Without a cache, or without a process, the thread compiles here. No call ever fails over any of it:
-the slower form gives the same answers.
+Of all processes that share a cache one compiles at a time, and the others load its results. Without
+a cache, or without a process, the thread compiles here. No call ever fails because of this: the
+slower form gives the same answers.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _T = TypeVar("_T")
 PATIENCE_SECONDS: Final = 0.1
 """The slower form may cost a process this much CPU time before anything is compiled."""
 _LOOK_SECONDS: Final = 0.5
-"""How often those who wait for another process's compiling look for what it has made."""
+"""How often a process that waits for another one to compile looks for its results."""
 _LOCK_NAME: Final = "onceflow-compiling.lock"
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 _log = logging.getLogger(__name__)
 
 at_import: Final = threading.Event()
-"""Set by who measures compiled code, or keeps it for others: what is loaded from now on is compiled
-when it is loaded, and never runs in its slower form."""
+"""Set it to measure compiled code, or to fill a cache for others: functions loaded from then on are
+compiled at once, and never run in their slower form."""
 
 
 class Code(ABC):
@@ -52,11 +52,12 @@ class Code(ABC):
 
     @abstractmethod
     def load(self) -> bool:
-        """Exchanges it for what is in the cache; whether that was there. Takes milliseconds."""
+        """Loads the compiled form from the cache; returns whether it was there. Takes
+        milliseconds."""
 
     @abstractmethod
     def compile(self) -> None:
-        """Exchanges it for what is compiled now, and puts that in the cache. Takes seconds."""
+        """Compiles it, and puts the result in the cache. Takes seconds."""
 
 
 class Cache(NamedTuple):
@@ -71,7 +72,7 @@ class ChildKilled(Exception):
 
 
 class Compiling:
-    """What of this process is to be compiled, and the thread that sees to it."""
+    """The functions of this process that are to be compiled, and the thread that does it."""
 
     def __init__(self, find_cache: Callable[[], Cache]) -> None:
         self._find_cache = find_cache
@@ -89,7 +90,7 @@ class Compiling:
         if self._lock is not None:
             os.close(self._lock)  # the parent keeps its own
         self._lock = None
-        # What forks workers may have called a kernel once, long ago, and has no compiled one since.
+        # The parent may have called a kernel only once, long ago, and so never compiled it.
         self._is_forked = True
         self._forget_the_thread()
 
@@ -107,11 +108,11 @@ class Compiling:
 
     @property
     def thread(self) -> threading.Thread | None:
-        """The thread that sees to it now."""
+        """The thread that manages the compiling now."""
         return self._thread
 
     def run(self, code: Code, slow: Callable[..., _T], arguments: tuple[Any, ...]) -> _T:
-        """Calls the slower form, and has it compiled when that has become dear."""
+        """Calls the slower form, and has it compiled once that has cost too much."""
         began = time.thread_time()
         try:
             return slow(*arguments)
@@ -177,7 +178,7 @@ class Compiling:
                 self._compile_beside(missing, cache)
 
     def _load_kept(self) -> list[Code]:
-        """Takes over what the cache has; what it has not, the dearest first."""
+        """Loads what the cache has; returns the rest, the most expensive first."""
         missing = []
         for name in sorted(self._codes, key=lambda each: -self._costs[each]):
             if not self._load(name):

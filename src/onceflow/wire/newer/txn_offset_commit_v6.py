@@ -15,7 +15,7 @@ from kio.static.primitive import i16, i32, i32Timedelta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommitRequestTopic:
-    """What is to be committed of one topic."""
+    """The offsets to commit of one topic."""
 
     __type__: ClassVar = EntityType.nested
     __version__: ClassVar[i16] = i16(6)

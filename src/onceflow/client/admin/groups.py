@@ -113,7 +113,7 @@ def _member(found: Any, protocol_type: str) -> MemberDescription:
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """What the leader of a group gave a member; nothing when it is in no form that we know."""
+    """The partitions that the group's leader assigned to a member; empty for an unknown format."""
     view = memoryview(data)
     partitions = []
     try:
@@ -133,7 +133,7 @@ def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 async def _known_ranges(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetRange]:
-    """Those of the partitions that still exist: groups outlive topics."""
+    """The offset ranges of the partitions that still exist: groups outlive topics."""
     existing = []
     for name, numbers in by_topic(partitions).items():
         try:
@@ -151,6 +151,7 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
         from kio.schema.offset_fetch.v8.request import OffsetFetchRequest, OffsetFetchRequestGroup
 
     group = OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    # Stable: else these may be overtaken by the offsets of a transaction that is about to commit.
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
 
     async def attempt() -> dict[TopicPartition, int]:
@@ -252,7 +253,7 @@ def _in_use(group_id: str) -> str:
 
 
 COUNTED: Final = 10_000
-"""Offsets of a partition that are worth reading for it."""
+"""Up to this many offsets of a partition are read to count their records."""
 _NO_WAIT_MS: Final = 50
 
 
@@ -261,9 +262,9 @@ async def lag_behind(
 ) -> dict[TopicPartition, PartitionLag]:
     """How many committed records a group has still to read, from these offsets on.
 
-    Offsets are not records: transaction markers and aborted records have them too. So a span of no
-    more than `count_up_to` offsets (None: any span) is read and counted; of a longer one each
-    offset is taken for a record.
+    Offsets are not records: transaction markers and aborted records have them too. So a span of up
+    to `count_up_to` offsets (None: any span) is read and counted; in a longer one each offset
+    counts as a record.
     """
     stable, end, start = await asyncio.gather(
         list_offsets(cluster, dict.fromkeys(committed, LATEST), read_committed=True),
@@ -286,7 +287,7 @@ async def lag_behind(
 
 
 async def _count(cluster: Cluster, partition: TopicPartition, first: int, last: int) -> int | None:
-    """None where they cannot be read: no right to, or gone meanwhile."""
+    """The number of committed records; None where they cannot be read: not authorized, or gone."""
     settings = ReaderSettings(fetch_max_wait_ms=_NO_WAIT_MS)
     try:
         return await count_records(cluster, settings, partition, first, last)

@@ -16,7 +16,7 @@ from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
 
 BROKER_DEFAULT: Final = -1
-"""As a number of partitions or replicas: what the broker is set to."""
+"""As a number of partitions or replicas: the broker's default."""
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
 _SET_HERE: Final = {_TOPIC_RESOURCE: (1,), _BROKER_RESOURCE: (2, 4)}
@@ -47,7 +47,7 @@ async def describe_topic(cluster: Cluster, name: str) -> TopicDescription:
 
 
 async def topic_configs(cluster: Cluster, name: str) -> tuple[Config, ...]:
-    """The settings of a topic, by name, those that it has from the broker included."""
+    """The settings of a topic, by name, including those inherited from the broker."""
 
     async def attempt() -> tuple[Config, ...]:
         connection = await cluster.any_broker()
@@ -106,7 +106,7 @@ async def create_topic(
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
 ) -> TopicMetadata:
-    """Makes a topic and waits until it can be used."""
+    """Creates a topic and waits until it can be used."""
     with message_library:
         from kio.schema.create_topics.v7.request import (
             CreatableTopic,
@@ -136,7 +136,8 @@ async def create_topic(
 
 
 async def _wait_for_leaders(cluster: Cluster, name: str, partitions: int) -> TopicMetadata:
-    """Brokers hear of a change a moment after whoever made it has answered."""
+    """Waits until all brokers know the topic: they learn of a change only after the controller has
+    answered."""
     partition_count = max(partitions, 1)
 
     async def attempt() -> TopicMetadata:
@@ -157,10 +158,11 @@ async def _wait_for_leaders(cluster: Cluster, name: str, partitions: int) -> Top
 
 
 async def _leaders_known_to(cluster: Cluster, node: int, name: str) -> float:
-    """How many partitions a broker has heard of; one that is away hears of all when it is back.
+    """How many of the topic's partitions a broker knows a leader of; all for a broker that is down,
+    which learns of them when it is back.
 
-    Apache Kafka's coordinator takes a partition that it has not heard of for deleted, and ends
-    transactions without telling it: rows written a moment after the topic was made stay open.
+    Apache Kafka's coordinator takes a partition that it does not know for deleted, and ends a
+    transaction without a marker there: rows written right after the topic's creation stay open.
     """
     with message_library:
         from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
@@ -231,7 +233,7 @@ async def add_partitions(cluster: Cluster, name: str, partitions: int) -> TopicM
 async def alter_configs(
     cluster: Cluster, name: str, *, changes: Mapping[str, str], removals: Iterable[str] = ()
 ) -> None:
-    """Sets some settings of a topic and takes others back to the broker's."""
+    """Sets some settings of a topic and resets others to the broker's."""
     with message_library:
         from kio.schema.incremental_alter_configs.v1.request import (
             AlterableConfig,

@@ -1,8 +1,8 @@
-"""Transactions as operators see them: list, describe, find those that nobody will end, abort them.
+"""Transactions as operators see them: list them, describe them, find and abort hanging ones.
 
 Coordinators know transactional ids; the leaders of partitions know producers and where their open
-transactions begin. A transaction that a leader holds open and that no coordinator is about to end
-hangs: readers of committed records wait behind it until somebody aborts it.
+transactions begin. A transaction hangs when a leader holds it open and no coordinator will end it:
+consumers of committed records wait behind it until an operator aborts it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
 LONGEST_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""What brokers allow unless told otherwise (transaction.max.timeout.ms)."""
+"""The brokers' default limit (transaction.max.timeout.ms)."""
 _ANY_DURATION: Final = -1
 _DURATION_FROM: Final = 1
 _NEVER: Final = -1
@@ -52,9 +52,9 @@ async def list_transactions(
     producer_ids: Collection[int] = (),
     open_longer_than_ms: int | None = None,
 ) -> list[ListedTransaction]:
-    """The transactional ids of all coordinators, by name; of each filter that is given, those that
-    fit one of its values. An id that never had a transaction counts as open since ever: to see
-    what is open and old, ask for the state `Ongoing` too."""
+    """The transactional ids of all coordinators, by name, that match one value of each filter. An
+    id that never had a transaction counts as open for ever: to find old open transactions, filter
+    by the state `Ongoing` too."""
     with message_library:
         from kio.schema.list_transactions.v1.request import ListTransactionsRequest
 
@@ -68,6 +68,7 @@ async def list_transactions(
     async def ask(node_id: int) -> list[ListedTransaction]:
         connection = await cluster.broker(node_id)
         version = connection.version_of(ApiKey.LIST_TRANSACTIONS)
+        # An older version has no such field: the broker would list all, as if all were that old.
         if duration != _ANY_DURATION and version < _DURATION_FROM:
             raise ApiNotServed(f"the broker at {connection.address} cannot list by duration")
         answer = await connection.request(ApiKey.LIST_TRANSACTIONS, request)
@@ -90,7 +91,7 @@ async def list_transactions(
 
 
 async def describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
-    """What its coordinator knows; raises `TransactionNotFound`."""
+    """A transaction, as its coordinator knows it; raises `TransactionNotFound`."""
     with message_library:
         from kio.schema.describe_transactions.v0.request import DescribeTransactionsRequest
 
@@ -134,7 +135,7 @@ def _description(found: Any, coordinator: str) -> TransactionDescription:
 async def describe_transactions(
     cluster: Cluster, transactional_ids: Iterable[str]
 ) -> dict[str, TransactionDescription]:
-    """Those of the transactional ids that there are."""
+    """Descriptions of the transactional ids that exist."""
 
     async def ask(transactional_id: str) -> TransactionDescription | None:
         try:
@@ -207,8 +208,8 @@ def _producer(found: Any) -> ActiveProducer:
 async def open_transactions(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> list[PartitionTransaction]:
-    """All that leaders hold open, by partition and offset, and whose they are: the first of a
-    partition is the one that readers of committed records wait for."""
+    """All transactions that leaders hold open, by partition and offset, with their transactional
+    ids. Consumers of committed records wait for the first one of a partition."""
     found = _open(await describe_producers(cluster, partitions))
     return _named(found, await _owners(cluster, found))
 
@@ -255,8 +256,8 @@ async def find_hanging(
     now_ms: int,
     longest_timeout_ms: int = LONGEST_TIMEOUT_MS,
 ) -> list[PartitionTransaction]:
-    """Open transactions that nobody has written to for longer than any transaction may last, and
-    whose coordinator does not mean to end them in that partition."""
+    """Open transactions without a write for longer than any transaction may last, which no
+    coordinator will end in that partition."""
     found = _open(await describe_producers(cluster, partitions))
     old = [each for each in found if now_ms - each.producer.last_timestamp_ms > longest_timeout_ms]
     owners = await _owners(cluster, old)
@@ -266,8 +267,8 @@ async def find_hanging(
 def hanging(
     found: Iterable[PartitionTransaction], described: Mapping[str, TransactionDescription]
 ) -> list[PartitionTransaction]:
-    """Those that no coordinator will end. It names all partitions that are still to get a marker:
-    one that is not among them never will."""
+    """The transactions that no coordinator will end. A coordinator lists all partitions that are
+    still to get a marker: a partition that it does not list never gets one."""
 
     def is_looked_after(each: PartitionTransaction) -> bool:
         known = described.get(each.transactional_id or "")
@@ -279,9 +280,9 @@ def hanging(
 async def end_open_transaction(
     cluster: Cluster, partition: TopicPartition, start_offset: int, *, commit: bool
 ) -> PartitionTransaction:
-    """Ends the transaction that begins there, in this one partition; its coordinator is not told.
-    Only for what hangs: of another one the rest could still end in the other way. Raises
-    `TransactionNotFound` when none is open there."""
+    """Ends the transaction that begins at `start_offset`, in this one partition, without its
+    coordinator. Only for a hanging transaction: the coordinator of any other one may still end it
+    the other way in its other partitions. Raises `TransactionNotFound` when none is open there."""
     sent: list[PartitionTransaction] = []
 
     async def attempt() -> PartitionTransaction:

@@ -1,5 +1,5 @@
-"""The way to a cluster: connections that are opened, protected and shared, who leads and who
-coordinates, and trying again within bounds. Knows no records and no transactions.
+"""The way to a cluster: connections, their security and their sharing, the leaders and
+coordinators, and retries within bounds. Knows no records and no transactions.
 """
 
 from __future__ import annotations

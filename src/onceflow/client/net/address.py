@@ -22,7 +22,7 @@ class BrokerAddress(NamedTuple):
 
 
 def comma_separated(addresses: Iterable[BrokerAddress]) -> str:
-    """As `parse_addresses` reads them."""
+    """The addresses as text that `parse_addresses` reads."""
     return ",".join(map(str, addresses))
 
 

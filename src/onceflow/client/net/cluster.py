@@ -1,9 +1,9 @@
-"""The brokers of a cluster, a connection to each that is needed, and who is responsible for what.
+"""The brokers of a cluster, a connection to each that is needed, its leaders and coordinators.
 
-Starts from a few addresses, tried in order, those that failed last. What the cluster said about its
-brokers, topics and coordinators is kept until it is old or an answer shows that it is out of date;
-`retrying` then asks anew and tries again. However many need the same answer at the same time, it is
-asked for once. After a fork the child opens connections of its own.
+Starts from the bootstrap addresses, in order, with those that failed at the end. Metadata is kept
+until it is old or a response shows that it is out of date; `retrying` then refreshes it and tries
+again. When many tasks need the same metadata at the same time, one request serves them all. After a
+fork the child opens connections of its own.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class CoordinatorOf(IntEnum):
-    """What a broker looks after; numbers of the protocol."""
+    """The kinds of coordinator, with the protocol's numbers."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -63,7 +63,7 @@ class _Known(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """About the topics that were asked for."""
+    """The metadata of the requested topics."""
 
     topics: list[TopicMetadata]
     missing: list[str]
@@ -166,14 +166,15 @@ class Cluster:
             raise ConnectionLost(str(error), outcome="not applied") from error
 
     async def controller(self) -> BrokerConnection:
-        """Who takes changes of topics; brokers of today pass them on, so any will do."""
+        """The broker for changes of topics; today's brokers forward them, so any will do."""
         if self._controller in self._addresses:
             return await self.broker(self._controller)
         return await self.any_broker()
 
     async def transaction_version(self) -> int:
-        """The level of `transaction.version` that the cluster has finalized; 0 when it does not
-        say. Only this tells whether partitions may join a transaction unasked."""
+        """The level of `transaction.version` that the cluster has finalized; 0 when it reports
+        none. Partitions may join a transaction implicitly only at level 2, whatever versions the
+        broker offers."""
         if self._pool.features_epoch < 0:
             await self.any_broker()
         return self.features.get(_TRANSACTION_VERSION, 0)
@@ -195,18 +196,18 @@ class Cluster:
         return leader
 
     def known_leader(self, partition: TopicPartition) -> int | None:
-        """What `leader` would say without asking anybody; None when it would have to ask."""
+        """The leader from the known metadata; None when `leader` would need a request."""
         known = self._topics.get(partition.topic)
         leader = None if known is None else _leader(known.topic, partition.partition)
         return None if leader == _NO_LEADER else leader
 
     def known_partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, as far as is known without asking anybody."""
+        """A topic's number of partitions from the known metadata; None without."""
         known = self._topics.get(topic)
         return None if known is None else len(known.topic.partitions)
 
     def is_old(self, topic: str) -> bool:
-        """Whether what is known of a topic is to be asked for again."""
+        """Whether the topic's metadata is due to be refreshed."""
         known = self._topics.get(topic)
         return known is not None and self._is_old(known)
 
@@ -229,20 +230,21 @@ class Cluster:
         *,
         lane: ConnectionLane = ConnectionLane.SHARED,
     ) -> BrokerConnection:
-        """The broker that looks after a group or a transactional id."""
+        """The connection to the coordinator of a group or a transactional id."""
         node_id = self._coordinators.get((kind, key))
         if node_id is None:
             node_id = await self._flights.run((kind, key), lambda: self._find(kind, key))
         return await self.broker(node_id, lane=lane)
 
     def coordinator_at_hand(self, key: str, kind: CoordinatorOf) -> BrokerConnection | None:
-        """What `coordinator` would give without asking anybody; None when it would have to."""
+        """The open connection to a known coordinator; None when `coordinator` would have to look it
+        up or connect."""
         node_id = self._coordinators.get((kind, key))
         address = None if node_id is None else self._addresses.get(node_id)
         return None if address is None else self._pool.at_hand(address)
 
     def forget_coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> None:
-        """It is another one by now: the next call looks for it."""
+        """Forgets a coordinator that has moved; the next call looks it up."""
         self._coordinators.pop((kind, key), None)
 
     async def _find(self, kind: CoordinatorOf, key: str) -> int:
@@ -267,9 +269,9 @@ class Cluster:
     # --- metadata -------------------------------------------------------------------------------
 
     async def metadata(self, names: Iterable[str] | None) -> list[TopicMetadata]:
-        """Asks for topics (None: all) and for the brokers; never makes a topic by asking.
+        """Fetches the metadata of topics (None: all) and brokers; never creates a topic by it.
 
-        Raises `TopicNotFound` for the first name that is not there.
+        Raises `TopicNotFound` for the first topic that does not exist.
         """
         asked = None if names is None else tuple(sorted(set(names)))
         answer = await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
@@ -280,8 +282,8 @@ class Cluster:
         return answer.topics
 
     async def missing(self, names: Iterable[str], *, create: bool) -> list[str]:
-        """Those of the topics that are not there. `create`: brokers with
-        `auto.create.topics.enable` create them, and call them missing all the same: ask again."""
+        """The topics that do not exist. `create`: brokers with `auto.create.topics.enable` create
+        them, and still report them as missing the first time."""
         asked = tuple(sorted(set(names)))
 
         async def attempt() -> list[str]:
@@ -294,7 +296,7 @@ class Cluster:
         return await self.retrying(attempt)
 
     async def await_topic(self, name: str, patience_s: float, *, create: bool) -> None:
-        """Returns when a topic is there, or when it has not come for so long; `create` as above."""
+        """Returns when a topic exists, or after `patience_s`; `create` as in `missing`."""
         loop = asyncio.get_running_loop()
         until, pause = loop.time() + patience_s, _FIRST_LOOK_S
         while await self.missing([name], create=create) and loop.time() + pause <= until:
@@ -328,14 +330,14 @@ class Cluster:
         return result
 
     async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[TopicMetadata]:
-        """What this one broker says, without the topics that it does not know. Nothing of it is
-        kept: it may be cut off from the others."""
+        """The metadata that this one broker has, without the topics that it does not know. It is
+        not kept: the broker may be cut off from the others."""
         connection = await self.broker(node_id)
         answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
         return [_topic(found) for found in answer.topics if not found.error_code.value]
 
     async def topic(self, name: str) -> TopicMetadata:
-        """A topic, as it was when it was last asked for, which is not too long ago; raises
+        """A topic's metadata, at most `metadata_max_age_s` old while brokers can be reached; raises
         `TopicNotFound`."""
         known = self._topics.get(name)
         if known is not None:
@@ -343,7 +345,7 @@ class Cluster:
                 return known.topic
             try:
                 await self._ask_known()
-            except LOST:  # what is old is better than nothing
+            except LOST:  # old metadata is better than none
                 return known.topic
             known = self._topics.get(name)
             if known is not None:
@@ -360,27 +362,28 @@ class Cluster:
         return await self.retrying(attempt)
 
     async def topic_names(self) -> list[str]:
-        """All but those that the cluster uses itself."""
+        """The names of all topics but internal ones."""
         return [topic.name for topic in await self.metadata(None) if not topic.is_internal]
 
     def forget(self, name: str) -> None:
-        """Drops what is known of a topic that is gone."""
+        """Drops the metadata of a topic that is gone."""
         self._topics.pop(name, None)
 
     async def refresh(self) -> None:
-        """Asks anew for everything that is known; what is gone by now is forgotten."""
+        """Refreshes the metadata of all known topics, forgets those that are gone, and all
+        coordinators."""
         self._coordinators.clear()
         await self._ask_known()
 
     async def _ask_known(self) -> None:
-        """Nobody is told of what is gone: it may be another's topic."""
+        """Raises nothing for a topic that is gone: it may be another task's."""
         asked = tuple(sorted(self._topics))
         await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
 
     async def retrying(
         self, attempt: Callable[[], Awaitable[T]], policy: RetryPolicy | None = None
     ) -> T:
-        """`attempt`, again and again while its error is worth it and time is not up."""
+        """Retries `attempt` while its error is worth it and time is not up."""
         return await retrying(attempt, self.refresh, policy or self.settings.retry, self._rand)
 
 

@@ -1,8 +1,9 @@
-"""One connection to one broker: opened, protected, agreed on versions, then asked.
+"""One connection to one broker: it connects, starts TLS, agrees on versions, logs in, then serves
+requests.
 
-A connection is never mended: when it fails the owner opens another. Several requests may be in
-flight; answers come in their order. Opening it, whatever that takes, has one deadline. A connection
-belongs to the process that opened it: a child that was forked off gets `CrossedFork`.
+A connection is never repaired: when it fails the owner opens another. Several requests may be in
+flight; responses come in their order. One deadline covers all steps of opening it. A connection
+belongs to the process that opened it: a forked child gets `CrossedFork`.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ class BrokerConnection:
         return self._stream.in_flight
 
     def close(self) -> None:
-        """Ends the connection; whoever waits gets `ConnectionClosed`."""
+        """Ends the connection; requests in flight fail with `ConnectionClosed`."""
+        # The socket, and the loop that watches it, are the parent's: they must not be touched.
         if self._pid != os.getpid():
             self._stream.abandon(CrossedFork, self._whose())
             return
@@ -189,7 +191,8 @@ class BrokerConnection:
     def submit_then(
         self, on_answer: OnAnswer, key: ApiKey, version: int, body: Sequence[Buffer]
     ) -> None:
-        """As `submit`; the answer is told as soon as it is there, without a turn of the loop."""
+        """As `submit`; `on_answer` gets the answer as soon as it arrives, without a turn of the
+        loop."""
         self._stream.ask_then(on_answer, self._head_of(key, version), body, self.timeout_s)
 
     def tell(self, key: ApiKey, version: int, body: Sequence[Buffer]) -> None:
@@ -197,7 +200,7 @@ class BrokerConnection:
         self._stream.tell(self._head_of(key, version), body)
 
     def throttled(self, key: ApiKey, throttle_ms: int) -> None:
-        """An answer said that the broker had the request wait, if it did."""
+        """Logs that the broker delayed the request because of a quota, if it did."""
         if throttle_ms:
             self._stream.throttled(key.name, throttle_ms)
 
@@ -292,7 +295,7 @@ class BrokerConnection:
             raise self.malformed(key, version, error) from error
 
     def malformed(self, key: ApiKey, version: int, error: MessageMalformed) -> AnswerMalformed:
-        """Ends the connection, because of an answer that is none; raise what it returns."""
+        """Ends the connection because of a malformed answer; returns the error to raise."""
         message = f"{self.address} answers {key.name} version {version} wrongly: {error}"
         self._stream.fail(AnswerMalformed, message)
         return AnswerMalformed(message)
@@ -340,7 +343,7 @@ async def _encrypt(stream: Stream, context: ssl.SSLContext | None, deadline: flo
 
 @cache
 def _software_version() -> str:
-    """What brokers are told, in the few letters that they allow."""
+    """The version for ApiVersions, in the few characters that brokers allow."""
     from importlib import metadata  # slow to load
 
     try:
@@ -350,7 +353,7 @@ def _software_version() -> str:
 
 
 def _older_version(refusal: Any, tried: int) -> int:
-    """What to ask in after `tried` was refused: the newest that is offered, else version 0."""
+    """The version to ask in after `tried` was refused: the newest on offer, else 0."""
     offered = [each.max_version for each in refusal.api_keys if each.api_key == ApiKey.API_VERSIONS]
     newest = int(offered[0]) if offered else 0
     return newest if 0 <= newest < tried else 0

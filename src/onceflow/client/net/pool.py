@@ -1,5 +1,5 @@
-"""Connections to the brokers of a cluster: one to each that is needed, opened once for all who need
-it at the same time, opened again when it has failed, and by every process for itself.
+"""Connections to the brokers of a cluster: one to each that is needed, opened once for all tasks
+that need it at the same time, opened again when it has failed, and by every process for itself.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ class SingleFlight:
         self._pid = os.getpid()
 
     async def run(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The result of `work`, or of one for the same key that is under way."""
+        """The result of `work`, or of a call for the same key that is under way."""
         self._notice_fork()
         flight = self._flights.get(key)
         if flight is None:
             flight = asyncio.get_running_loop().create_task(work())
             self._flights[key] = flight
             flight.add_done_callback(lambda done: self._landed(key, done))
+        # Shielded: the cancellation of one waiter must not cancel the call that others wait for.
         try:
             result: T = await asyncio.shield(flight)
         except asyncio.CancelledError:
@@ -72,7 +73,7 @@ class SingleFlight:
             self._flights.clear()  # they run in the parent
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Cancels the calls under way."""
         self._notice_fork()
         for flight in self._flights.values():
             flight.cancel()
@@ -87,16 +88,16 @@ class ConnectionLane(IntEnum):
 
     SHARED = 0
     FETCH = 1
-    """For requests that brokers keep waiting until there is something to read."""
+    """For requests that brokers hold until there is something to read."""
     GROUP = 2
-    """For requests that brokers keep waiting until all members of a group have come."""
+    """For requests that brokers hold until all members of a group have joined."""
     SECONDARY = 3
-    """For batches that are too many for one connection."""
+    """For more batches than one connection carries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings:
-    """How patient a client is, what it calls itself, and how it is protected."""
+    """A client's timeouts, its id and its security."""
 
     client_id: str = "onceflow"
     connect_timeout_s: float = 10.0
@@ -107,7 +108,7 @@ class ClusterSettings:
 
 
 class Pool:
-    """`features` are the newest levels that a broker said are finalized."""
+    """`features` are the newest finalized levels that a broker has reported."""
 
     def __init__(self, settings: ClusterSettings, net: Net, rand: Rand) -> None:
         self._settings = settings
@@ -122,8 +123,8 @@ class Pool:
         self.features_epoch = -1
 
     async def any_of(self, addresses: Iterable[BrokerAddress]) -> BrokerConnection:
-        """One that is open, else the first that can be opened; those that failed are tried
-        last."""
+        """An open connection, else one to the first address that can be reached; addresses that
+        failed come last."""
         for (_, lane), connection in self._connections.items():
             if lane is ConnectionLane.SHARED and connection.is_open:
                 return connection
@@ -183,6 +184,7 @@ class Pool:
         named = _named(address, lane=lane.name.lower())
         CONNECTIONS.info("connected", "connected to %(address)s (%(lane)s)", **named)
         self._connections[address, lane] = connection
+        # Never back to an older epoch: a broker that is behind would undo `transaction.version`.
         if connection.features_epoch >= self.features_epoch:
             self.features, self.features_epoch = connection.features, connection.features_epoch
         return connection

@@ -1,4 +1,4 @@
-"""Trying again, within bounds: which errors are worth it is said by the table in `error_table`."""
+"""Retries within bounds; the table in `error_table` says which errors are worth one."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ milliseconds: long pauses there cost more than the work."""
 
 
 class Backoff:
-    """The pauses of one thing that is tried again and again.
+    """The pauses between the attempts of one operation.
 
-    They double up to the longest and are drawn a little apart, so that many clients of a broker
-    that comes back do not all ask at once.
+    They double up to the longest and vary a little at random, so that many clients of a broker that
+    comes back do not all ask at once.
     """
 
     __slots__ = ("_pause", "_policy", "_rand")
@@ -48,19 +48,19 @@ class Backoff:
         self._pause = policy.first_pause_s
 
     def next_s(self) -> float:
-        """The pause to be made now."""
+        """The next pause."""
         pause = self._pause
         self._pause = min(2 * pause, self._policy.longest_pause_s)
         return pause * self._rand.uniform(0.8, 1.2)
 
     def reset(self) -> None:
-        """It went well: the next trouble starts with a short pause again."""
+        """After a success: the next failure starts with a short pause again."""
         self._pause = self._policy.first_pause_s
 
 
 class Trying:
-    """One thing that is tried again and again: each time is told at DEBUG, and once at INFO, when
-    it takes so long that somebody may wonder."""
+    """Logs the retries of one operation: each at DEBUG, and one at INFO when it takes so long that
+    the user may wonder."""
 
     __slots__ = ("_floor", "_is_told")
 
@@ -69,7 +69,7 @@ class Trying:
         self._is_told = False
 
     def again(self, error: ClientError, pause_s: float, since_s: float) -> None:
-        """It has failed for so long, and is tried again after the pause."""
+        """Logs that it has failed for `since_s`, and is retried after the pause."""
         is_news = since_s >= _LONG_S and not self._is_told
         self._is_told = self._is_told or is_news
         self._floor.tell(
@@ -116,9 +116,9 @@ async def retrying_each(
     policy: RetryPolicy,
     rand: Rand,
 ) -> None:
-    """Until nothing is `wanted` any more, which `attempt` sees to; it says for which it has failed,
-    and why. One that fails keeps no other waiting: the error is raised that is not worth another
-    try, or when time is up."""
+    """Calls `attempt` until nothing is `wanted`; it returns the keys that failed, with their
+    errors. A key that fails does not hold up the others. Raises an error that is not worth a retry,
+    or the last one when time is up."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     backoff = Backoff(policy, rand)

@@ -1,9 +1,9 @@
 """A SCRAM login (RFC 5802) as a conversation without any network: the password is never sent, and
 the broker has to prove that it knows it too.
 
-`scram` is a generator. It yields what to send, and is sent what the broker answered; in between it
-yields a `Derivation`, whose result it is sent in turn: that is slow on purpose, and whoever drives
-the conversation does it where it holds nobody up. It ends when the broker has proved itself.
+`scram` is a generator. It yields the bytes to send, and is sent the broker's answer; in between it
+yields a `Derivation`, and is sent its result: that step is slow on purpose, and the caller runs it
+where it blocks no event loop. The generator ends when the broker has proved itself.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, TypeAlias
 from onceflow.client.errors import AuthenticationFailed
 
 FEWEST_ITERATIONS: Final = 4096
-"""What RFC 7677 asks for and Apache Kafka enforces: fewer would make a stolen exchange cheap to
-try passwords on."""
+"""RFC 7677 asks for it and Apache Kafka enforces it: with fewer, an eavesdropper could try
+passwords on a recorded login cheaply."""
 MOST_ITERATIONS: Final = 1_000_000
 """A second's work: more would let a false broker keep this machine busy."""
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
@@ -68,6 +68,7 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     verdict = _text((yield f"{last},p={base64.b64encode(proof).decode()}".encode()))
 
     server_key = hmac.digest(salted, b"Server Key", hash_name)
+    # Not to be left out after a success code: without this proof anybody can play the broker.
     _check_verdict(verdict, hmac.digest(server_key, signed, hash_name))
 
 

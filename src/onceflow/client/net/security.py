@@ -1,7 +1,7 @@
-"""Who may listen in and who we are: TLS, and a login by SASL, PLAIN or SCRAM.
+"""Encryption and authentication: TLS, and a SASL login by PLAIN or SCRAM.
 
-TLS is 1.2 or newer, with the broker's certificate and its host name checked. The messages of a
-login are written by hand: they come before anything else is agreed on.
+TLS is 1.2 or newer; the broker's certificate and its host name are checked. The messages of a login
+are written by hand: they come before client and broker have agreed on anything.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _FIXED: Final = False
 
 Derive: TypeAlias = Callable[[Derivation], Awaitable[bytes]]
 SendBytes: TypeAlias = Callable[[int, int, bytes], Awaitable[memoryview]]
-"""From the number and version of an API and the body of a request to the body of the answer."""
+"""Takes the number and version of an API and a request's body; returns the response's body."""
 
 
 async def in_a_thread(derivation: Derivation) -> bytes:
-    """The loop goes on meanwhile."""
+    """Runs the slow step in a thread, while the loop goes on."""
     return await asyncio.to_thread(derivation.run)
 
 
@@ -61,7 +61,7 @@ class Security:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
-    """Whom to trust; None: whom the operating system trusts."""
+    """The trusted authorities; None: those of the operating system."""
     cert_file: str | None = None
     key_file: str | None = None
     key_password: str | None = field(default=None, repr=False)
@@ -96,7 +96,7 @@ class Security:
         )
 
     def conversation(self, rand: Rand) -> Conversation:
-        """What is said after the handshake."""
+        """The messages after the handshake."""
         name, password = self.username or "", self.password or ""
         if self.mechanism in HASHES:
             nonce = base64.b64encode(rand.randbytes(_NONCE_BYTES)).decode()
@@ -120,7 +120,7 @@ def _reading(key: str, path: str | None, read: Callable[[], T]) -> T:
 async def log_in(
     security: Security, ask: SendBytes, rand: Rand, derive: Derive = in_a_thread
 ) -> None:
-    """Says who we are on a connection that is open; raises `AuthenticationFailed`."""
+    """Logs in on an open connection; raises `AuthenticationFailed`."""
     try:
         await _handshake(security.mechanism or PLAIN, ask)
         await _converse(security.conversation(rand), ask, derive)

@@ -1,8 +1,8 @@
 """The bytes of one connection: requests go out one behind the other, answers come back in order.
 
-When it fails, every request that waits fails with the same named error, and so does every later
-one. Each request has a deadline; the first that passes ends the stream, because nobody knows when
-that answer would come and all others queue behind it.
+When it fails, every request in flight fails with the same named error, and so does every later one.
+Each request has a deadline; the first that passes ends the stream, because its answer may never
+come and all others queue behind it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _WORTH_JOINING: Final = 64 << 10
 """Bytes up to which one write of a copy is cheaper than one of several parts."""
 _MOST_SPARE: Final = 2
 _MOST_LENT: Final = 4
-"""Large answers whose memory may be used again: so many are read, or waited for, at a time."""
+"""The number of large answers whose memory is watched for reuse."""
 
 Buffer: TypeAlias = bytes | memoryview
 
 
 class RequestHead(NamedTuple):
-    """What stands in front of a request's body, around the correlation id."""
+    """The bytes in front of a request's body, around the correlation id."""
 
     name: str
     before: bytes
@@ -50,11 +50,11 @@ class RequestHead(NamedTuple):
 
 
 OnAnswer: TypeAlias = Callable[[memoryview | ClientError], None]
-"""Is given the body of the answer, or why there is none; must not raise."""
+"""Gets the body of the answer, or the error; must not raise."""
 
 
 class _Taker(Protocol):
-    """Who waits for an answer, as a future does."""
+    """The receiver of an answer; a future is one."""
 
     def done(self) -> bool: ...
 
@@ -64,7 +64,7 @@ class _Taker(Protocol):
 
 
 class _Told:
-    """Who is told at once, and not in the loop's next turn as with a future."""
+    """A receiver that is called at once, and not in the loop's next turn as with a future."""
 
     __slots__ = ("set_exception", "set_result")
 
@@ -85,7 +85,7 @@ class _Waiter(NamedTuple):
 
 
 class Stream(asyncio.BufferedProtocol):
-    """Frames in, and who waits for which."""
+    """Receives frames, and matches them with the requests in flight."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self.address = address
@@ -93,7 +93,7 @@ class Stream(asyncio.BufferedProtocol):
         self.failure: tuple[type[ClientError], str] | None = None
         self.has_answered = False
         self.hint = ""
-        """What is worth saying if the broker hangs up before it has answered once more."""
+        """Advice to add if the broker hangs up before its next answer."""
         self._loop = asyncio.get_running_loop()
         self._outbox: Outbox | None = None
         """Made with the first request, when it is clear whether the connection is encrypted."""
@@ -105,7 +105,7 @@ class Stream(asyncio.BufferedProtocol):
         self._scratch = Scratch()
         self._frames = FrameReader(self._scratch, LARGEST_ANSWER, self._on_frame)
         self._lent: list[bytearray] = []
-        """Memory of large answers that somebody reads."""
+        """Memory of large answers that the application may still read."""
         self._has_lent = False
 
     # --- the transport's side -------------------------------------------------------------------
@@ -127,12 +127,13 @@ class Stream(asyncio.BufferedProtocol):
             self._take_back()
 
     def _take_back(self) -> None:
-        """The newest answer stays with whoever reads it; older ones that nobody reads any more give
-        their memory to the next: what is new to a process costs more than receiving into it."""
+        """Reuses the memory of large answers that the application no longer reads; fresh memory
+        costs more than receiving into it. Memory with a live view must stay out of `spare`: the
+        next frame would overwrite an answer that is being read."""
         self._has_lent = False
         spare = self._scratch.spare
         if spare and spare[-1] is self._lent[-1]:
-            spare.pop()  # the reader of frames takes it for done with
+            spare.pop()  # the frame reader has already put it there, but the application reads it
         still_read: list[bytearray] = []
         for each in self._lent:
             (spare if _is_free(each) else still_read).append(each)
@@ -162,7 +163,7 @@ class Stream(asyncio.BufferedProtocol):
     def ask_then(
         self, on_answer: OnAnswer, head: RequestHead, body: Sequence[Buffer], limit_s: float
     ) -> None:
-        """As `ask`, for one who does not wait in a task."""
+        """As `ask`, for a caller that does not wait in a task."""
         self._ask_for(_Told(on_answer), head, body, limit_s)
 
     def _ask_for(
@@ -193,7 +194,7 @@ class Stream(asyncio.BufferedProtocol):
         return correlation_id
 
     def error(self, *, was_sent: bool = True) -> ClientError:
-        """Why this stream has ended, as a new exception."""
+        """The reason for the end of this stream, as a new exception."""
         kind, message = self.failure or (ConnectionLost, f"{self.address} is not connected")
         return kind(message) if was_sent else kind(message, outcome="not applied")
 
@@ -216,7 +217,7 @@ class Stream(asyncio.BufferedProtocol):
                 answer.set_exception(self.error())
 
     def _tell_end(self, kind: type[ClientError], message: str) -> None:
-        """What fails before the first answer is told by whoever wanted to connect."""
+        """Logs the end; before the first answer, that is left to the caller that connects."""
         if not self.has_answered:
             return
         fields = {"address": str(self.address), "in_flight": len(self._waiters), "reason": message}
@@ -228,7 +229,7 @@ class Stream(asyncio.BufferedProtocol):
             CONNECTIONS.warning("lost", "%(reason)s", **fields)
 
     def throttled(self, request: str, throttle_ms: int) -> None:
-        """The broker has slowed this client down."""
+        """Logs that the broker has throttled this client."""
         CONNECTIONS.tell(
             self._recurring.level(request, self._loop.time()),
             "throttled",
@@ -239,7 +240,7 @@ class Stream(asyncio.BufferedProtocol):
         )
 
     def abandon(self, kind: type[ClientError], message: str) -> None:
-        """Ends it without a touch on the socket, which belongs to the process before the fork."""
+        """Ends it without touching the socket, which belongs to the parent process."""
         self.failure = kind, message
         self.transport = None
         self._alarm = None
@@ -258,14 +259,14 @@ class Stream(asyncio.BufferedProtocol):
         self.has_answered = True
         self.hint = ""
         waiter = self._waiters.popleft()
-        if waiter.answer.done():  # who waited may have been cancelled
+        if waiter.answer.done():  # cancelled: its answer is still taken, to keep the order
             return True
         body = self._kept(frame)[INT32.size :]
         if waiter.head.answer_has_tags:
             try:
                 body = body[skip_tags(body, 0) :]
             except MessageMalformed as error:
-                self._waiters.appendleft(waiter)
+                self._waiters.appendleft(waiter)  # so that `fail` completes it, too
                 message = f"{self.address} answers {waiter.head.name} wrongly: {error}"
                 self.fail(AnswerMalformed, message)
                 return True
@@ -301,7 +302,7 @@ class Stream(asyncio.BufferedProtocol):
 
 
 def _nobody_waits() -> None:
-    """For room to send: what is in flight is bounded by those who ask."""
+    """`on_room` of the outbox: callers bound the requests in flight themselves."""
 
 
 def _is_free(memory: bytearray) -> bool:

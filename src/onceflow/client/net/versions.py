@@ -1,8 +1,8 @@
 """The versions of each API that the client speaks, and the choice of one for a broker.
 
-Code knows the newest of them only; `recast` carries messages to and from the version that is
-chosen. The ranges leave out versions of another shape (topics by id, single groups, all topics
-named by an empty list), which brokers of today no longer need. Produce and Fetch are written and
+The client's code knows only the newest of them; `recast` converts messages to and from the chosen
+version. The ranges leave out versions of another shape (topics by id, single groups, all topics
+named by an empty list), which today's brokers no longer need. Produce and Fetch are written and
 read by hand.
 """
 
@@ -48,7 +48,7 @@ SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.CREATE_TOPICS: VersionRange(4, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
     ApiKey.DELETE_RECORDS: VersionRange(0, 2),
-    # Older ones cannot be told which identity is to be given a new epoch.
+    # Older ones cannot name the producer id and epoch that are to be renewed.
     ApiKey.INIT_PRODUCER_ID: VersionRange(3, 6),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
     ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 3),
@@ -72,9 +72,9 @@ NEWEST_WITHOUT_TRANSACTION_V2: Final[Mapping[ApiKey, int]] = {
     ApiKey.TXN_OFFSET_COMMIT: IMPLICIT_OFFSETS_FROM - 1,
     ApiKey.END_TXN: END_WITH_NEW_EPOCH_FROM - 1,
 }
-"""Newer ones mean by themselves that partitions join a transaction unasked and that every
-transaction gets an epoch of its own. Brokers offer them at any level of `transaction.version`, so
-a transaction of the older protocol has to stay below."""
+"""Newer versions imply that partitions join a transaction implicitly and that every transaction
+gets an epoch of its own. Brokers offer them at any level of `transaction.version`, so a transaction
+of the older protocol must not use them."""
 
 
 def choose(ours: VersionRange, theirs: VersionRange | None) -> int | None:

@@ -1,5 +1,5 @@
 """The client for processes that Spark forks: blocking, without an event loop or a thread, and quick
-to import. Writes under a transaction that was begun elsewhere, and reads exact ranges of
+to import. It writes under a transaction that another process began, and reads exact ranges of
 offsets.
 """
 

@@ -1,7 +1,7 @@
 """A cluster as blocking clients see it: leaders, coordinators, and a connection to each of them.
 
-Asked once, and again when an answer shows that it is out of date. What was opened before a fork is
-let go in the child, which opens its own.
+Metadata is fetched once, and again when a response shows that it is out of date. A forked child
+drops the connections of its parent and opens its own.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class BlockingCluster:
         self._known = Leaders({}, {}, {}, {})
         self._connections: dict[BrokerAddress, BlockingConnection] = {}
         self._spare: dict[BrokerAddress, BlockingConnection] = {}
-        """For questions to a broker while batches to it are under way."""
+        """For other requests to a broker while batches to it are in flight."""
         self._coordinators: dict[tuple[int, str], BrokerAddress] = {}
         self._brokers = set(bootstrap if are_brokers else ())
-        """Where brokers were met: one that hangs up there is going down, or coming up."""
+        """Addresses known to be brokers: one that hangs up is going down, or coming up."""
         self._pid = os.getpid()
         self._is_closed = False
 
@@ -81,7 +81,7 @@ class BlockingCluster:
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Ends all connections; what is needed is opened again."""
+        """Closes all connections; the next request opens a new one."""
         for connection in (*self._connections.values(), *self._spare.values()):
             connection.close()
         self._connections.clear()
@@ -93,7 +93,7 @@ class BlockingCluster:
         return min(deadline, self._clock.monotonic() + limit_s)
 
     def any_broker(self, deadline: float) -> BlockingConnection:
-        """One that waits for nothing, else the first of the known ones that can be reached."""
+        """An idle connection, else one to the first known broker that can be reached."""
         self._leave_fork_behind()
         for connection in (*self._connections.values(), *self._spare.values()):
             if connection.is_open and not connection.in_flight:
@@ -155,7 +155,7 @@ class BlockingCluster:
         return self._known.ids.get(topic)
 
     def topic_id(self, partition: TopicPartition, deadline: float) -> str | None:
-        """What the leader of a partition says now; None where it knows no topic, or no id."""
+        """The topic's id as the partition's leader knows it now; None without topic or id."""
         return self.topic_ids([partition], deadline)[partition]
 
     def topic_ids(
@@ -172,8 +172,8 @@ class BlockingCluster:
         return found
 
     def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
-        """What each broker that can be reached says. One that is cut off from the controller says
-        for a while what was so before."""
+        """The ids that the reachable brokers give for the topic. A broker that is cut off from the
+        controller goes on giving an old one for a while."""
         said = set()
         for address in set(self._known.brokers.values()):
             with suppress(ClientError):
@@ -249,12 +249,14 @@ class BlockingCluster:
     def _opened(
         self, kept: dict[BrokerAddress, BlockingConnection], address: BrokerAddress, deadline: float
     ) -> BlockingConnection:
-        """A new connection, in the place of another one."""
+        """A new connection, in place of an earlier one."""
         if (before := kept.pop(address, None)) is not None:
             before.close()
         self._check_not_closed()
         connection = kept[address] = self._open(address, deadline)
-        self._check_not_closed()  # once it is kept: somebody may have closed all before that
+        # Again, once it is kept: another thread may have closed all while this one was opened, and
+        # would never close this one.
+        self._check_not_closed()
         return connection
 
     def _check_not_closed(self) -> None:
@@ -280,13 +282,16 @@ class BlockingCluster:
             raise ConnectionLost(str(error), outcome="not applied") from error
 
     def _leave_fork_behind(self) -> None:
+        # Two processes on one socket would read each other's responses. Closing the copy ends
+        # nothing for the parent.
         if self._pid != os.getpid():
             self.disconnect()
             self._pid = os.getpid()
 
 
 def understood(connection: BlockingConnection, key: ApiKey, read: Callable[[], T]) -> T:
-    """What `read` makes of an answer; raises `AnswerMalformed`."""
+    """The result of `read`; where that fails, closes the connection and raises `AnswerMalformed`:
+    bytes that cannot be read leave no place to go on from."""
     try:
         return read()
     except MessageMalformed as error:
@@ -297,6 +302,7 @@ def understood(connection: BlockingConnection, key: ApiKey, read: Callable[[], T
 
 
 def not_sent(error: ClientError) -> ClientError:
-    """An error before the request itself was sent: the request is certain not to have arrived."""
+    """Marks an error from before the request was sent: the broker has certainly not applied it.
+    Never for a later one: a commit that may have been applied would be taken for a failed one."""
     error.outcome = "not applied"
     return error

@@ -173,6 +173,8 @@ class BlockingConnection:
             raise self._late(question.name) from error
         except OSError as error:
             raise self._lost(error) from error
+        # Only a whole request waits for an answer: one that failed half-way has ended the
+        # connection, and a partial frame dies with it.
         self._waiting.append((number, question))
 
     def receive(self, deadline: float) -> memoryview:
@@ -230,6 +232,7 @@ class BlockingConnection:
         return left
 
     def _late(self, name: str) -> RequestTimedOut:
+        # A late answer would be taken for that to the next request.
         self.close()
         return RequestTimedOut(f"{self.address} did not answer {name} in time")
 
@@ -290,8 +293,8 @@ class BlockingConnection:
 
 
 def _room(size: int) -> memoryview:
-    """Where an answer goes. Records go into memory of Arrow's pool, which is neither cleared for
-    each of them nor given back to the system in between."""
+    """Memory for an answer. Records go into memory of Arrow's pool, which is neither cleared for
+    each answer nor returned to the system in between."""
     if size < _OF_RECORDS:
         return memoryview(bytearray(size))
     import pyarrow as pa
@@ -300,7 +303,7 @@ def _room(size: int) -> memoryview:
 
 
 def _at_once(steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits: what it awaits blocks instead."""
+    """The result of a coroutine that never suspends: the calls that it awaits block instead."""
     try:
         steps.send(None)
     except StopIteration as done:

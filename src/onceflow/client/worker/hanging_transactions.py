@@ -4,8 +4,9 @@ leaders see them.
 A producer that begins a transaction in a partition where an older one of its own is still open ends
 both with one marker: rows of an aborted attempt would be committed with the next, or committed ones
 aborted.
-Coordinators write a marker everywhere before they allow the next transaction; Apache Kafka's takes
-a partition that has no leader it knows of for deleted (KAFKA-20734), so it is worth asking.
+Coordinators write a marker to every partition before they allow the next transaction; but Apache
+Kafka's coordinator takes a partition without a known leader for deleted (KAFKA-20734), so the
+leaders have to be asked.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class HangingTransaction(NamedTuple):
 
 
 class HangingTransactionsReport(NamedTuple):
-    """What the leaders said."""
+    """The leaders' responses together."""
 
     left: tuple[HangingTransaction, ...]
     hidden: frozenset[str]
@@ -99,7 +100,8 @@ def _is_older(found: HangingTransaction, mine: ProducerIdentity) -> bool:
 def offsets_partitions(
     cluster: BlockingCluster, policy: RetryPolicy, groups: Iterable[str]
 ) -> dict[str, TopicPartition]:
-    """Where the offsets of groups are kept; nothing where that is hidden, or not made yet."""
+    """The partition that keeps each group's offsets; empty when the offsets topic is hidden or does
+    not exist yet."""
 
     def attempt(deadline: float, refind: bool) -> int:
         cluster.refresh({_OFFSETS_TOPIC}, deadline)
@@ -117,7 +119,7 @@ def offsets_partitions(
 
 
 class DescribedProducers(NamedTuple):
-    """The open transactions that a leader tells of, and the partitions it does not tell of."""
+    """The open transactions that a leader reports, and the partitions that it refuses to report."""
 
     open: list[HangingTransaction]
     errors: dict[TopicPartition, int]

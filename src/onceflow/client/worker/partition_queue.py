@@ -1,5 +1,5 @@
-"""What a blocking writer has for one partition: batches in order of their sequences, and how many
-of them may be under way."""
+"""A blocking writer's queue for one partition: batches in the order of their sequences, and how
+many of them may be in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ONE: Final = 1
 
 
 class WriteResult(NamedTuple):
-    """What was written to a partition: all of it is acknowledged, none of it committed yet."""
+    """The records written to a partition: all are acknowledged, none is committed yet."""
 
     partition: TopicPartition
     records: int
@@ -28,7 +28,8 @@ class WriteResult(NamedTuple):
 
 
 class Pending:
-    """A batch that is not acknowledged; its bytes never change."""
+    """A batch that is not acknowledged. Its bytes never change: the leader knows a retry by its
+    sequences, and takes other records under the same ones for a duplicate."""
 
     __slots__ = ("batch", "buffer", "is_in_flight", "was_refused")
 
@@ -100,8 +101,9 @@ class PartitionQueue:
         return self._pending[0] is not pending
 
     def acknowledged(self, pending: Pending, base_offset: int) -> None:
-        """It is in the log. Where a later batch is acknowledged first, the one before it is there,
-        too, and was answered with an error all the same: it is sent again, for its offset."""
+        """Notes that the batch is in the log. When a later batch is acknowledged first, the one
+        before it is in the log too, although the leader answered it with an error: it is sent
+        again, for its offset."""
         self._pending.remove(pending)
         header = pending.batch.header
         self.size -= len(pending.buffer)
@@ -115,7 +117,7 @@ class PartitionQueue:
         self._first_offset = base_offset if known == _NO_OFFSET else min(known, base_offset)
 
     def written(self) -> WriteResult:
-        """When all is acknowledged."""
+        """The result; valid once everything is acknowledged."""
         last = last_sequence(self._first_sequence, self._records - 1) if self._records else -1
         return WriteResult(
             self.partition, self._records, self._first_offset, self._last_offset, last

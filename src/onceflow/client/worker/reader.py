@@ -1,8 +1,8 @@
 """A blocking reader for worker processes: an exact range of a partition's offsets as Arrow columns.
 
-By default only what was committed: what is behind the first open transaction is waited for, what
-was aborted is passed over. While one answer is being looked at the next is under way, be it that of
-the next range, and never more: memory holds two of them.
+By default it reads committed records only: it waits for records behind the first open transaction
+and skips aborted ones. While the application works on one response the next is in flight, also
+across the border of two ranges, and never more: memory holds two responses.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BlockingReader:
         )
         self._is_reading = False
         self._ahead: _Fetching | None = None
-        """The range that is read next, already asked for."""
+        """The next range, already requested."""
 
     def __enter__(self) -> Self:
         return self
@@ -104,8 +104,8 @@ class BlockingReader:
         self._cluster.close()
 
     def forget_ahead(self) -> None:
-        """For who has named a range as the next one and does not read it. Until then, or until it
-        is read, nothing else can be asked of its leader."""
+        """Drops the next range, when the application does not read it after all. Until then, or
+        until it is read, no other request can go to its leader."""
         if self._ahead is not None:
             self._ahead.close()
             self._ahead = None
@@ -114,8 +114,8 @@ class BlockingReader:
         self, topic: str, partition: int, start: int, end: int, *, then: Range | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The records from `start` up to, not including, `end` (columns of `FETCHED_SCHEMA`), in
-        order; then it ends, also where the last offsets hold no record. `then` is what is read
-        next: it is asked for as soon as all of this range has come.
+        order; then it ends, also where the last offsets hold no record. `then` is the next range:
+        the reader requests it as soon as all of this one has arrived.
 
         Raises `OffsetOutOfRange` when the log does not hold `start`, `RangeUnavailable` when
         nothing more could be read for `default.api.timeout.ms`, and `RecordsUnreadable`.
@@ -143,7 +143,7 @@ class BlockingReader:
             self._is_reading = False
 
     def _begun(self, wanted: Range) -> _Fetching:
-        """What was asked for ahead, if it is this."""
+        """The range requested ahead, if it is this one; else a new request."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.wanted == wanted:
             return ahead
@@ -152,13 +152,13 @@ class BlockingReader:
         return _Fetching(self, wanted)
 
     def known_topic_id(self, topic: str) -> str | None:
-        """As it was when leaders were last looked up; None where brokers give topics no ids, and
-        where nobody has looked yet."""
+        """The topic's id from the last metadata; None without metadata, and where brokers give
+        topics no ids."""
         return self._cluster.known_topic_id(topic)
 
     def topic_ids(self, places: Collection[TopicPartition]) -> dict[TopicPartition, str | None]:
-        """What the leader of each partition says now, asked once for all that it leads; None where
-        it gives the topic no id, or knows no such topic."""
+        """The topic ids as the partitions' leaders know them now, with one request to each leader;
+        None where it gives the topic no id, or knows no such topic."""
         self.forget_ahead()
 
         def attempt(deadline: float, refind: bool) -> dict[TopicPartition, str | None]:
@@ -169,8 +169,8 @@ class BlockingReader:
         return self._cluster.trying(attempt, self._settings.retry)
 
     def is_topic(self, topic: str, partition: int, topic_id: str) -> bool:
-        """Whether the topic still has this id, or has none. As long as only some brokers say so
-        they are asked again, for `default.api.timeout.ms`."""
+        """Whether the topic still has this id, or has none. While brokers disagree they are asked
+        again, for `default.api.timeout.ms`."""
         self.forget_ahead()
         place = TopicPartition(topic, partition)
 
@@ -187,7 +187,7 @@ class BlockingReader:
         return self._cluster.trying(attempt, self._settings.retry)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """The first offset of a partition, and the one behind the last that may be read."""
+        """The first offset of a partition, and the one behind its last readable record."""
         self.forget_ahead()
         place = TopicPartition(topic, partition)
 
@@ -236,19 +236,19 @@ class _Fetching:
         self._backoff = Backoff(self._settings.retry, reader._rand)
         self._deadline = 0.0
         self._asked: tuple[BlockingConnection, int] | None = None
-        """Where a Fetch is under way, and in which version."""
+        """The connection with a Fetch in flight, and its version."""
         self._ends: tuple[int, int] | None = None
-        """Where committed data ends, and the log."""
+        """The last stable offset and the high watermark."""
         self._went_on()
 
     @property
     def is_done(self) -> bool:
-        """All of it has come."""
+        """Whether all of it has arrived."""
         return self._range.is_done
 
     def next(self) -> tuple[list[StoredBatch], int] | None:
         """Batches, and the offset from which on their records are wanted; None at the end."""
-        self._went_on()  # what was done with the answer before took no time of the broker's
+        self._went_on()  # the application's time between two calls is not the broker's delay
         while not self._range.is_done:
             try:
                 answer = self._fetch()
@@ -285,7 +285,7 @@ class _Fetching:
         self._asked = None
         try:
             buffer = connection.receive(self._cluster.soon(self._deadline))
-        except BaseException:
+        except BaseException:  # also an interrupt: the rest of this answer would be read as a next
             connection.close()
             raise
         return understood(connection, ApiKey.FETCH, lambda: self._read(version, buffer))
@@ -317,7 +317,8 @@ class _Fetching:
         return connection, version
 
     def ask_ahead(self) -> None:
-        """What fails here fails again when the answer is needed, and is dealt with there."""
+        """Requests the next part. An error is dropped: it comes again when `next` needs the part,
+        and is handled there."""
         if not self._range.is_done:
             with suppress(ClientError):
                 self._asked = self._ask()

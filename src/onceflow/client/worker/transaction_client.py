@@ -1,8 +1,8 @@
-"""Transactions for a blocking program: begins one, hands it to workers, commits or aborts it; or
-ends one that another process has begun.
+"""Transactions for a blocking application: begins one, hands it to workers, commits or aborts it;
+or ends one that another process has begun.
 
-The machine of the async producer decides which request comes next and what a response means; this
-module only has blocking sockets. For one thread of one process.
+The state machine of the async producer decides which request comes next and what a response means;
+this module only sends them, over blocking sockets. For one thread of one process.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ _NOTHING: Final = -1
 
 
 class TransactionClient:
-    """Needs `transactional.id` in its settings. After any doubt: `init`, then `committed_offsets`,
-    then decide; never the other way round."""
+    """Needs `transactional.id` in its settings. After any doubt call `init`, then
+    `committed_offsets`, then decide; never the other way round: until `init` has fenced it, another
+    producer with this id may still commit."""
 
     def __init__(
         self, settings: ProducerSettings, *, clock: Clock | None = None, rand: Rand | None = None
@@ -79,8 +80,8 @@ class TransactionClient:
         clock: Clock | None = None,
         rand: Rand | None = None,
     ) -> Self:
-        """For a transaction that was begun elsewhere; `settings` say how patient to be, and how to
-        log in."""
+        """For a transaction that another process began; `settings` give the timeouts and the
+        login."""
         mine = replace(
             settings or ProducerSettings.of(),
             bootstrap_servers=transaction.bootstrap,
@@ -106,7 +107,8 @@ class TransactionClient:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; an open transaction stays open for whoever was given it."""
+        """Closes the connections; an open transaction stays open for the process that it was handed
+        to."""
         self._cluster.close()
 
     @property
@@ -131,8 +133,8 @@ class TransactionClient:
 
     @property
     def needs_renewal(self) -> bool:
-        """Whether `renew` comes before `begin`: brokers may not know the transactional id any more,
-        or a copy of the last end may still be under way."""
+        """Whether `renew` must come before `begin`: the coordinator may have forgotten the
+        transactional id, or a copy of the last EndTxn may still be in flight."""
         return self._machine.needs_renewal
 
     def renew(self) -> None:
@@ -142,8 +144,8 @@ class TransactionClient:
     def begin(self, partitions: Iterable[TopicPartition] = ()) -> OpenTransaction:
         """Opens a transaction for writers of these partitions, each from sequence 0.
 
-        They need an epoch of their own for that, which the end of the transaction before has
-        brought; in the older protocol it is asked for here.
+        For that the transaction needs an epoch of its own. The end of the previous transaction
+        brings it; in the older protocol this asks for one.
         """
         if self._handed_out == self.identity:
             self.init()
@@ -157,7 +159,7 @@ class TransactionClient:
     def commit_offsets(
         self, member: GroupMember | str, offsets: Mapping[TopicPartition, OffsetToCommit]
     ) -> None:
-        """Offsets of a group that hold if the transaction is committed."""
+        """Adds a group's offsets to the transaction: they are committed with it."""
         whose = GroupMember(member) if isinstance(member, str) else member
         self._drive(self._machine.commit_offsets(whose, offsets))
 
@@ -176,8 +178,8 @@ class TransactionClient:
     def committed_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetToCommit | None]:
-        """What a group has committed, None where nothing. `require_stable` waits until no open
-        transaction has offsets there."""
+        """A group's committed offsets; None for a partition without one. `require_stable` waits
+        until no open transaction has offsets there."""
         wanted = tuple(partitions)
         topics: dict[str, list[int]] = {}
         for topic, number in wanted:
@@ -224,6 +226,7 @@ class TransactionClient:
             version = connection.version_of(request.api, request.versions)
         except ClientError as error:
             return not_sent(error)
+        # From here on an error leaves open whether the coordinator has applied the request.
         try:
             body = (request.body(version),)
             answer = connection.ask(request.api, version, body, cluster.soon(step.deadline))

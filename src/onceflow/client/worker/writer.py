@@ -1,9 +1,9 @@
-"""A blocking writer for worker processes: writes under a transaction that was begun elsewhere.
+"""A blocking writer for worker processes: writes under a transaction that another process began.
 
 Columns become batches, whose sequence numbers start at the partition's claim; a batch is sent with
-the same bytes each time, by which the leader recognizes a duplicate. Until the first
-acknowledgement of a partition one of its batches is in flight, then up to five; when one is
-refused, those behind it wait until it is acknowledged. A batch that the leader refuses for good
+the same bytes each time, so that the leader recognizes a duplicate. Until the first
+acknowledgement of a partition one of its batches is in flight, then up to five; when the leader
+refuses one, those behind it wait until it is acknowledged. A batch that the leader refuses for good
 ends the attempt: the writer can do nothing more, and the transaction can only be aborted.
 """
 
@@ -61,39 +61,40 @@ _ENDS: Final = frozenset(
 
 
 class AttemptEnded(AbortableError):
-    """The transaction is not this attempt's any more: it timed out, was taken over, or another
-    attempt has written to the same partition. Nothing is written again within this epoch."""
+    """The transaction no longer belongs to this attempt: it timed out, was taken over, or another
+    attempt has written to the same partition. This epoch writes nothing more."""
 
     advice = "let the one who began the transaction abort it; then do all of its work in a new one"
 
 
 def graver(one: ClientError | None, other: ClientError | None) -> ClientError | None:
-    """Of two, the one that asks for new leaders counts."""
+    """Of two errors, the one that asks for new leaders."""
     is_worse = other is not None and (one is None or action_for(other) is Action.REFRESH)
     return other if is_worse else one
 
 
 def worth_trying(error: ClientError) -> ClientError:
-    """The error, to be tried again later; raises it when that would be in vain."""
+    """The error, if a retry may help; else raises it."""
     if not is_worth_it(error):
         raise error
     return error
 
 
 def for_good(error: BrokerError, transaction: OpenTransaction) -> ClientError:
-    """What a refusal means that no other try would change."""
+    """The error to raise for a refusal that no retry would change."""
     if error.code in _ENDS:
         return AttemptEnded(f"{error}, in the transaction of {transaction.identity}")
     return AbortableError(str(error), outcome=error.outcome)
 
 
 MAX_BATCH_BYTES: Final = 512 << 10
-"""Half of what a topic takes by default, before compression."""
+"""Half of a topic's default limit, before compression."""
 _MAX_REQUEST_BYTES: Final = 16 << 20
 _WORTH_PUSHING: Final = 1 << 20
-"""Less waits, so that one request has it all."""
+"""Less than this waits, so that one request takes it all."""
 _PUSHED: Final = 4
-"""Requests under way while rows are still being made: with more one would wait for the broker."""
+"""Requests in flight while the application still makes rows: with more it would wait for the
+broker."""
 _ALL_REPLICAS: Final = -1
 
 
@@ -144,7 +145,7 @@ class BlockingWriter:
         self._lanes: dict[TopicPartition, PartitionQueue] = {}
         self._flights: deque[_Flight] = deque()
         self._is_troubled = False
-        """Something was refused, and nothing is pushed until it has gone through."""
+        """The leader refused a batch, and nothing is pushed until that one is acknowledged."""
         self._error: ClientError | None = None
         self._pid = os.getpid()
 
@@ -160,8 +161,8 @@ class BlockingWriter:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, those that were lent only if answers are still to come; what was
-        not flushed is not written."""
+        """Closes the connections; lent ones only if responses are outstanding, which the next
+        writer would read as its own. Records that were not flushed may not be written."""
         if not self._is_lent:
             self._cluster.close()
         elif self._flights:
@@ -170,7 +171,7 @@ class BlockingWriter:
 
     @property
     def transaction(self) -> OpenTransaction:
-        """The same transaction for whoever writes next, after `flush`."""
+        """The same transaction for the next writer, after `flush`."""
         claims = (
             Claim(each.partition, self._lanes[each.partition].next_sequence)
             if each.partition in self._lanes
@@ -209,7 +210,7 @@ class BlockingWriter:
                 self._deliver(self._settings.buffer_memory // 2)
 
     def flush(self) -> tuple[WriteResult, ...]:
-        """Returns when everything is acknowledged, with what was written to each partition.
+        """Returns when everything is acknowledged, with the result for each partition.
 
         Raises `AttemptEnded` or another error of which the transaction can only be aborted;
         `DeliveryFailed` when time is up (`delivery.timeout.ms`).
@@ -224,8 +225,8 @@ class BlockingWriter:
         return sum(lane.size for lane in self._lanes.values())
 
     def _push(self) -> None:
-        """Brokers write what is there while the next rows are made. Whatever is worth another try
-        gets it when all has to be delivered: then there is time to wait."""
+        """Sends queued batches, so that brokers write them while the application makes the next
+        rows. Retries are left to `_deliver`, which has time to wait."""
         if self._is_troubled:
             return
         deadline = self._clock.monotonic() + self._settings.transactional_retry.total_s
@@ -239,7 +240,7 @@ class BlockingWriter:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """After an error nothing more can be written."""
+        """Keeps an error for good: after it nothing more can be written."""
         try:
             yield
         except ClientError as error:
@@ -277,8 +278,8 @@ class BlockingWriter:
         )
 
     def _round(self, most: int, deadline: float) -> ClientError | None:
-        """Sends and receives until little enough is queued or something was refused that is worth
-        another try: that is returned, and nothing is in flight then."""
+        """Sends and receives until at most `most` bytes are queued, or until an error that is worth
+        a retry: returns it, with nothing in flight."""
         trouble: ClientError | None = None
         while True:
             if trouble is None and self._queued() > most:
@@ -288,10 +289,12 @@ class BlockingWriter:
             trouble = graver(trouble, self._settle(self._flights.popleft(), deadline))
 
     def _settle(self, flight: _Flight, deadline: float) -> ClientError | None:
-        """Receives what became of a request; an error that is worth another try is returned."""
+        """Receives the response to a request; returns an error that is worth a retry."""
         try:
             answers = self._receive(flight, deadline)
         except LOST as error:
+            # In doubt, not failed: the same bytes go again, and the leader recognizes them if they
+            # had arrived. New sequences would write the records twice.
             for each in flight.batches.values():
                 each.lost()
             return error
@@ -301,8 +304,8 @@ class BlockingWriter:
         return trouble
 
     def _send_ready(self, deadline: float) -> ClientError | None:
-        """Sends everything that may be sent, all partitions of a leader in one request. An error
-        that is worth another try is returned."""
+        """Sends everything that may be sent, all partitions of a leader in one request. Returns an
+        error that is worth a retry."""
         try:
             while self._send_next(deadline):
                 continue
@@ -311,7 +314,7 @@ class BlockingWriter:
         return None
 
     def _send_next(self, deadline: float) -> bool:
-        """The next request to each leader; whether there was any."""
+        """Sends the next request to each leader; returns whether there was any."""
         ready: dict[BlockingConnection, dict[TopicPartition, Pending]] = {}
         sizes: dict[BlockingConnection, int] = {}
         for place, lane in self._lanes.items():
@@ -352,7 +355,8 @@ class BlockingWriter:
         leader.send(ApiKey.PRODUCE, version, body, self._cluster.soon(deadline))
 
     def _versions(self) -> VersionRange:
-        """Those that mean the protocol of the transaction, and not the other."""
+        """The Produce versions of this transaction's protocol: a version of the other one would add
+        partitions to it implicitly, or not at all."""
         spoken, older = SPOKEN[ApiKey.PRODUCE], NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.PRODUCE]
         if self._transaction.has_own_epoch:
             return VersionRange(older + 1, spoken.newest)
@@ -371,7 +375,7 @@ class BlockingWriter:
         return understood(connection, ApiKey.PRODUCE, read)
 
     def _take(self, flight: _Flight, answer: ProduceAnswer) -> ClientError | None:
-        """Notes what became of a batch; an error that is worth another try is returned."""
+        """Notes the result of a batch; returns an error that is worth a retry."""
         place = answer.partition
         lane, pending = self._lanes[place], flight.batches[place]
         if not answer.error:

@@ -26,8 +26,8 @@ PATH = "checkpoint"
 _UNFINISHED = "checkpoint.unfinished"
 _MAGIC = b"onceflow-checkpoint"
 FORMAT = 3
-"""Rises with what an older version cannot read, or would read wrongly. `gone` did not raise it: who
-does not know of it moves those directories aside, as all did before."""
+"""Raise it for a change that an older version cannot read, or would read wrongly. `gone` did not
+raise it: a version without it moves those directories aside, as all did before."""
 _ENCODED_TOGETHER = 64
 _MORE_BYTES = 512
 """By which the next checkpoint may be longer at least, and have its room all the same."""
@@ -64,9 +64,9 @@ class CheckpointedLog(NamedTuple):
     swapped: tuple[int, ...] = ()
     """The bases of sealed segments whose files may still have names that end in `.cleaned`."""
     modified: tuple[tuple[int, int], ...] = ()
-    """The bases of segments without any timestamp, and when they were last met grown."""
+    """The bases of segments without any timestamp, and when growth was last seen in them."""
     layout: LogLayout | None = None
-    """By which what comes behind is cut into files; None is the store's default."""
+    """The layout for later batches; None is the store's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,8 @@ _REMOVAL = "removal of deleted files"
 
 
 class _Removal:
-    """A job that removes what nothing needs any more. What it cannot remove it leaves, with the
-    reason; it can be tried again."""
+    """A job that removes files and directories that nothing needs. It notes those that it cannot
+    remove, with the reason; they can be retried."""
 
     def __init__(self, files: list[str], directories: list[str]) -> None:
         self.files = files
@@ -61,8 +61,9 @@ class _Removal:
             self._make_durable(disk, removed)
 
     def _make_durable(self, disk: Disk, removed: list[str]) -> None:
-        """No checkpoint names them any more from then on: they must not come back. After a failed
-        sync all do: another one may say that it went well, and mean less."""
+        """Syncs the names: later checkpoints no longer list these directories in `gone`, so they
+        must not come back. A failed sync is no reason to try another: that one may succeed without
+        them."""
         try:
             disk.sync_dir(".")
         except DiskExhausted as error:
@@ -104,8 +105,8 @@ def _modified(segments: list[Segment], end: LogPosition) -> Iterator[tuple[int, 
 
 
 class _Known(NamedTuple):
-    """What the last checkpoint said of a log, and of which segments: of most logs, the next one
-    says the same."""
+    """The last checkpoint's entry for a log, and its segments then: for most logs the next
+    checkpoint has the same entry."""
 
     saved: CheckpointedLog
     segments: list[Segment]
@@ -377,7 +378,7 @@ class Checkpointer:
             )
 
     def _due_again(self, left: list[str]) -> list[str]:
-        """Those that are tried in this round; the others stay in `left`."""
+        """The paths to retry in this round; the others stay in `left`."""
         due = [path for path in left if self._quarantine.begin(_REMOVAL, path)]
         left[:] = sorted({*left}.difference(due))
         return due

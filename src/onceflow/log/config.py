@@ -13,7 +13,7 @@ NO_LIMIT_MS = 2**63 - 1
 
 
 class LogLayout(NamedTuple):
-    """What of a config says where a log is cut into files, and so has to be known for a replay."""
+    """The part of a config that decides where a log is cut into files: a replay needs it."""
 
     segment_bytes: int
     roll_ms: int

@@ -1,4 +1,4 @@
-"""What a store has under way in the background, counted, so that it can wait for all of it."""
+"""Counts a store's jobs in the background, so that it can wait for all of them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Creation:
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
         self.effects: list[Callable[[], None]] = []
-        """What appends wait to do, in their order."""
+        """The effects of appends that wait for the checkpoint, in their order."""
 
 
 class PartitionLog:
@@ -114,7 +114,7 @@ class PartitionLog:
         self.durable_start = start_offset
         self.config = config
         self.layout: LogLayout | None = None
-        """That of the config, where it is not what the store gives every log."""
+        """The config's layout, where it differs from the store's default."""
         self.durable = self.end_mark
         self.is_deleted = False
         self.creation: Creation | None = None
@@ -306,7 +306,7 @@ class PartitionLog:
         self._files.synced(segment for segment, _ in flush.files)
 
     def sync_now(self) -> None:
-        """Syncs the data files, blocking: for a start, which nobody is served by yet."""
+        """Syncs the data files, blocking: for a start, before the store serves requests."""
         dirty, self._dirty = self._dirty, {}
         for file in dirty.values():
             file.sync()
@@ -381,8 +381,8 @@ class PartitionLog:
         return len(self.segments) > 1 and self.segments[0].end_offset <= self.start_offset
 
     def drop_segments(self, start_offset: int, end: LogPosition) -> list[str]:
-        """Forgets the segments that a durable checkpoint of these values does not need any more,
-        wholly below the start; returns their files."""
+        """Drops the segments wholly below the start, which a durable checkpoint with these values
+        no longer needs; returns their files."""
         if self.compaction.is_busy:
             return []  # next time
         count = sum(
@@ -447,8 +447,9 @@ class PartitionLog:
         return segment.end_offset if found is None else segment.base_offset + found + 1
 
     def snapshots(self) -> Iterator[tuple[int, bytes]]:
-        """What the companion has kept of its state below certain offsets, newest first. None below
-        what was deleted or compacted: of what came behind it, something may be missing."""
+        """The companion's saved states with their offsets, newest first. None from below the log
+        start or the compacted part: batches behind such a snapshot may be gone, and its state could
+        not be brought up to date."""
         lowest = max(self.start_offset, self.compaction.cleaned_to)
         return self.side_files.snapshots(lowest, self.end_offset)
 

@@ -90,6 +90,6 @@ class Quarantine:
         self._report(FailedJob(job, subject, path, error))
 
     def forget(self, subject: str) -> None:
-        """There is no such partition any more."""
+        """Forgets a partition that is gone."""
         for key in [key for key in self._waiting if key[1] == subject]:
             del self._waiting[key]

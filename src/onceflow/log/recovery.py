@@ -1,7 +1,7 @@
-"""From what is on the disk to the logs as they were acknowledged.
+"""Recovers the logs, as they were acknowledged, from the files on the disk.
 
-In two halves. The first only looks: every log up to its checkpoint and the journal's whole chain
-are verified, and damage is refused with nothing changed. The second changes: logs are cut to their
+In two halves. The first only reads: it verifies every log up to its checkpoint and the journal's
+whole chain, and refuses damage with nothing changed. The second changes: logs are cut to their
 checkpoint, unknown directories are moved aside, and the journal is replayed. Appends go to their
 logs in runs (`replay.py`), all else through `Catalog.replay`. A crash on the way leaves checkpoint
 and journal as they were: it can be repeated.
@@ -113,7 +113,7 @@ def _sync_all(catalog: Catalog) -> None:
 
 
 class _Found:
-    """One log's files on the disk, held against what the checkpoint says of them."""
+    """One log's files on the disk, compared with the checkpoint's entry."""
 
     def __init__(
         self, disk: Disk, files: OpenFiles, saved: CheckpointedLog, config: LogConfig
@@ -304,8 +304,8 @@ def _verify_journal(journal: JournalChain | None) -> set[str]:
 
 
 def _clear_unknown(disk: Disk, checkpoint: Checkpoint, created: set[str]) -> list[str]:
-    """Makes room: directories of deleted logs and those that replay will make again go, unknown
-    ones are moved aside."""
+    """Makes room: removes directories of deleted logs and those that the replay will create again,
+    and moves unknown ones aside."""
     ours = {directory_name(log.topic, log.log_id) for log in checkpoint.logs}
     gone = created | (set(checkpoint.gone) - ours)
     strays = []

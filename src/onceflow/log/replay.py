@@ -41,7 +41,7 @@ class Replay:
         self.bytes = 0
 
     def apply(self, group: JournalGroup) -> None:
-        """Raises `LogCorrupt` at an entry that does not fit what was before it."""
+        """Applies a group; raises `LogCorrupt` at an entry that does not fit the state before."""
         self.groups += 1
         self.entries += group.header.entry_count
         runs, data = self._runs, group.data

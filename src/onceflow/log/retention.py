@@ -9,7 +9,7 @@ from onceflow.log.config import LogConfig
 
 
 class SegmentFacts(NamedTuple):
-    """What retention looks at."""
+    """The facts about a segment that retention needs."""
 
     end_offset: int
     size: int

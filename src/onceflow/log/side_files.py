@@ -42,7 +42,7 @@ class CompanionSnapshot(Protocol):
         """Makes the rest at once."""
 
     def cancel(self) -> None:
-        """Says that nobody will ask for the bytes."""
+        """Stops the work: the bytes are not needed."""
 
     def to_bytes(self) -> bytes:
         """Once it is finished; from any thread."""
@@ -74,7 +74,7 @@ class Companion(Protocol):
 
     def first_unstable(self) -> int | None:
         """The first offset of all transactions that are open or whose marker is not durable yet:
-        what becomes of records from there on is not certain."""
+        from there on the outcome of records is not certain."""
 
     def aborted(self, start: int, end: int) -> Sequence[tuple[int, int, int]]:
         """All aborted transactions, as producer id, first offset and offset of the marker, that
@@ -146,7 +146,7 @@ class SideFileKeeper:
             self._waiting[-1 - _KEPT] = _without_snapshot(self._waiting[-1 - _KEPT])
 
     def note_problem(self, error: Exception) -> None:
-        """The companion could not go on with what it had begun to give."""
+        """Keeps an error that the companion met while it finished a snapshot."""
         self._problem = error
 
     def take_problem(self) -> Exception | None:
@@ -192,7 +192,7 @@ class SideFileKeeper:
         self._waiting[:0] = due
 
     def saved(self, due: tuple[PendingSideFile, ...]) -> list[str]:
-        """A durable checkpoint covers these; returns the files that are not needed any more."""
+        """Notes that a durable checkpoint covers these; returns the files no longer needed."""
         self.trust(each.end for each in due if each.snapshot is not None)
         outdated = self._offsets[:-_KEPT]
         del self._offsets[:-_KEPT]
@@ -203,8 +203,8 @@ class SideFileKeeper:
         self._offsets = sorted({*self._offsets, *offsets})
 
     def cut(self, base: int, end: int) -> list[str]:
-        """The log ends at `end` now, in the segment at `base`; returns the files that do not belong
-        to it any more."""
+        """Notes that the log now ends at `end`, in the segment at `base`; returns the files that no
+        longer belong to it."""
         behind = [offset for offset in self._offsets if offset > end]
         self._offsets = [offset for offset in self._offsets if offset <= end]
         for each in self._waiting:
@@ -217,8 +217,7 @@ class SideFileKeeper:
         ]
 
     def snapshots(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """Those at offsets from `start` to `end`, newest first; one that cannot be read is left
-        out."""
+        """The snapshots at offsets from `start` to `end`, newest first, without unreadable ones."""
         for offset in reversed(self._offsets):
             path = self._path(offset)
             if start <= offset <= end and self._disk.exists(path):

@@ -56,8 +56,8 @@ _LOOK_AGAIN_BYTES = 8 << 20
 
 
 class Space:
-    """Room on the data disk, with a reserve for what must never be refused. Asks the disk now and
-    then, not for every append."""
+    """Room on the data disk, with a reserve for entries that must never be refused. Asks the disk
+    now and then, not for every append."""
 
     def __init__(self, disk: Disk, reserve_bytes: int) -> None:
         self._disk = disk
@@ -99,7 +99,7 @@ class StoreConfig:
     log: LogConfig = field(default_factory=LogConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
     reserve_bytes: int = 16 << 20
-    """Appends are refused when less is free: room for what must never be refused."""
+    """Appends are refused when less is free: the room for entries that must never be refused."""
     os_checkpoint_bytes: int = 1 << 30
     """With `durability="os"`: how much is appended between two checkpoints."""
     open_files: int = MOST_FILES
@@ -271,7 +271,7 @@ class LogStore:
         return ticket
 
     def _undo(self, made: list[PartitionLog]) -> None:
-        """Of what was made, nothing was ordered."""
+        """Removes new logs whose creation was not ordered."""
         for log in made:
             del self.logs[log.log_id]
             self._disk.unlink(log.active.path("log"))
@@ -337,8 +337,8 @@ class LogStore:
             pass
 
     def retention(self, now_ms: int) -> Iterator[None]:
-        """Moves log starts as the logs' retention settings say, those of some logs at a time, then
-        frees the room."""
+        """Moves log starts by the logs' retention settings, some logs at a time, then frees the
+        room."""
         news: list[PartitionLog] = []
         logs = iter([log for log in self.logs.values() if log.config.delete])
         while some := list(islice(logs, _RETAINED_TOGETHER)):
@@ -436,7 +436,7 @@ class LogStore:
         return ticket if self._journal is not None else self._checkpointer.covers_now()
 
     def _then_checkpoint(self, ticket: Ticket) -> Ticket:
-        """Frees the room of what was deleted as soon as that is durable."""
+        """Requests a checkpoint, which frees the room, as soon as the deletion is durable."""
         if self._journal is None:
             return self._checkpointer.covers_now()
         ticket.add_done_callback(lambda _: self._request_checkpoint())
@@ -446,14 +446,14 @@ class LogStore:
         self._checkpointer.proceed()
 
     def request_checkpoint(self) -> None:
-        """Asks for a checkpoint in the background, and tries again what found no room."""
+        """Requests a checkpoint in the background, and retries what found no room."""
         self._check_running()
         self._request_checkpoint()
         if self._journal is not None:
             self._journal.kick_soon()
 
     def look_again(self) -> None:
-        """Tries again what found no room on the disk, or no descriptor."""
+        """Retries what found no room on the disk, or no descriptor."""
         self._check_running()
         self.flush()
         self._checkpointer.look_again()

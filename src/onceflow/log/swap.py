@@ -26,7 +26,7 @@ def files_of(segment: Segment) -> list[str]:
 
 
 def remove_files(disk: Disk, paths: Iterable[str], left: list[tuple[str, Exception]]) -> Job:
-    """Removes those that are there; one that cannot be removed keeps no other from going."""
+    """Removes the files that exist; one that cannot be removed does not stop the others."""
     for path in paths:
         try:
             if disk.exists(path):
@@ -38,7 +38,7 @@ def remove_files(disk: Disk, paths: Iterable[str], left: list[tuple[str, Excepti
 
 @dataclass(slots=True, eq=False)
 class Swap:
-    """Segments of one log and those that stand in for them."""
+    """Segments of one log and the compacted ones that replace them."""
 
     old: tuple[Segment, ...]
     new: tuple[Segment, ...]

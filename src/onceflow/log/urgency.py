@@ -15,7 +15,7 @@ class Purpose(Enum):
 
     APPEND = "append"
     METADATA = "metadata"
-    """Says which logs there are and what they are like: durable in every mode."""
+    """Describes topics and their settings: durable in every mode."""
     TRANSACTION_GROWS = "transaction grows"
     """Says that a transaction now has more partitions."""
     TRANSACTION_ENDS = "transaction ends"

@@ -32,7 +32,7 @@ from onceflow.errors import (
 # functions here are the only places that know where the numbers wrap.
 
 NO_SEQUENCE = -1
-"""What a batch without an idempotent producer carries in place of its first sequence."""
+"""The first sequence of a batch without an idempotent producer."""
 
 _MODULUS = 2**31
 
@@ -75,7 +75,7 @@ _UNCHECKED = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 """The header behind the CRC, which covers it."""
 _PLACE = struct.Struct(">qii")
-"""What assigning writes: base offset, batch length (as it is) and leader epoch."""
+"""The fields that `assign` writes: base offset, batch length (as it is) and leader epoch."""
 _OFFSET = struct.Struct(">q")
 _LENGTH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
@@ -88,7 +88,7 @@ _MAX_TIMESTAMP_AT = 35
 
 
 class Codec(IntEnum):
-    """What compresses the records section (attribute bits 0-2)."""
+    """The compression of the records section (attribute bits 0-2)."""
 
     NONE = 0
     GZIP = 1

@@ -164,7 +164,7 @@ class _Sections:
         return _address(self._entries), len(self._batches)
 
     def refuse(self, totals: array[int]) -> NoReturn:
-        """Raise what a kernel noted in `totals`."""
+        """Raise the error that a kernel noted in `totals`."""
         index = totals[Total.BAD_BATCH]
         header = self._batches[index].header
         section = memoryview(self._sections[index]).cast("B")
@@ -213,7 +213,7 @@ def _address(integers: array[int]) -> int:
 
 
 def _data_buffer(size: int) -> Any:
-    """Room for `size` bytes and for what a wide copy spills behind them."""
+    """Room for `size` bytes and the `SPILL` bytes that a wide copy may write behind them."""
     return pa.allocate_buffer(size + SPILL, None, resizable=True)
 
 

@@ -1,4 +1,4 @@
-"""Transaction markers: the control batches that a broker, and nobody else, writes.
+"""Transaction markers: the control batches that only a broker writes.
 
 A marker is a batch of one record: its key says commit or abort, its value which coordinator epoch
 decided so. It takes one offset, which no consumer ever sees.
@@ -33,7 +33,7 @@ _NO_HEADERS = bytes((0,))
 
 
 class MarkerType(IntEnum):
-    """What became of the transaction."""
+    """The outcome of the transaction."""
 
     ABORT = 0
     COMMIT = 1

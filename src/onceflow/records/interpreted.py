@@ -153,4 +153,5 @@ PLAIN: Final[dict[str, Callable[..., Any]]] = {
     "prefetch": lambda _address: None,
     "leading_zeros": lambda number: 64 - (number & _LOW_64_BITS).bit_length(),
 }
-"""By the name in `raw_memory`. That copies spill nothing is no difference that anybody may see."""
+"""By the name in `raw_memory`. Unlike `copy_wide`, these copies write nothing behind the target;
+no kernel may depend on either."""

@@ -214,7 +214,7 @@ class _Numbers:
 
 
 class _Leads(dict[int, bytes]):
-    """What stands in front of the value of a record that has no key, by the value's length."""
+    """The bytes before the value of a record without a key, by the value's length."""
 
     def __missing__(self, length: int) -> bytes:
         lead = _NULL + _VARINTS[length]
@@ -224,8 +224,8 @@ class _Leads(dict[int, bytes]):
 
 
 class _Starts(dict[int, bytes]):
-    """What stands in front of the number of a record that has neither key nor headers, by the
-    length of its value: the end of the record before, size, attributes and time."""
+    """The bytes before the number of a record that has neither key nor headers, by the length of
+    its value: the end of the record before, size, attributes and time."""
 
     def __init__(self, timestamp_delta: int, number_size: int) -> None:
         self._start = b"\0" + _VARINTS[timestamp_delta]
@@ -250,7 +250,7 @@ class _StartsByTime(dict[tuple[int, int], _Starts]):
 
 
 class _Fronts(dict[int, bytes]):
-    """What stands in front of the key of a record with a given time, by its number in the batch:
+    """The bytes before the key of a record with a given time, by its number in the batch:
     attributes, time and number."""
 
     def __init__(self, timestamp_delta: int) -> None:

@@ -37,7 +37,7 @@ def read_kernels() -> Any:
 
 
 class RecordsSummary(NamedTuple):
-    """What a sound records section holds."""
+    """The totals of a sound records section."""
 
     records: int
     key_bytes: int

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 NO_LIMIT = 1 << 30
-"""Where nobody counts them."""
+"""Stands for an unlimited number."""
 _LAST_STANDARD: Final = 2
 
 

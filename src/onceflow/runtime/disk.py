@@ -124,7 +124,7 @@ def _entry(found: os.DirEntry[str]) -> DirectoryEntry | None:
 
 @contextmanager
 def _named_errors(what: str, path: str) -> Iterator[None]:
-    """For all but reads and writes, which are too many for what a context manager costs."""
+    """For all calls but reads and writes, which are too frequent for a context manager."""
     try:
         yield
     except OSError as error:
@@ -154,7 +154,7 @@ class DurableWrite:
 
     @property
     def is_direct(self) -> bool:
-        """Whether it goes past the page cache, and so does not sync what others left there."""
+        """Whether it bypasses the page cache, and so does not sync other writes there."""
         return isinstance(self.file, RealFile) and self.file.is_direct
 
     def __iter__(self) -> DurableWrite:

@@ -1,4 +1,4 @@
-"""What Onceflow logs, as lines for people or as JSON for machines."""
+"""Onceflow's log, as lines for people or as JSON for machines."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def level(record: logging.LogRecord) -> str:
 
 
 def log_to(stream: TextIO, *, level_name: str, log_format: str) -> None:
-    """Sends what Onceflow logs to a stream, from now on."""
+    """Sends Onceflow's log to a stream, from now on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logger = logging.getLogger("onceflow")

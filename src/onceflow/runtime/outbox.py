@@ -214,7 +214,7 @@ class SocketOutbox:
             sent -= len(each)
 
     def _sent(self, first: bytes | memoryview, sent: int) -> bool:
-        """Takes what was sent of the first buffer off the queue; whether that was all of it."""
+        """Takes the sent bytes of the first buffer off the queue; returns whether all were sent."""
         if sent < len(first):
             self._queue[0] = memoryview(first)[sent:]
             return False

@@ -61,7 +61,7 @@ from onceflow.runtime import Access, Disk, Job
 _READ_BYTES = 64 << 10  # more small batches at a time keep the garbage collector busy
 _KEY_MEMORY = 64 << 20
 _KEY_OVERHEAD = 120
-"""What a key costs in memory besides its own bytes."""
+"""The memory that a key costs besides its own bytes."""
 _LARGEST_FILE = 2**31 - 1
 
 _T = TypeVar("_T")

@@ -20,8 +20,8 @@ class CleaningStopped(OnceflowError):
 
 
 class SourceSegment(NamedTuple):
-    """A sealed segment that is compacted. There may be more of them than descriptors: a file is
-    open while it is among those that were read last."""
+    """A sealed segment that is compacted. There may be more of them than descriptors: only the
+    files read last are open."""
 
     files: OpenFiles
     path: str
@@ -52,7 +52,7 @@ class CleanedSegment(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What to do."""
+    """The order for one compaction."""
 
     directory: str
     sources: tuple[SourceSegment, ...]
@@ -60,7 +60,7 @@ class Cleaning:
     aborted: Sequence[tuple[int, int, int]] | None
     """Aborted transactions as `Companion.aborted` gives them; None when there is no companion."""
     producers: Collection[int] | None
-    """Those whose last batch and marker stay; None, where nobody knows, is all."""
+    """Producers whose last batch and marker stay; None (not known) means all."""
     config: LogConfig
     now_ms: int
     should_stop: Callable[[], bool]

@@ -30,7 +30,7 @@ _E = TypeVar("_E", bound=_Extent)
 
 
 class DirtySegment(NamedTuple):
-    """What the decision looks at; `first_timestamp` is that of the segment's first batch."""
+    """The facts for the decision; `first_timestamp` is that of the segment's first batch."""
 
     end_offset: int
     size: int
@@ -46,8 +46,8 @@ def cleanable(
     config: LogConfig,
     unstable: int | None = None,
 ) -> tuple[int, float]:
-    """How many of the segments, from the first on, would be compacted now, and how dirty those
-    are; no segments at all when that is not worth it yet. None that reaches behind `unstable`."""
+    """How many of the segments, from the first on, should be compacted now, and how dirty they are;
+    no segments when that is not worth it yet. Never a segment that reaches beyond `unstable`."""
     count = clean = dirty = 0
     overdue = False
     for segment in segments:

@@ -1,4 +1,4 @@
-"""What compaction leaves of one batch.
+"""Rewrites one batch for compaction.
 
 Offsets never change: a batch keeps its base offset, its last offset delta and its sequence numbers
 however many of its records go, so that offsets between them have no record and a producer's

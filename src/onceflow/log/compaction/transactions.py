@@ -23,7 +23,7 @@ _MARKER = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class BatchKind(Enum):
-    """What the records of a batch are to compaction."""
+    """How compaction treats a batch's records."""
 
     COMMITTED = "committed"
     """Or not of a transaction."""

@@ -63,7 +63,7 @@ class JournalEntry(NamedTuple):
 
 
 class GroupHeader(NamedTuple):
-    """What the first 48 bytes of a group say."""
+    """The first 48 bytes of a group."""
 
     crc: int
     incarnation: int
@@ -97,7 +97,7 @@ def write_layout(layout: LogLayout) -> memoryview:
 
 
 def read_layout(payload: memoryview) -> LogLayout:
-    """What `write_layout` wrote."""
+    """The layout that `write_layout` wrote."""
     return LogLayout(*_LAYOUT.unpack(payload))
 
 

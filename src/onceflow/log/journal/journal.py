@@ -41,7 +41,7 @@ class JournalStart(NamedTuple):
 
 
 class JournalTotals(NamedTuple):
-    """What a journal has written since it was opened: each group was one synchronous write."""
+    """How much a journal has written since it was opened: each group was one synchronous write."""
 
     groups: int
     bytes: int
@@ -65,7 +65,7 @@ class Ticket:
             self._callbacks.append(callback)
 
     def complete(self, error: Exception | None = None) -> None:
-        """Calls all who wait, even when one of them raises; that is raised afterwards."""
+        """Runs all callbacks, even when one of them raises; raises its error afterwards."""
         self.done = True
         self.error = error
         callbacks, self._callbacks = self._callbacks, []
@@ -95,7 +95,7 @@ class _Arena:
 
 
 class _Group:
-    """Entries that will be durable together, and what to do when they are."""
+    """Entries that become durable together, with their effects then."""
 
     __slots__ = ("arena", "effects", "entry_count", "length", "ticket", "urgent")
 

@@ -143,7 +143,7 @@ class Ring:
         return RingFile(number, file, size // BLOCK_SIZE * BLOCK_SIZE)
 
     def close_files(self) -> None:
-        """Gives the descriptors back; the ring is not used any more."""
+        """Closes the files; the ring must not be used afterwards."""
         for each in (*self._free, *self._full, self.current):
             each.file.close()
 

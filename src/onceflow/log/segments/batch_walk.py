@@ -1,9 +1,8 @@
 """The batches of a file, one after the other, every one checked: the fast way through a log.
 
-What a start after a crash does for each of a million batches decides how long it takes, so the
-common case is one loop over plain numbers, without an object for each batch. It accepts only what
-`read_header` and `verify_crc` accept; at the first batch that it does not like, those are asked,
-and theirs is the error.
+A start after a crash walks over millions of batches, so the common case is one loop over plain
+numbers, without an object for each batch. It accepts only what `read_header` and `verify_crc`
+accept; a batch that fails its checks goes to these two, which raise the error.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def facts_of(header: BatchHeader) -> Facts:
 
 
 def read_facts(batch: Buffer) -> Facts:
-    """Those of the one batch in `batch`, its header checked but not its CRC."""
+    """The facts of the one batch in `batch`; checks its header but not its CRC."""
     size = len(batch)
     if size >= HEADER_SIZE:
         base, length, magic, _, attributes, delta, max_timestamp, count = _FIELDS.unpack_from(batch)

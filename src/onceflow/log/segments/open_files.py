@@ -19,7 +19,7 @@ from onceflow.errors import OutOfDescriptors
 from onceflow.runtime import Access, Disk, File
 
 MOST_FILES = 1 << 30
-"""Where nobody counts them."""
+"""No limit."""
 _MOST_BORROWED = 64
 """More would keep the indexes of old segments in memory."""
 
@@ -50,7 +50,7 @@ class OpenFiles:
         self.limit(most)
 
     def limit(self, most: int) -> None:
-        """So many from now on. Those that are too many are closed when the next is opened."""
+        """Sets the limit. Files beyond it are closed when the next one is opened."""
         self._most_lent = max(1, most // 2)
         self._most_borrowed = min(_MOST_BORROWED, self._most_lent)
         self._most_appended = max(2, most - self._most_lent)
@@ -58,7 +58,7 @@ class OpenFiles:
     # --- to read ------------------------------------------------------------------------------
 
     def get(self, path: str, on_close: Callable[[], None]) -> File:
-        """A file to read. `on_close` gives back what belongs to it when it is closed."""
+        """A file to read. `on_close` runs when it is closed, to free memory that belongs to it."""
         found = self._borrowed.get(path)
         if found is not None:
             self._borrowed.move_to_end(path)
@@ -129,7 +129,7 @@ class OpenFiles:
                     self._clean[segment] = None
 
     def dropped(self, segments: Iterable[Appended]) -> None:
-        """These are gone for good: their files need not be synced any more."""
+        """Forgets segments that are gone for good: their files need no sync."""
         for segment in segments:
             self._clean.pop(segment, None)
             self._dirty.pop(segment, None)
@@ -137,8 +137,9 @@ class OpenFiles:
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """The store is over: no file is kept any more but by readers, and by them no longer than
-        they hold it. A program with a stopped broker in it has its descriptors back at once."""
+        """Lets go of all files when the store closes: readers keep theirs only as long as they hold
+        them. An application that has stopped its embedded broker gets the descriptors back at once.
+        """
         self._is_closed = True
         for segment in (*self._clean, *self._dirty):
             segment.let_go()

@@ -71,7 +71,7 @@ def _latest_beside(first_timestamp: int, config: LogConfig) -> int:
 
 
 def _has_records(found: FoundBatch) -> bool:
-    """Not so of what compaction leaves for a producer's sequence alone."""
+    """False for the empty batches that compaction keeps for a producer's sequence alone."""
     return found.header.record_count > 0
 
 
@@ -216,7 +216,7 @@ class Segment:
         return self._first_timestamp
 
     def is_full_for(self, batch: Facts, config: LogConfig) -> bool:
-        """Whether a batch behind those that are there has to go into a new segment."""
+        """Whether the next batch has to go into a new segment."""
         size, _, last_offset, max_timestamp = batch
         first_timestamp, indexes = self._first_timestamp, self._indexes
         if first_timestamp is None:
@@ -334,7 +334,7 @@ class Segment:
 
     @property
     def newest_ms(self) -> int | None:
-        """The largest timestamp; where no batch has one, when the segment was last met grown. None
+        """The largest timestamp; where no batch has one, the time when growth was last seen. None
         when that is not known yet."""
         largest = self.max_timestamp
         return largest if largest >= 0 else self.modified_ms
@@ -355,8 +355,8 @@ class Segment:
 
     def ages_by_clock(self, config: LogConfig) -> bool:
         """Whether an active segment may have to be closed though no append shows its age: because
-        its records have to be compacted in time, or its first batch has no timestamp. (Of one that
-        nothing was appended to since the start that is not known, and nobody waits for it.)"""
+        its records have to be compacted in time, or its first batch has no timestamp. (Without an
+        append since the start the latter is not known, and does not matter.)"""
         first = self._first_timestamp
         has_limit = config.compact and config.max_compaction_lag_ms < NO_LIMIT_MS
         return self.size > 0 and (has_limit or (first is not None and first < 0))

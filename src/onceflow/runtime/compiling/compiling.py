@@ -68,7 +68,7 @@ class Cache(NamedTuple):
 
 
 class ChildKilled(Exception):
-    """Somebody killed the process that compiled: perhaps for its memory."""
+    """The compiling process was killed, perhaps for lack of memory."""
 
 
 class Compiling:
@@ -229,7 +229,7 @@ class Compiling:
             _log.info("compiled after %.1f s", time.monotonic() - began)
 
     def _have_compiled(self, names: list[str], cache: Cache) -> str:
-        """Starts the process and takes over what it makes until it ends; its last words."""
+        """Starts the process and loads its results until it ends; returns its last words."""
         if not _can_start_python():
             return f"{sys.executable or 'this program'} is not a Python that could be started"
         try:

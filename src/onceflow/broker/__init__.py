@@ -1,4 +1,4 @@
-"""Requests in, answers out: the shell around the state, one owner, one event loop."""
+"""The broker: requests in, answers out. One event loop owns all of its state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A broker on the real world: one event loop, the real disk and network, signals as asked.
+"""A broker in the real world: one event loop, the real disk and network, signals as asked.
 
-`run` serves until it is told to stop. The heavy modules that only requests need are loaded beside,
-after the broker listens, so that it is there at once.
+`run` serves until its caller stops it. A thread loads the heavy modules that only requests need
+after the broker listens, so that it is ready at once.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _FIRST_ASKED_FOR = (
 )
 
 _IN_USE_SECONDS: Final = 5.0
-"""For so long a data directory that another broker has is waited for."""
+"""How long a start waits for a data directory that another broker has."""
 _LOOK_SECONDS: Final = 0.1
 _KERNELS_AFTER_SECONDS: Final = 0.5
-"""Whoever waited for the broker asks for versions and metadata at once, and would wait for the
-kernels too: loading them takes the interpreter for itself. A Produce loads them if it is sooner."""
+"""A client that waited for the broker asks for versions and metadata at once, and would wait for
+the kernels too, because loading them holds the GIL. An earlier Produce loads them itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,8 +100,8 @@ async def serve(
 
 
 async def _started(server: Server, stop: asyncio.Future[object]) -> ListenAddress:
-    """A directory that is in use is waited for: the broker that has it may be about to stop, as one
-    whose parent was killed, and whoever comes to take its place is not to be sent away."""
+    """Starts the server, and waits for a data directory that is in use: the broker that has it may
+    be about to stop, for example because its parent was killed, and this one takes its place."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     is_told = False

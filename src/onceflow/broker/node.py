@@ -59,7 +59,7 @@ class Node:
         self.listening = config.listen
         """Where the broker really listens, once it does."""
         self.address = config.advertise or config.listen
-        """Where clients are told to connect."""
+        """The address that clients get from Metadata and FindCoordinator."""
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
         self.checks = BatchChecks(background)
@@ -80,7 +80,7 @@ class Node:
         self.config = config = self.settings.config
         self.settings.on_altered = self._settings_altered
         self.on_altered: Callable[[BrokerConfig], None] = lambda before: None
-        """Told, when the broker's settings have become others, which they were."""
+        """Called with the former settings after they have been altered."""
         self._expiry = ProducerExpiry(
             self.topics, store.quarantine, clock, config.producer_id_expiration_ms
         )
@@ -134,6 +134,7 @@ class Node:
         store = TransactionStateStore(outside)
         unapplied = self._unapplied(TRANSACTIONS_TOPIC)
         store.load(unapplied)
+        # Before `repair`, which may take new producer ids: none of them may be in a log already.
         self.topics.note_producer_ids_in_use(self._highest_producer_id(store))
         if self.store.report.may_have_lost or unapplied.skipped:
             repair(self.topics, store, self.markers, self.clock.wall_ms(), ids.take)
@@ -150,8 +151,8 @@ class Node:
         return Unapplied(topic, skip_unknown=self.config.skip_unknown_records)
 
     def _highest_producer_id(self, store: TransactionStateStore) -> int:
-        """Of all that are in the logs; -1 if none is. One that is absurdly high was not ours: a
-        client may write under an id that nobody gave it."""
+        """The highest producer id in the logs; -1 if there is none. Absurdly high ones do not
+        count: a client may write under an id that no broker gave it."""
         of_transactions = (each.producer_id for each in store.all())
         of_partitions = (
             producer_id
@@ -182,21 +183,21 @@ class Node:
         )
 
     def expire_producers(self) -> None:
-        """Begins to forget producers that have not written for long."""
+        """Begins to forget producers that have expired."""
         self.slices.run("forgetting producers", self._expiry.run())
 
     def expire_transactional_ids(self) -> None:
-        """Begins to forget transactional ids that were not used for long."""
+        """Begins to forget transactional ids that have expired."""
         self.slices.run("forgetting transactional ids", self.transactions.expire())
 
     def listens_on(self, address: ListenAddress) -> None:
-        """Tells where the broker really listens, when it was to choose the port itself."""
+        """Sets where the broker really listens, after it has chosen a port itself."""
         self.listening = address
         if self.config.advertise is None:
             self.address = address
 
     def auto_create(self, name: str) -> Steps[Ticket]:
-        """Makes a topic that a client asked for, with the broker's defaults."""
+        """Creates a topic that a client asked for, with the broker's defaults."""
         own = self.own_topics.get(name)
         if own is not None:
             return own.make()[0]

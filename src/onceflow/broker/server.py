@@ -151,6 +151,7 @@ class Server:
                 call_later,
                 runtime.background,
             )
+            # Before the broker listens: no client may see what a crash of this start would undo.
             self._store.make_durable()
         except BaseException:
             # What recovery found must still be so at the next start: it may be the one that repairs
@@ -351,6 +352,8 @@ class Server:
         """Answers what can be answered, hangs up, and leaves a clean data directory."""
         for timer in self._timers.values():
             timer.cancel()
+        # In this order: no new clients, then nothing that would begin new writes, then the store,
+        # whose last flush answers the waiting requests, and only then the connections.
         if self._listener is not None:
             await self._listener.close()
         if self._node is not None:

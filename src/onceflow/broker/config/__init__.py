@@ -1,4 +1,4 @@
-"""What the broker and its topics are told: parsed, judged, described and altered as Kafka does."""
+"""The settings of the broker and its topics: parsed, checked, described and altered as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The broker's settings: from flags, environment and a TOML file, judged together.
 
 Flags win over the environment (`ONCEFLOW_NUM_PARTITIONS` is `num.partitions`), that over the file,
-that over the defaults. Everything that is wrong is told at once, in one `InvalidSetting`: the key,
-the value, where it was set and what is allowed. Importing this is cheap, for a broker has to be
-ready soon: what only some starts need is imported where it is needed.
+that over the defaults. One `InvalidSetting` reports all errors at once: the key, the value, where
+it was set and what is allowed. Importing this module is cheap, because a broker has to be ready
+soon: what only some starts need is imported where it is needed.
 """
 
 from __future__ import annotations

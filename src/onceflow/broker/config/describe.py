@@ -1,8 +1,8 @@
-"""This broker's settings, as DescribeConfigs tells them: under Kafka's names, types and units.
+"""This broker's settings, as DescribeConfigs shows them: under Kafka's names, types and units.
 
-Its own settings and its defaults for topics are told as they hold, with all places that set them,
-the strongest first. Others of Kafka's have one answer here, and are told because tools look at
-them. What can be altered while the broker runs is not read-only.
+It shows the current values of its own settings and of its defaults for topics, with all places that
+set them, the strongest first. Other settings of Kafka have one fixed answer here, because tools
+read them. What can be altered while the broker runs is not read-only.
 """
 
 from __future__ import annotations

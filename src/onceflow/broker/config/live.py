@@ -1,9 +1,9 @@
-"""The broker's settings as they hold: what it was started with, and what was altered since.
+"""The broker's current settings: those of its start, and what was altered since.
 
-Apache Kafka's way: a setting may be altered for this broker (by its number) or for all brokers (by
-an empty name), the first counts more, and both count more than flags, environment and file. Only
-those can be altered for which the broker can be told at any time. What was altered is kept in the
-metadata log.
+As in Apache Kafka, a setting may be altered for this broker (by its number) or for all brokers (by
+an empty name). The first wins over the second, and both win over flags, environment and file. Only
+the settings that a running broker can take over can be altered. The metadata log keeps what was
+altered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OWN: Final = frozenset(("log.cleaner.backoff.ms", "max.connections", "producer.
 ALTERABLE: Final = _OWN | {
     name for name, (_, unit) in BROKER_NAMES.items() if not unit.has_unit_of_its_own
 }
-"""As in Apache Kafka, of those that there are here."""
+"""As in Apache Kafka, of the settings that this broker has."""
 
 _log = logging.getLogger(__name__)
 

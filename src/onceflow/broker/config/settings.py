@@ -21,7 +21,7 @@ _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class ListenAddress(NamedTuple):
-    """Where a broker listens, or where clients are told that it does."""
+    """Where a broker listens, or where clients are to connect."""
 
     host: str
     port: int
@@ -87,7 +87,7 @@ def _read_boolean(text: str) -> bool:
 
 
 def _read_path(text: str) -> Path:
-    # Whoever quotes a blank or a line's end too many must not find the data elsewhere.
+    # A stray blank or line end in quotes must not put the data into another directory.
     if not text or text != text.strip() or "\0" in text:
         raise ValueError(text)
     return Path(text)

@@ -253,7 +253,7 @@ def usable_config(overrides: Mapping[str, str], defaults: Defaults) -> UsableCon
 
 
 def _kept_by(overrides: Mapping[str, str], defaults: Defaults) -> TopicConfig:
-    """By what can be used of a config; the rest is kept for whoever alters it."""
+    """From what is usable of a config; the rest is kept for the next client that alters it."""
     good = {name: value for name, value in overrides.items() if _is_good(name, value)}
     defaults = BrokerDefaults.of(defaults)
     while True:  # each conflict takes away what it is about

@@ -136,7 +136,7 @@ class Broker:
     for a `listen` on 127.0.0.1.
 
     A wrong setting raises `InvalidSetting`; all else that keeps it from starting raises
-    `BrokerNotStarted`. When it ended before it was told to, leaving the block raises
+    `BrokerNotStarted`. When it ended before the program stopped it, leaving the block raises
     `BrokerEnded`, unless there is an exception under way already; so it is with a process that
     a signal has killed, unless that was `kill`.
 
@@ -356,7 +356,8 @@ class Broker:
         if os.getpid() == self._owner:
             with self._lock:
                 return self._finish()
-        # A forked child: the broker, its data and even the lock are the parent's.
+        # A forked child: the broker, its data and even the lock are the parent's. Another thread of
+        # the parent may have held that lock during the fork, and here it would never be released.
         if self._reserved is not None:
             self._reserved.close()
         return None

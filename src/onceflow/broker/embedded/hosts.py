@@ -1,7 +1,7 @@
-"""Where an embedded broker lives: on a thread of this process, or in a process of its own.
+"""Where an embedded broker runs: on a thread of this process, or in a process of its own.
 
 A host starts one broker and ends it, once. `start` raises what kept the broker from serving;
-`stop` returns when everything is over, and says what ended the broker before, if anything did.
+`stop` returns when everything is over, with the error that ended the broker earlier, if any.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _STOP_SECONDS: Final = 30.0
 
 
 class BrokerNotStarted(OnceflowError):
-    """A broker did not come up; the message says why, as far as it is known."""
+    """A broker did not start; the message says why, as far as it is known."""
 
 
 class BrokerEnded(OnceflowError):
-    """A broker ended though nobody told it to."""
+    """A broker ended although the program did not stop it."""
 
 
 class Host(Protocol):
@@ -73,7 +73,8 @@ class ThreadHost:
     def _run(self) -> None:
         self._log.adopt_thread()
         try:
-            # Not before it is needed: it loads most of the broker.
+            # Only now, because it loads most of the broker. Inside `loading`, because the program
+            # may fork meanwhile: its child would have a module that stays half loaded for ever.
             with loading:
                 from onceflow.broker.main import run
 
@@ -113,8 +114,8 @@ def _signal_name(number: int) -> str:
 
 
 class ProcessHost:
-    """`onceflow serve` in a process of its own, which may be killed. It ends with this one, however
-    this one ends: nobody else knows of it, and it would keep the data directory."""
+    """`onceflow serve` in a process of its own, which a test may kill. It ends when this process
+    does, however that ends: an orphan would keep the data directory locked."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         # -P: the broker must not load modules out of the directory that the program runs in.

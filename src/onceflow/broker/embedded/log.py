@@ -1,8 +1,8 @@
-"""What each embedded broker of a process logged, and nobody else's log changed by it.
+"""Collects what each embedded broker of a process logs, without changing the program's own log.
 
-While brokers run, the logger `onceflow.broker` is open as far as they want to be heard, and each is
-told apart by the threads that it runs on. What a program gets to see, by its own levels and in its
-own handlers, is what it would have seen without.
+While brokers run, the logger `onceflow.broker` is open to the level that they need. The threads of
+a broker identify its records. The program sees, by its own levels and in its own handlers, exactly
+what it would see without.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fixtures for pytest: a broker for one test, or one for the whole run.
 
-The log of every broker that a failing test was given is attached to its report, also of one that
-the user's own fixture made. Pytest loads this module in every run of whoever installed Onceflow,
-so it imports nothing before a test asks for a broker.
+The report of a failing test contains the log of every broker that it used, including those of the
+user's own fixtures. Pytest loads this module in every run wherever Onceflow is installed, so it
+imports nothing before a test asks for a broker.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Final
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 _cleanups: Final[dict[Callable[[], None], int]] = {}
-"""What is to be done, and for which process: a forked child must not do it for its parent."""
+"""Each cleanup and the process it belongs to: a forked child must not remove its parent's data."""
 
 
 @contextmanager

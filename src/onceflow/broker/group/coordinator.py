@@ -61,7 +61,7 @@ _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class GroupHost(Protocol):
-    """Whatever the handlers of the group APIs are given."""
+    """What the handlers of the group APIs need."""
 
     @property
     def groups(self) -> GroupService: ...
@@ -120,11 +120,11 @@ class GroupService:
         return self._driver.replay(partition, batch)
 
     def loaded(self) -> None:
-        """Everything was replayed: requests may come, and members' sessions run."""
+        """Ends the replay: requests may come, and members' sessions run."""
         self._driver.loaded()
 
     def close(self) -> None:
-        """Answers everybody who waits. Offsets can still be read."""
+        """Answers all waiting members. Offsets can still be read."""
         self._is_closed = True
         self._driver.close()
 
@@ -183,7 +183,7 @@ class GroupService:
         return error
 
     def leave(self, group_id: str, identities: Sequence[MemberIdentity]) -> Answer[GroupOutcome]:
-        """LeaveGroup; if the group is empty now, answered when the log knows it."""
+        """LeaveGroup; if that empties the group, answered when the log has it."""
         refusal = self._refusal(group_id)
         if refusal:
             return GroupOutcome(refusal)
@@ -269,6 +269,8 @@ class GroupService:
                 self._driver.forget_if_bare(group_id)
             promise.resolve(_with_error(errors, code))
 
+        # In the same step as `check`, which may have added the partition to the transaction: with a
+        # turn in between EndTxn could write the marker first, and the offsets would stay pending.
         self._writer.write(group_id, settled, offsets=records, producer=producer)
         return promise
 
@@ -287,7 +289,7 @@ class GroupService:
         return ErrorCode.NONE
 
     def _check_commit(self, request: CommitRequest) -> ErrorCode:
-        """Whether the group takes the commit; if it does, it is a sign of life."""
+        """Whether the group accepts the commit; if so, it also renews the member's session."""
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         group = self._driver.find(request.group_id)
@@ -351,18 +353,18 @@ class GroupService:
         return promise
 
     def topic_deleted(self, topic: str) -> None:
-        """Nobody has offsets in a topic that is gone."""
+        """Deletes all offsets of a deleted topic, so that a new topic of that name has none."""
         for group_id, places in self._writer.admitted.groups_with_topic(topic).items():
             self._writer.delete(group_id, places, ignore)
 
     # --- administration -----------------------------------------------------------------------
 
     def find(self, group_id: str) -> Group | None:
-        """A group, to be looked at only."""
+        """A group, read-only."""
         return self._driver.find(group_id)
 
     def all_groups(self) -> Iterator[Group]:
-        """Every group, to be looked at only."""
+        """Every group, read-only."""
         return self._driver.all_groups()
 
     def delete_groups(self, group_ids: Sequence[str]) -> Answer[tuple[ErrorCode, ...]]:

@@ -6,8 +6,8 @@ it in the journal's order, so what is durable of them makes it durable too. The 
 broker keeps groups and transactions are refused; in Apache Kafka up to version 3, for clients.
 
 Versions 4 and 5 are for brokers, which ask for many transactions at once, or only whether some
-partitions belong to one (`verify_only`); this broker asks itself without a request, and serves them
-to whoever else does.
+partitions belong to one (`verify_only`). This broker asks itself without a request, and serves them
+to anyone else.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Asked in a version that is not served, the answer is in version 0 with UNSUPPORT
 range of this very API, which is how clients find a common version. Produce is advertised from
 version 0 on although 3 is the lowest that is served, as Apache Kafka does: older librdkafka turn
 compression off otherwise. From version 5 on a client may say which broker of which cluster it means
-to reach: at another one it is told to start again from its bootstrap servers.
+to reach; another one answers that it should start again from its bootstrap servers.
 
 Features: `transaction.version` is finalized at 2, so clients that know it use an epoch for each
 transaction. Two-phase commit is advertised (InitProducerId 6) only where it is enabled.
@@ -97,7 +97,7 @@ def _response(
 
 
 def downgrade(response: ApiVersionsResponse, version: int) -> Any:
-    """Before version 4 a feature that need not be supported at all cannot be told of."""
+    """Before version 4 the response cannot contain a feature whose lowest version is 0."""
     if version < _OPTIONAL_FEATURES_FROM:
         told = tuple(each for each in response.supported_features if each.min_version > 0)
         response = replace(response, supported_features=told)

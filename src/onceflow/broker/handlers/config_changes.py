@@ -2,9 +2,9 @@
 broker, each resource as a whole or not at all.
 
 Unlike in Apache Kafka, the configs of the topics in which the broker keeps groups and transactions
-are fixed: with another policy committed offsets would be forgotten, and what is open could never be
-ended. Of the broker only those settings can be altered that it can be told at any time; others, and
-those that there are not, are refused.
+are fixed: with another policy the broker would forget committed offsets, and could never end some
+open transactions. Only the settings that a running broker can take over can be altered; others, and
+unknown ones, are refused.
 """
 
 from __future__ import annotations

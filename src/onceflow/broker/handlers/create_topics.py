@@ -103,7 +103,7 @@ def _create(
     try:
         config = _checked(node, topic, too_many)
         partitions = _partitions(node, topic)
-        topic_id = node.topics.new_id()  # told also when nothing is made, as Kafka does
+        topic_id = node.topics.new_id()  # also in an answer without a new topic, as in Kafka
         if not validate_only:
             tickets.append((yield from _make(node, topic.name, partitions, config)))
             topic_id = node.topics.by_name[topic.name].topic_id

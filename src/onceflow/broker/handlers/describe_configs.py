@@ -1,7 +1,7 @@
 """DescribeConfigs, versions 1-4: of topics (type 2) and of this broker (type 4).
 
-Of the broker its own settings and its defaults for topics are told, under Kafka's names; by an
-empty name, what was altered for all brokers. Other resources are refused.
+For the broker it shows its own settings and its defaults for topics, under Kafka's names; for an
+empty broker name, what was altered for all brokers. Other resources are refused.
 """
 
 from __future__ import annotations

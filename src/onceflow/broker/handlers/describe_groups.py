@@ -1,8 +1,8 @@
 """DescribeGroups, versions 0-6: the state of groups, their members and what those are assigned.
 
-Members' metadata is told of stable groups only. A group that is not there is Dead; from version 6
-on that comes with GROUP_ID_NOT_FOUND. Authorized operations (version 3) are all those of a group,
-for nobody is kept from anything.
+Only stable groups show the metadata of their members. A group that does not exist is Dead; from
+version 6 on that comes with GROUP_ID_NOT_FOUND. Authorized operations (version 3) are all those of
+a group, because there is no authorization.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeQuorum, versions 0-2: who keeps the metadata log. This broker does, alone.
 
 Only partition 0 of `__cluster_metadata`, and nothing beside it, can be asked for. Unlike Apache
-Kafka's, the log has no listener of its own: the broker's is told.
+Kafka's, the log has no listener of its own: the answer names the broker's.
 """
 
 from __future__ import annotations

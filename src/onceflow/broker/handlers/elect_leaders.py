@@ -30,7 +30,7 @@ def handle(
 ) -> ElectLeadersResponse:
     """Elects nobody, and says why."""
     code = ErrorCode.NONE
-    # Who asks for nothing is not told that it is of no type, as by Apache Kafka.
+    # A request without partitions gets no error about its election type, as in Apache Kafka.
     if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != ():
         code = ErrorCode.INVALID_REQUEST
     return ElectLeadersResponse(

@@ -101,7 +101,7 @@ class _Wait:
         try:
             result = _read(self._node, self._request, topic, wanted, most, is_first=True)
         except (DiskError, LogError):
-            # Never out of here: whoever appended has nothing to do with it.
+            # Never out of here: it would reach the request that appended, which is not to blame.
             self._time_is_up()
             return
         self._size += _length(result) - before

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs, versions 0-1: single configs of topics and of this broker; all that are
 altered of one resource, or none. A resource that is named more than once is refused.
 
-What can be altered is told in `broker/config_changes.py`.
+`config_changes` says what can be altered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """InitProducerId, versions 0-6: an identity for a producer, answered when no other can get it.
 
-Without a transactional id a fresh producer id; with one the id's own, in a new epoch, after what it
-left open has been aborted, which fences whoever used it before. Version 6 is two-phase commit and
-advertised only where `transaction.two.phase.commit.enable` is set.
+Without a transactional id it is a new producer id. With one it is that id's own in a new epoch, and
+the open transaction is aborted first; this fences the previous producer. Version 6 is for two-phase
+commit, and advertised only where `transaction.two.phase.commit.enable` is set.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The answer comes when the generation has formed. From version 4 on a new dynamic client is given its
 member id first (MEMBER_ID_REQUIRED); version 0 has no rebalance timeout and uses the session's.
-A static member that comes back to a stable group goes on in its old place; a leader is told to skip
-the assignment from version 9 on. A second request of a member that already waits is the one that
-counts; the first is answered with REBALANCE_IN_PROGRESS. Not kept: the reason (version 8).
+A static member that returns to a stable group keeps its old place; from version 9 on the answer
+tells a leader to skip the assignment. If a member that already waits sends a second request, that
+one counts; the first is answered with REBALANCE_IN_PROGRESS. Not kept: the reason (version 8).
 """
 
 from __future__ import annotations

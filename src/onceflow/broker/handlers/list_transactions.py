@@ -62,7 +62,7 @@ def _compiled(pattern: str | None) -> Any:
         import re2  # which few ask for
 
     options = re2.Options()
-    options.log_errors = False  # who sent it is told
+    options.log_errors = False  # the client gets them
     try:
         return re2.compile(pattern or "(?s).*", options)
     except re2.error:

@@ -184,6 +184,8 @@ def _append(
             )
             if first is not None:
                 return _answer_again(index, partition, first)
+        # In the same step as `admit_batch`: anything in between could make its judgement wrong,
+        # such as a marker that ends the transaction or another batch of the same sequence.
         time = now_ms if topic.config.message_timestamp_type == LOG_APPEND_TIME else None
         (header, _), ticket = partition.append(batch, log_append_time=time)
     except OnceflowError as error:
@@ -287,6 +289,7 @@ def _answer_again(
     index: int, partition: HostedPartition, first: WrittenBatch
 ) -> tuple[ProduceResult, Ticket | None]:
     """The answer that the first sending of a batch got, or is about to get."""
+    # Not before the first sending is durable: to the client a repeat is as good as the first.
     ticket = partition.once_durable(first.last_offset)
     start = partition.log.start_offset
     return ProduceResult(index, 0, first.first_offset, first.timestamp, start), ticket
@@ -319,7 +322,7 @@ def _refused(index: int, error: OnceflowError, partition: HostedPartition | None
 
 
 def _failed(response: ProduceResponse, refused: RequestRefused) -> ProduceResponse:
-    """The disk failed: of what was appended nobody knows whether it is durable."""
+    """The response when the disk has failed: nobody knows which appended batches are durable."""
     return [
         (
             topic,

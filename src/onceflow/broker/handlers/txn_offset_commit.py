@@ -1,4 +1,4 @@
-"""TxnOffsetCommit, versions 0-6: how far a client has come becomes part of its transaction.
+"""TxnOffsetCommit, versions 0-6: a client's progress becomes part of its transaction.
 
 The offsets count when the transaction is committed, and are dropped when it is aborted; the answer
 says that they are durable as such. Before version 5 the group must have been added to the

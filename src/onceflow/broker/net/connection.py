@@ -150,8 +150,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         self._on_made(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # Whoever still knows this connection, or is known by it in a ring, keeps nothing alive but
-        # a few objects: a large buffer must not wait for the collector of cycles.
+        # Timers and cycles may still refer to this connection. They must keep no more than a few
+        # objects alive: a large buffer must not wait for the garbage collector.
         self._frames.close()
         if self._outbox is not None:
             self._outbox.close()
@@ -261,6 +261,8 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         if isinstance(answer, AnswerPromise):
             slot.promise = answer
             if isinstance(answer, OrderedPromise) and not answer.has_taken_effect:
+                # Read no further: the next request would take effect first, and of two batches the
+                # second would be refused as out of order.
                 self._waits_for_effect = True
                 answer.on_effect(self._took_effect)
                 self._hold(slot, len(frame))
@@ -278,7 +280,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
             else:
                 self._answer(slot, value)
         except Exception:
-            # Whoever resolved the promise has others to tell.
+            # The code that resolved the promise has other clients to answer.
             _log.exception("internal error while answering %s; connection closed", self.peer)
             self.abort()
 
@@ -312,6 +314,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
         was_awaited = slot.promise is not None
         slot.promise = None  # which knows the slot
         slots = self._slots
+        # Kafka's clients expect the answers of a connection in the order of their requests.
         if slots[0] is not slot:
             self._hold(slot, size)  # its turn has not come
             if size > LARGE_ANSWER_BYTES:

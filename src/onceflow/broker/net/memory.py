@@ -1,19 +1,20 @@
-"""What all connections share of memory: for large requests that have come in part (who is read
-from, who waits and who has to go), and for answers that clients do not take.
+"""The memory that all connections share: for large requests that have arrived in part, and for
+answers that clients do not read.
 
-A large request needs a place, which is as many bytes as it will have, of those that all connections
-share. So whoever has a place can finish. Where there is no room a request waits, and its connection
-is not read from: the rest of it stays with its sender. One that is larger than all that is shared
-gets its place when nobody else has one. Half of the memory is for requests of the size that most
-clients keep to, so that these never wait for the largest.
+A large request needs a place: as many bytes of the shared memory as the whole request will have. So
+a request with a place can always finish. Without room it waits, and the broker does not read from
+its connection: the rest stays with the sender. A request larger than all the shared memory gets its
+place when no other has one. Half of the memory is for requests of the usual size, so that these
+never wait for the largest.
 
-Of two places that become free one goes to whoever has waited longest and the next to whoever came
-last. So nobody waits for ever, and a crowd that came before does not make all later ones wait.
+Free places go by turns to the request that has waited longest and to the newest one. So none waits
+for ever, and an early crowd does not hold up all later requests.
 
-Places are for those who send. While somebody waits the holders are looked at, and one that would
-not finish in `seconds` at the pace of some looks in a row has to go, the slowest first, until there
-is room for all who wait; the more wait, the fewer looks. Looks are counted, and not seconds,
-because a loop that was busy for seconds has not read what was sent to it meanwhile.
+Places are for clients that send. While requests wait, the broker looks at the holders of places. A
+holder that would not finish in `seconds` at its pace during some looks in a row loses its
+connection, the slowest first, until there is room for all that wait; the more wait, the fewer
+looks. It counts looks, not seconds, because a loop that was busy for seconds has not read what
+clients sent meanwhile.
 """
 
 from __future__ import annotations
@@ -205,10 +206,10 @@ class RequestMemory:
         return False
 
     def leave(self, sender: RequestSender) -> None:
-        """The request is whole, or will never be; one who has no part in this may leave, too."""
+        """The request is complete, or never will be; a connection without a place may leave too."""
         self._usual.leave(sender)
         self._largest.leave(sender)
 
     def look(self, now: float) -> list[tuple[RequestSender, str]]:
-        """Who has to go, and why. Nothing is taken from them before they `leave`."""
+        """The connections to close, and why. They keep their places until they `leave`."""
         return self._usual.look(now, self._seconds) + self._largest.look(now, self._seconds)

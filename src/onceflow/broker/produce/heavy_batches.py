@@ -1,7 +1,7 @@
-"""Batches that take long to check or to compress: looked at away from the loop, which goes on.
+"""Batches that take long to check or to compress: a background thread does it, not the loop.
 
-Whoever sends them waits, and its next requests with it; nobody else does, unless they send such
-batches too. What one request may have decompressed is bounded, and so is what waits.
+Only the client that sends them waits, with its next requests, and other clients that send such
+batches too. How much one request may decompress is bounded, and so is how much may wait.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from onceflow.runtime import Background, Job, JobLane
 from onceflow.wire import ErrorCode
 
 REQUEST_BYTES = 256 << 20
-"""Decompressed, of all batches of a request; and as much compressed."""
+"""The most that the batches of a request may decompress, and the most they may compress."""
 WAITING_BYTES = 64 << 20
-"""As they came, of all batches that wait."""
+"""The most bytes of batches that may wait, as the clients sent them."""
 
 _DECOMPRESSED_PIECE = 16 << 10
 _COMPRESSED_PIECE = 1 << 10
 """What takes about as long as another request, when it is done on the loop."""
 
-# Certainly not written and worth another try, which is what clients take this code for.
+# To clients this code means: certainly not written, and worth another try.
 _AGAIN = ErrorCode.NOT_ENOUGH_REPLICAS
 
 

@@ -1,7 +1,8 @@
-"""Whether a batch of an idempotent producer is the next one, a repeat of one, or refused.
+"""Whether a batch of an idempotent producer is the next one, a repeat, or refused.
 
-Asked for every batch with a producer id right before it is appended, in the same step: so of five
-requests in flight each is judged against the ones before it.
+Every batch with a producer id is judged right before its append, in the same step of the loop. So
+each of five requests in flight is judged by those before it. With a turn of the loop in between,
+two sendings of one batch could both pass and both be written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def admit_batch(
     transactional_id: str | None,
     version: int,
 ) -> WrittenBatch | None:
-    """None for a batch to append, else the batch that it repeats. Raises `RequestRefused`."""
+    """None if the batch is to be appended, else the batch that it repeats. Raises `RequestRefused`.
+    May add the partition to the transaction."""
     table = partition.producers
     opens = header.is_transactional and (
         not table.is_open(header.producer_id, header.producer_epoch)
@@ -61,8 +63,8 @@ def _enter_transaction(
     transactional_id: str | None,
     version: int,
 ) -> None:
-    """The first batch of a transaction in a partition is asked for at the coordinator: what it does
-    not know of, nobody would ever end, and readers would wait for that for ever."""
+    """Asks the coordinator before the first batch of a transaction in a partition. Nobody would
+    ever end a transaction that the coordinator does not know, and readers would wait for ever."""
     identity = ProducerIdAndEpoch(header.producer_id, header.producer_epoch)
     place = TopicPartition(topic.name, partition.index)
     code = transactions.enter(transactional_id or "", identity, place, version)

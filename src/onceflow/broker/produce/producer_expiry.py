@@ -1,10 +1,10 @@
 """Forgetting producers that have been silent for `producer.id.expiration.ms`.
 
-By a clock that runs while this broker does and that nobody can set: what a partition promises is
-that a repeat is known for so long as one could have come. While the broker is down none can, so
-that time does not count, and neither does a jump of the wall clock. Timestamps of records are the
-client's: a backfill of last year is as fresh as any other batch. For how long a producer had been
-silent is carried over a restart by the snapshots; without one its silence begins at the start.
+The clock runs only while this broker does, and nobody can set it: a partition promises to recognise
+a repeat for as long as one could have come. None can while the broker is down, so that time does
+not count, and neither does a jump of the wall clock. Timestamps of records do not count either,
+because clients choose them: a backfill of last year is as fresh as any other batch. Snapshots carry
+a producer's silence over a restart; without one it begins at the start.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onceflow.runtime import Clock
 
 _JOB: Final = "expiry of producers"
 _SLICE = 2048
-"""Producers, or partitions without any, that are looked at in one turn: about a millisecond."""
+"""Producers, or partitions without any, checked in one turn of the loop: about a millisecond."""
 
 
 class ProducerExpiry:
@@ -36,7 +36,7 @@ class ProducerExpiry:
         self._started = clock.monotonic()
 
     def run(self) -> Iterator[None]:
-        """One look at all producers; to be run in slices."""
+        """Checks all producers once; to be run in slices."""
         left = _SLICE
         partitions = [
             partition for topic in self._topics.by_name.values() for partition in topic.partitions

@@ -1,7 +1,7 @@
 """Answers that come later: what a handler returns when it has to wait, above all for the disk.
 
-A promise is resolved once, with a value; who asked is called at once, on the loop's own thread.
-asyncio's futures would do, at the price of a turn of the loop for every request.
+A promise is resolved once, with a value, and calls back at once, on the loop's own thread. Futures
+of asyncio would do as well, but cost a turn of the loop for every request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNRESOLVED = object()
 
 
 class AnswerPromise(Generic[T]):
-    """Resolved by whoever owns the wait; read by one asker through `then`."""
+    """The owner of the wait resolves it; a single reader gets the answer through `then`."""
 
     __slots__ = ("_callback", "_value", "on_abandoned")
 
@@ -28,7 +28,7 @@ class AnswerPromise(Generic[T]):
         self._value: object = _UNRESOLVED
         self._callback: Callable[[T], None] | None = None
         self.on_abandoned: Callable[[], None] | None = None
-        """Set by an owner that can stop waiting when nobody wants to know any more."""
+        """Set by an owner that can stop waiting when the client is gone."""
 
     @property
     def is_resolved(self) -> bool:
@@ -44,7 +44,7 @@ class AnswerPromise(Generic[T]):
             self._callback(value)
 
     def abandon(self) -> None:
-        """Says that whoever asked is gone."""
+        """Says that the client is gone."""
         on_abandoned, self.on_abandoned = self.on_abandoned, None
         if on_abandoned is not None and self._value is _UNRESOLVED:
             on_abandoned()
@@ -59,8 +59,8 @@ class AnswerPromise(Generic[T]):
 
 
 class OrderedPromise(AnswerPromise[T]):
-    """A promise for a request that has not taken effect yet: the client's next request may only be
-    looked at when this one has, or they would change places. That is long before it is durable."""
+    """A promise for a request that has not taken effect yet. The connection reads the client's next
+    request only when this one has, or they would change places. It is durable much later."""
 
     __slots__ = ("_on_effect", "has_taken_effect")
 
@@ -125,8 +125,9 @@ def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None],
 
 
 def or_hang_up(tickets: Sequence[Ticket], response: T) -> Answer[T]:
-    """The response, once it is true. If the disk fails before, nobody knows whether it ever will
-    be, and no code of the protocol says that: the connection ends without an answer."""
+    """The response, once all tickets are durable. If the disk fails before, nobody knows whether
+    they are, and no error code says that, so the connection ends without an answer. With an error
+    the client would take for undone what the next start may find in the log."""
     outcome = once_durable(tickets, lambda error: error)
     if not isinstance(outcome, AnswerPromise):
         if outcome is not None:

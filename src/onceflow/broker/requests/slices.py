@@ -1,7 +1,8 @@
-"""Long work on the broker's loop, a little of it in each turn: requests are served in between.
+"""Long work on the broker's loop, one slice in each turn: the broker serves requests in between.
 
-For work on state that belongs to the loop and so cannot go to a thread. It is a generator, and each
-`yield` lets one turn of the loop pass: whatever the work has looked at before may be different now.
+For work on state that belongs to the loop and so cannot go to a thread. The work is a generator,
+and each `yield` lets one turn of the loop pass. What it looked up before a `yield` may be wrong
+after it: a topic may be deleted, an id used again.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ CallLater = Callable[[float, Callable[[], None]], TimerHandle]
 
 
 class Slices:
-    """All such work of a broker; each in turn."""
+    """All such work of a broker, each piece in turn."""
 
     def __init__(self, call_later: CallLater, report: Callable[[str, Exception], None]) -> None:
-        """`report` is told of errors that are not `BLAMELESS`, with the name of the work."""
+        """`report` gets the errors that are not `BLAMELESS`, with the name of the work."""
         self._call_later = call_later
         self._report = report
         self._waiting: deque[tuple[str, Iterator[None]]] = deque()
@@ -32,15 +33,15 @@ class Slices:
         self._is_closed = False
 
     def run(self, name: str, work: Iterator[None]) -> None:
-        """Begins with the next turn, unless work of that name is not done yet. An error ends the
-        work, and is nobody else's trouble."""
+        """Begins with the next turn, unless work of that name is still under way. An error ends
+        this work and no other."""
         if name not in self._names:
             self._names.add(name)
             self._waiting.append((name, work))
             self._schedule()
 
     def close(self) -> None:
-        """What is not done yet is left undone."""
+        """Drops the work that is left."""
         self._is_closed = True
         self._waiting.clear()
         if self._timer is not None:

@@ -71,8 +71,8 @@ def producer_ids_record(block: Block) -> PlainRecord:
 
 
 def broker_record(broker: str, configs: Mapping[str, str]) -> PlainRecord:
-    """Says what was altered of a broker's settings; of those of all brokers where it has no name.
-    The last that is taken back takes the record away."""
+    """The altered settings of a broker, or of all brokers if it has no name. A tombstone where no
+    setting is left."""
     key = _BROKER + broker.encode()
     return PlainRecord(key, json.dumps({"configs": dict(configs)}).encode() if configs else None)
 

@@ -1,8 +1,8 @@
 """One partition as its clients see it: a log with a leader epoch, the producers that write to it,
-and who waits for more of it.
+and the fetches that wait for new records.
 
-All that is appended goes through here: so the producers' table is the fold over the log at every
-moment, and whoever waits for new records is told as soon as they are durable, and not before.
+Every append goes through here. So the producers' table is the fold over the log at every moment,
+and waiting fetches wake as soon as new records are durable, and not before.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HostedPartition:
         self._store = store
         self._waiting: dict[Callable[[HostedPartition], None], None] = {}  # in the order they came
         self._announced: Ticket | None = None
-        """The last group of the journal that is to wake who waits: many appends share one."""
+        """The last group of the journal that will wake waiting fetches: many appends share one."""
         self.index = log.log_id.partition
         self.log = log
         self.epochs = epochs
@@ -71,7 +71,7 @@ class HostedPartition:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where readers of committed records may read."""
+        """The offset up to which read_committed readers may read."""
         return self.producers.last_stable_offset(self.log.high_watermark)
 
     def append(
@@ -82,13 +82,15 @@ class HostedPartition:
         marker: Marker | None = None,
         purpose: Purpose = Purpose.APPEND,
     ) -> tuple[StoredBatch, Ticket]:
-        """Gives the batch its place, in its own bytes; a control batch comes with what it says.
-        Raises what `LogStore.append` does."""
+        """Appends the batch, and writes its offset into its own bytes; a control batch comes with
+        its marker. Raises what `LogStore.append` does."""
         offset, epoch = self.log.end_offset, self.leader_epoch
         if log_append_time is None:
             stored = batch.assign(offset, epoch)
         else:
             stored = batch.assign_log_append_time(offset, epoch, log_append_time)
+        # Append, then apply, in one step. A refused append must leave no trace in the table: the
+        # client sends the batch again, and a table that knew it would acknowledge what no log has.
         ticket = self._store.append(self.log, stored, purpose=purpose)
         if stored.header.producer_id >= 0:
             self.producers.apply(stored.header, marker)
@@ -106,9 +108,9 @@ class HostedPartition:
     # --- waiting for more ---------------------------------------------------------------------
 
     def wait(self, callback: Callable[[HostedPartition], None]) -> None:
-        """Calls back, again and again, when there is more to read here."""
+        """Calls back, each time, when there is more to read here."""
         if not self._waiting and self.log.end_offset > self.log.high_watermark:
-            # What is on its way already was appended when nobody waited.
+            # Records that are already on their way were appended when nobody waited.
             self._store.flush().add_done_callback(self._durable)
         self._waiting[callback] = None
 
@@ -120,7 +122,7 @@ class HostedPartition:
             self.wake()
 
     def wake(self) -> None:
-        """Tells all who wait to look again."""
+        """Makes all waiting fetches look again."""
         for callback in list(self._waiting):
             callback(self)
 

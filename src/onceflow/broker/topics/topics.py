@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class TopicNames(Protocol):
-    """For whoever only needs to know what an id stands for."""
+    """Finds the name of a topic by its id, and nothing more."""
 
     def name_of(self, topic_id: UUID | None) -> str | None:
         """The topic's name; None if there is no such topic."""
@@ -157,7 +157,7 @@ class Topics:
         return image
 
     def _settle_unknown_logs(self, image: MetadataImage, *, adopt: bool) -> None:
-        """Removes the logs that a cut-off change explains; refuses or adopts any other."""
+        """Removes the logs that an interrupted change explains; refuses or adopts any other."""
         unknown = sort_unknown(
             self._store.logs.values(),
             image,
@@ -327,6 +327,7 @@ class Topics:
 
     def _finish(self, making: TopicMaking) -> MadeTopic:
         record = making.record
+        # The record last: whatever a crash leaves before it are empty logs, which a start removes.
         ticket = self._write(record.to_record())
         topic = HostedTopic(record, making.config, making.partitions)
         del self._making[record.name]
@@ -340,6 +341,8 @@ class Topics:
     def delete(self, topic: HostedTopic) -> Steps[Ticket]:
         """Removes a topic, and then its records, those of some partitions at a time. A start
         removes what a crash has left of them."""
+        # The record first: it is the evidence by which a start may remove the logs behind a crash.
+        # The other way round, a start would bring the topic back with part of its records.
         ticket = self._write(topic_gone(topic.topic_id))
         del self.by_name[topic.name], self.by_id[topic.topic_id]
         self._free_name(topic.name)
@@ -398,7 +401,7 @@ class Topics:
             yield len(topic.partitions)
 
     def claim_producer_ids(self) -> tuple[Block, Ticket]:
-        """A block of producer ids that nobody else gets; it may be used once that is durable."""
+        """A block of producer ids; no client may see one of them before the claim is durable."""
         block = self._producer_ids.claim(self._producer_ids.next_unclaimed)
         ticket = self._write(producer_ids_record(block))
         self._producer_ids.apply(block)

@@ -1,8 +1,8 @@
-"""Requests that change topics, a slice in each turn of the loop: others are served in between.
+"""Requests that change topics, one slice in each turn of the loop, with other requests in between.
 
-One request after the other, in the order in which they came, as Kafka's controller does it:
-who deletes a topic right after making it finds it made. What a request does is a generator. Between
-two of its steps everything else may happen, so whatever it has half done has to be a state of its
+They run one after the other, in the order in which they came, as in Kafka's controller: a client
+that creates a topic and deletes it at once finds it there. The work of a request is a generator.
+Between two of its steps anything else may happen, so whatever is half done has to be a state of its
 own: see `topics.TopicMaking`.
 """
 

@@ -1,15 +1,15 @@
-"""Logs that no topic record names: which of them a cut-off change explains, and what else to do.
+"""Logs that no topic record names: which of them an interrupted change explains, and the others.
 
-Removing a log that nobody knows is the most dangerous thing that a start can do: when the topic
-records are what was lost, it removes everything else as well. So a log is removed only when one of
-two things explains it, and both leave evidence:
+Removing an unknown log is the most dangerous thing that a start can do: if the topic records are
+what was lost, it removes all the data as well. So a start removes a log only if one of two things
+explains it, and both leave evidence:
 
-- the creation of its topic was cut off before the topic record was durable: then nobody can have
+- the creation of its topic stopped before the topic record was durable: then nobody can have
   written to it, and it is empty;
-- the deletion of its topic was cut off behind the record that says so: then that record is there.
+- the deletion of its topic stopped after the record that says so: then that record is there.
 
-Anything else is a log whose topic record was lost. The start refuses, unless it is told to adopt
-such logs: then each gets a topic record again, with default configs.
+Any other log has lost its topic record. The broker refuses to start, unless it is configured to
+adopt such logs: then each gets a new topic record, with default configs.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ class UnknownLogs(NamedTuple):
     """The logs that no topic record names."""
 
     never_used: list[PartitionLog]
-    """Made for a topic whose creation was cut off, or for partitions that were never added."""
+    """Empty logs of a topic whose creation was interrupted, or of partitions never added."""
     deleted: list[PartitionLog]
-    """Of topics whose deletion was cut off."""
+    """Logs of topics whose deletion was interrupted."""
     unexplained: list[PartitionLog]
 
 
 def sort_unknown(
     logs: Iterable[PartitionLog], image: MetadataImage, *, beginning_is_lost: bool
 ) -> UnknownLogs:
-    """Says of each log that no topic record names why it is there. Where the metadata log itself
-    has lost its beginning, an empty log proves nothing: its topic may just never have been used."""
+    """Explains each log that no topic record names. If the metadata log itself has lost its
+    beginning, an empty log proves nothing: its topic may just never have been used."""
     unknown = UnknownLogs([], [], [])
     for log in logs:
         log_id = log.log_id
         topic = image.topics.get(log_id.topic_id)
         if log_id == METADATA_LOG or (topic is not None and log_id.partition < topic.partitions):
             continue
+        # Only evidence lets a log go; without any it is `unexplained`, never removed.
         if log_id.topic_id in image.deleted:
             unknown.deleted.append(log)
         elif log.end_offset == 0 and not beginning_is_lost:
@@ -62,7 +63,7 @@ def sort_unknown(
 
 
 def refusal(logs: Collection[PartitionLog]) -> LogCorrupt:
-    """Why the broker does not start on logs whose topic records were lost, and how to go on."""
+    """The error for logs whose topic records were lost; it says how to go on."""
     size = sum(log.size for log in logs)
     return LogCorrupt(
         f"{METADATA_TOPIC} has no record of {topic_names(logs)}, but {len(logs)} logs with "
@@ -75,7 +76,7 @@ def refusal(logs: Collection[PartitionLog]) -> LogCorrupt:
 def adopted(
     logs: Iterable[PartitionLog], known: Collection[TopicRecord]
 ) -> tuple[TopicRecord, ...]:
-    """A topic record for each topic that logs are of, under its old name if that is free."""
+    """A topic record for each topic of these logs, under its old name if that is free."""
     by_topic: dict[UUID, list[PartitionLog]] = {}
     for log in logs:
         by_topic.setdefault(log.log_id.topic_id, []).append(log)
@@ -97,7 +98,7 @@ def adopted(
 
 
 def topic_names(logs: Iterable[PartitionLog]) -> str:
-    """The topics that logs are of, for people: the first few by name."""
+    """The topics of these logs as text for people: the first few by name."""
     names = sorted({log.topic for log in logs})
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more topics" if more > 0 else "")

@@ -1,9 +1,8 @@
 """The transaction coordinator as the handlers see it: requests in, answers or promises of them out.
 
-What happens is decided by the pure functions in `onceflow.txn`, done by the store, and answered
-when it is durable. Only that a transaction has more partitions is answered at once: records and
-offsets come behind that in the journal's order, so whatever is durable of them makes it durable
-too.
+The pure functions in `onceflow.txn` decide, the store carries the decision out, and the answer
+waits until it is durable. Only the adding of partitions is answered at once: the transaction's
+records and offsets come behind it in the journal, so if any of them is durable, it is durable too.
 """
 
 from __future__ import annotations
@@ -74,21 +73,21 @@ class TransactionService:
         self._offsets_partition = offsets_partition
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """One id, to be looked at only."""
+        """One transactional id, read-only."""
         return self._store.find(transactional_id)
 
     def all(self) -> Iterator[TransactionMetadata]:
-        """Every id, to be looked at only."""
+        """Every transactional id, read-only."""
         return self._store.all()
 
     def partitions_of(self, transaction: TransactionMetadata) -> Iterable[TopicPartition]:
-        """Those of an open transaction; of one that is being ended, those that lack a marker."""
+        """All partitions of an open transaction; for one that is ending, those without a marker."""
         if transaction.state is TransactionState.ONGOING:
             return transaction.partitions
         return self._store.lacking_markers(transaction)
 
     def once_durable(self, looked_at: Iterable[TransactionMetadata], response: T) -> Answer[T]:
-        """A response that tells what is so of these, once a crash cannot undo it any more."""
+        """A response about these transactions, once no crash can undo what it says."""
         tickets = [each for one in looked_at for each in self._store.tickets(one.transactional_id)]
         return or_hang_up(tickets, response)
 
@@ -146,17 +145,20 @@ class TransactionService:
     def _serve(
         self, transactional_id: str, do: Callable[[], Result], api: ApiKey, version: int
     ) -> Answer[Result]:
-        """Does it, and answers when all that the answer rests on is durable."""
+        """Calls `do`, and answers when everything that the answer depends on is durable."""
         try:
             result = do()
         except OnceflowError as error:
             _log.warning("%s for %r failed: %s", api.name, transactional_id, error)
             code = failure_code(error)
             if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and not transactional_id:
-                # To be tried again too; but who has no id would look for nobody's coordinator.
+                # Also retriable, but a client without a transactional id has no coordinator to
+                # look for again.
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             result = Result(error=code)
         result = result._replace(error=code_for(result.error, api, version))
+        # Refusals and repeats wait too: they rest on earlier decisions that a crash could undo. A
+        # producer id that is answered too early could be given to a second producer.
         return or_hang_up([*self._ids.tickets, *self._store.tickets(transactional_id)], result)
 
     def _do(self, decision: Decision) -> Result:
@@ -175,8 +177,8 @@ class TransactionService:
         places: Sequence[TopicPartition],
         version: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """AddPartitionsToTxn: all of them, or none. The partition of a group is added otherwise, by
-        `add_offsets` and `enter_offsets`."""
+        """AddPartitionsToTxn: all of them, or none. `add_offsets` and `enter_offsets` add the
+        partition of a group."""
         own = [each for each in places if each.topic in POLICIES]
         refused = dict.fromkeys(own, ErrorCode.TOPIC_AUTHORIZATION_FAILED) | self._unknown(places)
         if refused:
@@ -185,7 +187,7 @@ class TransactionService:
         return dict.fromkeys(places, code_for(code, ApiKey.ADD_PARTITIONS_TO_TXN, version))
 
     def _unknown(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """What is told of those partitions that there are not."""
+        """The error for each partition that does not exist."""
         return {
             each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in places if not self._exists(each)
         }
@@ -220,8 +222,8 @@ class TransactionService:
     # --- before something is appended in a transaction ----------------------------------------
 
     def is_closed_to_writes(self, producer_id: int) -> bool:
-        """Whether even a partition in which its transaction is open has to ask before it appends
-        more of it."""
+        """Whether a partition has to ask before it appends more of this producer's transaction,
+        even where that is open."""
         return self._store.is_closed_to_writes(producer_id)
 
     def enter(
@@ -231,14 +233,14 @@ class TransactionService:
         place: TopicPartition,
         version: int,
     ) -> ErrorCode:
-        """For the first batch of a transaction in a partition, sent by Produce of this version."""
+        """Admits a transaction's first batch in a partition; `version` is that of Produce."""
         code = self._enter(transactional_id, identity, place, version >= IMPLICIT_PRODUCE_FROM)
         return code_for(code, ApiKey.PRODUCE, version)
 
     def enter_offsets(
         self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
-        """For offsets of a group, sent by TxnOffsetCommit of this version."""
+        """Admits offsets of a group; `version` is that of TxnOffsetCommit."""
         implicitly = version >= IMPLICIT_OFFSETS_FROM
 
         def enter(place: TopicPartition) -> ErrorCode:
@@ -261,7 +263,7 @@ class TransactionService:
     def _with_offsets_of(
         self, group_id: str, do: Callable[[TopicPartition], ErrorCode]
     ) -> ErrorCode:
-        """Does something with the partition that keeps a group; there may be no room to make it."""
+        """Calls `do` with the partition that keeps a group; making that may fail."""
         try:
             place = TopicPartition(OFFSETS_TOPIC, self._offsets_partition(group_id))
         except OnceflowError as error:
@@ -299,6 +301,8 @@ class TransactionService:
             if known is not None and known.is_idle and self._are_too_many_open(transactional_id):
                 return ErrorCode.POLICY_VIOLATION
             try:
+                # Nobody awaits this one. It must precede the records that it admits: behind them, a
+                # crash could leave records of a transaction that no start knows to end.
                 self._store.write(decision.transaction, Purpose.TRANSACTION_GROWS)
             except OnceflowError as error:
                 return failure_code(error)
@@ -323,9 +327,9 @@ class TransactionService:
         return True
 
     def expire(self) -> Iterator[None]:
-        """Forgets ids that were not used for long; to be run in slices."""
+        """Forgets transactional ids that have expired; to be run in slices."""
         return self._store.expire(self._config.transactional_id_expiration_ms)
 
     def close(self) -> None:
-        """Nothing times out any more."""
+        """Stops all timeouts."""
         self._store.close()

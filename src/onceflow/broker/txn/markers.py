@@ -1,4 +1,4 @@
-"""Markers: the batches that end a transaction in its partitions, and who has to hear of them."""
+"""Markers, the batches that end a transaction in its partitions."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Markers:
         `HostedPartition.append` does."""
         partition = self._topics.partition(*place)
         if partition is None:
+            # Its topic was deleted. An error here would keep the transaction unfinished for ever.
             return None
         decision = Marker(
             producer_id,
@@ -58,6 +59,7 @@ class Markers:
         )
         ticket = _append(partition, decision)
         if place.topic == OFFSETS_TOPIC:
+            # In the same step as the append, so that the groups apply markers in log order.
             self._on_offsets(OffsetsMarker(place.partition, producer_id, commit, ticket))
         return ticket
 
@@ -71,7 +73,7 @@ class Markers:
         coordinator_epoch: int,
         transaction_version: int,
     ) -> tuple[ErrorCode, Ticket | None]:
-        """`write` for somebody who may be late or wrong: the partition has the last word."""
+        """`write` for a request that may be late or wrong: the partition checks it."""
         if producer_id < 0 or epoch < 0:
             return ErrorCode.INVALID_REQUEST, None
         if place.topic == TRANSACTIONS_TOPIC:  # in which no transaction is ever open

@@ -8,7 +8,8 @@ from onceflow.producers import OpenBlock
 
 
 class ProducerIds:
-    """Whoever is told an id has to await `tickets`, so that no crash makes it free again."""
+    """An answer with an id has to await `tickets`: otherwise a crash could make the id free again,
+    and two producers would write under it."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -27,5 +28,5 @@ class ProducerIds:
 
     @property
     def tickets(self) -> list[Ticket]:
-        """What has to be durable before the newest id may be told."""
+        """What has to be durable before an answer may contain the newest id."""
         return [self._claim] if self._claim is not None and not self._claim.done else []

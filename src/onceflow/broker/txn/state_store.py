@@ -1,9 +1,9 @@
-"""All transactional ids, their way into the log, and how their transactions come to an end.
+"""All transactional ids, their way into the log, and the ending of their transactions.
 
-A decision is written to `__transaction_state` and applied in the same step. A transaction is ended
-in one step of the loop too: PREPARE, a marker for each partition, COMPLETE, in this order in the
-journal. So what a crash leaves is a prefix of that, and `load` carries it to the same end. Where a
-marker finds no room, the rest is tried again until it does.
+A decision is written to `__transaction_state` and applied in the same step. Ending a transaction is
+one step of the loop too: PREPARE, a marker for each partition, COMPLETE, in this order in the
+journal. So a crash leaves a prefix of that, which `load` carries to the same end. If the disk has
+no room for a marker, the store tries again until it has.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from onceflow.wire import TRANSACTION_V2
 
 _TICK_SECONDS = 0.2
 _UNEXPECTED_SECONDS = 60.0
-"""Between two attempts at what failed for a reason that waiting will hardly mend."""
+"""Between two attempts after an error that waiting will hardly mend."""
 _SLICE = 64
-"""Ids that are looked at in one turn: a tombstone for each takes some milliseconds."""
+"""Ids checked in one turn of the loop: a tombstone for each takes some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,26 +79,26 @@ class TransactionStateStore:
         return len(self._open)
 
     def is_closed_to_writes(self, producer_id: int) -> bool:
-        """Whether a transaction may still be open in partitions, but must not grow: it is prepared
-        and was kept for a new client, or decided and lacks markers."""
+        """Whether a transaction may still be open in partitions but must not grow: it is prepared
+        and kept for a new client, or it is decided and lacks markers."""
         return producer_id in self._closed_to_more
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         return self._known.get(transactional_id)
 
     def all(self) -> Iterator[TransactionMetadata]:
-        """Every id, to be looked at only."""
+        """Every transactional id, read-only."""
         return iter(self._known.values())
 
     def tickets(self, transactional_id: str) -> list[Ticket]:
-        """What has to be durable before anything about an id may be told."""
+        """What has to be durable before an answer may say anything about an id."""
         last = self._tickets.get(transactional_id)
         return [last] if last is not None and not last.done else []
 
     # --- start and end ------------------------------------------------------------------------
 
     def load(self, unapplied: Unapplied) -> None:
-        """Brings everything back from the log, and ends what was being ended."""
+        """Restores all ids from the log, and finishes the transactions that were ending."""
         for transaction in self._dependencies.topic.replay(unapplied).values():
             self._apply(transaction)
             finish = machine.resume(transaction, self._clock.wall_ms())
@@ -107,7 +107,7 @@ class TransactionStateStore:
         self._finish_rest()
 
     def close(self) -> None:
-        """Nothing times out any more."""
+        """Stops all timeouts."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -115,14 +115,16 @@ class TransactionStateStore:
     # --- changes ------------------------------------------------------------------------------
 
     def write(self, transaction: TransactionMetadata, purpose: Purpose) -> None:
-        """Makes a decision known. Raises what `LogStore.append` does, with nothing changed."""
+        """Writes and applies a decision. Raises what `LogStore.append` does, nothing changed."""
+        # Append, then apply, with no turn of the loop in between: a refused append leaves no trace,
+        # and the next request is judged by this decision though it is not durable yet.
         ticket = self._dependencies.topic.append(transaction.transactional_id, transaction, purpose)
-        if purpose is not Purpose.TRANSACTION_GROWS:  # for that one nobody waits
+        if purpose is not Purpose.TRANSACTION_GROWS:  # which nobody awaits
             self._tickets[transaction.transactional_id] = ticket
         self._apply(transaction)
 
     def _apply(self, transaction: TransactionMetadata) -> None:
-        """What a record says, live and at a start."""
+        """Applies a record, live or at a start."""
         transactional_id = transaction.transactional_id
         self._known[transactional_id] = transaction
         if transaction.is_kept or transaction.state in COMPLETED:
@@ -141,11 +143,13 @@ class TransactionStateStore:
     def finish(self, finish: Finish) -> None:
         """Ends a transaction. Raises what `LogStore.append` does only while nothing is decided."""
         self.write(finish.prepare, Purpose.TRANSACTION_ENDS)
+        # Decided. From here on nothing may raise: the client would take it for undecided and ask
+        # for the opposite. What fails below stays in `_unfinished`, and `_tick` tries it again.
         self._unfinished[finish.prepare.transactional_id] = finish
         self._carry_out(finish, finish.partitions)
 
     def _carry_out(self, finish: Finish, places: Sequence[TopicPartition]) -> None:
-        """Markers, and then that all are written."""
+        """Writes the markers, then COMPLETE."""
         prepare = finish.prepare
         transactional_id = prepare.transactional_id
         try:
@@ -158,6 +162,8 @@ class TransactionStateStore:
                     commit=finish.commit,
                     coordinator_epoch=epoch,
                 )
+            # Behind every marker: to a start, COMPLETE says that nothing is left to do. A partition
+            # whose marker is missing then would hold back read_committed readers for ever.
             self.write(finish.complete, Purpose.TRANSACTION_ENDS)
             del self._unfinished[transactional_id]
             self._closed_to_more.discard(prepare.producer_id)
@@ -171,8 +177,8 @@ class TransactionStateStore:
             self._tick_soon()
 
     def lacking_markers(self, transaction: TransactionMetadata) -> list[TopicPartition]:
-        """Where a transaction is still open. For one that has been decided: where it is not ended
-        yet, as partitions that were added but never written need no marker."""
+        """The partitions in which a transaction is still open. Partitions that were added but never
+        written need no marker."""
         return [
             place
             for place in sorted(transaction.partitions)
@@ -200,7 +206,7 @@ class TransactionStateStore:
             self._finish_rest()
             for transactional_id in self._deadlines.due(self._clock.monotonic()):
                 self._time_out(self._known[transactional_id])
-        finally:  # whatever happens, others that are due must not wait for ever
+        finally:  # whatever happens, other transactions that are due must not wait for ever
             if self._unfinished or self._deadlines.next_deadline() is not None:
                 self._tick_soon()
 
@@ -237,10 +243,11 @@ class TransactionStateStore:
         self._deadlines.started(transactional_id, transaction.epoch, again)
 
     def expire(self, expiration_ms: int) -> Iterator[None]:
-        """Forgets ids that were not used for so long; to be run in slices."""
+        """Forgets ids that nobody used for `expiration_ms`; to be run in slices."""
         ids = iter(list(self._known))
         while some := list(islice(ids, _SLICE)):
             for transactional_id in some:
+                # Looked up anew: between two slices a request may have used the id.
                 transaction = self._known.get(transactional_id)
                 if transaction is not None and self._is_expired(transaction, expiration_ms):
                     self._dependencies.quarantine.attempt(
@@ -256,6 +263,7 @@ class TransactionStateStore:
 
     def _forget(self, transaction: TransactionMetadata) -> None:
         transactional_id = transaction.transactional_id
+        # Raises unless the id is idle: nobody would ever end the transaction of a forgotten one.
         moved(transaction, TransactionState.DEAD)
         self._dependencies.topic.append(transactional_id, None, Purpose.APPEND)
         del self._known[transactional_id]
@@ -263,8 +271,8 @@ class TransactionStateStore:
 
 
 def _is_of(transaction: TransactionMetadata, open_epoch: int | None) -> bool:
-    """Whether what is open in a partition is this transaction, and not a later one that the lost
-    end of a log told of: where each has an epoch of its own, a decision is above it."""
+    """Whether the open transaction in a partition is this one, and not a later one, whose record
+    was lost with the end of a log. Where each has its own epoch, the decision has a higher one."""
     if open_epoch is None:
         return False
     decided = transaction.state in COMPLETED and transaction.client_version >= TRANSACTION_V2

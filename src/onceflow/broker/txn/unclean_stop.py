@@ -1,9 +1,9 @@
-"""After a stop that may have lost the end of every log: what no longer fits together is ended.
+"""Repairs transactions after a stop that may have lost the end of every log.
 
-Only with `durability="os"`, where each log has lost an end of its own: a marker may be gone without
-the decision that it carried out, or the decision without the records. Acknowledged data may be gone
-too, that is what the setting says, but nothing may stay open for ever, and no epoch may be given
-out that a partition has seen already.
+Only with `durability="os"`, where each log may have lost a different end: a marker may be gone
+while its decision is there, or a decision while its records are there. Acknowledged data may be
+gone too; the setting says so. But no transaction may stay open for ever, and the coordinator must
+not give out an epoch that a partition has already seen.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def repair(
     now_ms: int,
     new_producer_id: NewProducerId,
 ) -> None:
-    """Brings the coordinator's store up to the epochs that are in use, then ends what it does not
-    know to be open."""
+    """Raises the coordinator's epochs to those in use, then ends every transaction that the
+    coordinator does not know to be open."""
     seen = _epochs_in_use(topics)
     for transaction in list(store.all()):
         newest = seen.get(transaction.producer_id, transaction.epoch)
@@ -97,8 +97,8 @@ def _end(
     found: OngoingTransaction,
     owner: TransactionMetadata | None,
 ) -> None:
-    """As it was decided, where that can be told: else it is aborted, as nobody can say that it was
-    committed."""
+    """Ends a transaction as it was decided, if that is known; otherwise aborts it, because nothing
+    shows that it was committed."""
     commit = (
         owner is not None
         and owner.state is TransactionState.COMPLETE_COMMIT

@@ -40,7 +40,7 @@ class Totals(NamedTuple):
     served: Mapping[int, int]
     journal: JournalTotals | None
     failed_jobs: Mapping[str, int] = MappingProxyType({})
-    """Of housekeeping: how often each has failed for one partition, and was left for later."""
+    """Housekeeping jobs: how often each has failed for one partition, and was put off."""
 
     def __str__(self) -> str:
         """`served 12 requests (Produce 10, Metadata 2), wrote 11 journal groups, 0.1 MB`"""
@@ -93,7 +93,7 @@ def _tell_failed_job(failed: FailedJob) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The world as the broker is given it."""
+    """The outside world of the broker: clock, randomness, network, disk and threads."""
 
     clock: Clock
     rand: Rand
@@ -317,7 +317,7 @@ class Server:
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, tick)
 
     def _sweep(self) -> None:
-        """Ends connections that say nothing, or never finish what they began to say."""
+        """Closes connections that are idle, or that never finish a request."""
         now = self._runtime.clock.monotonic()
         longest = self._config.connections_max_idle_ms / 1000
         for connection in list(self._connections):

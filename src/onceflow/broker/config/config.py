@@ -120,7 +120,7 @@ class BrokerConfig:
 
 
 class _Given(NamedTuple):
-    """A setting as somebody wrote it."""
+    """A setting as it was written."""
 
     text: str
     source: str

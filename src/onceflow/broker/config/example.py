@@ -25,7 +25,7 @@ _EXAMPLES: Final[Mapping[str, tuple[str, str]]] = {
     "advertise": ("the address of listen", '"127.0.0.1:9092"'),
     "data.dir": ("none", '"onceflow-data"'),
 }
-"""Of settings without a default: what counts instead, and a value."""
+"""For settings without a default: what counts instead, and a value."""
 _REQUIRED: Final = "data.dir"
 _TYPES: Final[Mapping[ConfigType, str]] = {
     ConfigType.BOOLEAN: "true or false",

@@ -228,7 +228,7 @@ def usable_config(overrides: Mapping[str, str], defaults: Defaults) -> UsableCon
     """The config of a topic that exists: whatever is wrong with it must not keep the broker from
     starting, nor cost a record. Where the topic's own config was good and a default of the broker
     conflicts with it, that default is left out; where it is not good by itself, nothing of the
-    topic is deleted or compacted until somebody alters it."""
+    topic is deleted or compacted until a client alters it."""
     try:
         return UsableConfig(TopicConfig.parse(overrides, defaults))
     except ConflictingSettings as conflict:

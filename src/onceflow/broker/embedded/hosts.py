@@ -199,7 +199,7 @@ class ProcessHost:
             except subprocess.TimeoutExpired:
                 process.kill()
         self._end(process)
-        # Status 0 is an orderly end, which somebody wished for, if not this program.
+        # Status 0 is an orderly end that somebody asked for, if not this program.
         if not has_ended or self._was_killed or process.returncode == 0:
             return None
         if process.returncode > 0:

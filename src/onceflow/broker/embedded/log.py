@@ -70,7 +70,7 @@ class _Opening(logging.Handler):
     def open_to(self, level: int) -> None:
         """Lets the logger make records from this level on."""
         self._level_before = self._own_level()
-        # One less, so that it can be told from a level that the program sets meanwhile.
+        # One less, to distinguish it from a level that the program sets meanwhile.
         self._level_opened = min(level - 1, self._wanted())
         self._logger.setLevel(self._level_opened)
 

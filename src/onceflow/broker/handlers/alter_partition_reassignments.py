@@ -61,7 +61,7 @@ def _reassign(
 def _refusal(node: Node, topic: str, asked: ReassignablePartition) -> RequestRefused:
     index, replicas, here = asked.partition_index, asked.replicas, node.config.node_id
     if node.topics.partition(topic, index) is None:
-        reason = "There is no such partition."  # its name may be long, and is told once, above
+        reason = "There is no such partition."  # its name may be long, and is once in the answer
         return RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     if replicas is None:
         return RequestRefused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0-3: ends groups that nobody is in, and their offsets.
+"""DeleteGroups, versions 0-3: deletes groups without members, and their offsets.
 
 A group with members is refused with NON_EMPTY_GROUP, an unknown one with GROUP_ID_NOT_FOUND. One
 that is named more than once is answered once. From version 3 on the answer says so in words.

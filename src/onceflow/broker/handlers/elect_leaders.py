@@ -64,7 +64,7 @@ def _refusals(
         if kind not in (_PREFERRED, _UNCLEAN):
             yield index, RequestRefused(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
         elif node.topics.partition(asked.topic, index) is None:
-            reason = "There is no such partition."  # its name is told once, above
+            reason = "There is no such partition."  # its name is once in the answer
             yield index, RequestRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
         else:
             reason = "The partition has one replica, which is its leader."

@@ -1,6 +1,6 @@
 """OffsetCommit, versions 2-9: a client says how far it has come; answered when that is durable.
 
-Members commit in their generation; anybody may commit without one while nobody is in the group,
+Members commit in their generation; any client may commit without one while the group is empty,
 also under an empty group id. Each partition has its own error code. Not honoured: a retention time
 of the client's own (versions 2-4), and member epochs (version 9): there are classic groups only.
 """

@@ -85,7 +85,7 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
 
 
 def _names(topics: TopicNames, request: Request) -> list[str | None]:
-    """Of each topic; None for an id that is not there."""
+    """The name of each topic; None for an unknown id."""
     if isinstance(request, TxnOffsetCommitRequest):
         return [topic.name for topic in request.topics]
     return [topics.name_of(topic.topic_id) for topic in request.topics]

@@ -40,7 +40,7 @@ MOST_IN_A_TURN = 64
 answers counts as a request, for it is seen at the turn's end whether the client takes them. So does
 what is decompressed and compressed on the loop: a small request can stand for much of it."""
 MOST_HELD_BYTES = 512 << 10
-"""Of requests that wait and of answers whose turn has not come. One more may be read before."""
+"""The most bytes of waiting requests and of answers whose turn has not come, but for one more."""
 LARGE_ANSWER_BYTES = 64 << 10
 _PRODUCE = int(ApiKey.PRODUCE)
 
@@ -92,7 +92,7 @@ class _Slot:
         self.parts: list[Part] | None = None
         self.promise: AnswerPromise[object] | None = None
         self.held_bytes = 0
-        """Of the request that waits, or of the answer whose turn has not come."""
+        """The bytes of the waiting request, or of the answer whose turn has not come."""
 
 
 class AcceptedConnection(asyncio.BufferedProtocol):
@@ -306,7 +306,7 @@ class AcceptedConnection(asyncio.BufferedProtocol):
     def _answer(self, slot: _Slot, value: object) -> None:
         outbox = self._outbox
         if outbox is None:
-            return  # nobody is there any more
+            return  # the client is gone
         if value is NO_ANSWER:
             slot.parts, size = [], 0
         else:
@@ -431,12 +431,12 @@ class AcceptedConnection(asyncio.BufferedProtocol):
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the client is gone, and nobody noticed because it is not read from."""
+        """Whether the client is gone, unnoticed because the broker does not read from it."""
         return not self._is_reading and self._outbox is not None and self._outbox.has_peer_left
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the client waits for an answer of ours."""
+        """Whether the client waits for an answer."""
         return bool(self._slots)
 
     def close(self, reason: str) -> None:

@@ -99,7 +99,7 @@ class _Request:
         self.size = size
         self.arrived = now
         self.received = 0
-        """Of it, when it got its place or at the last look."""
+        """Bytes received when it got its place, or at the last look."""
         self.slow_looks = 0
 
     def look(self, seconds: float) -> int:
@@ -193,7 +193,7 @@ class RequestMemory:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether somebody waits."""
+        """Whether a request waits."""
         return self._usual.waiting + self._largest.waiting > 0
 
     def ask(self, sender: RequestSender, size: int, now: float) -> bool:

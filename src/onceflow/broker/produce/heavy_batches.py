@@ -65,15 +65,15 @@ class BatchChecks:
         """For what is decompressed on the loop; a broker in another thread has its own."""
         self._waiting_bytes = 0
         self.pieces = 0
-        """How many requests the work on the loop counts as that nobody has counted yet."""
+        """How many requests the work on the loop counts as, since the last `take_pieces`."""
 
     def note_done_here(self, effort: Effort) -> None:
-        """So much was done on the loop, while all others waited."""
+        """Notes work that was done on the loop, while all other clients waited."""
         self.pieces += effort.decompressed // _DECOMPRESSED_PIECE
         self.pieces += effort.compressed // _COMPRESSED_PIECE
 
     def take_pieces(self) -> int:
-        """They are counted now."""
+        """Returns the pieces, and counts from zero again."""
         pieces, self.pieces = self.pieces, 0
         return pieces
 

@@ -23,7 +23,7 @@ _SLICE = 2048
 
 
 class ProducerExpiry:
-    """Of all partitions; belongs to the broker's loop."""
+    """Expires the producers of all partitions; belongs to the broker's loop."""
 
     def __init__(
         self, topics: Topics, quarantine: Quarantine, clock: Clock, silent_ms: int

@@ -89,7 +89,7 @@ Answer: TypeAlias = T | AnswerPromise[T]
 
 
 def then(answer: Answer[T], change: Callable[[T], R]) -> Answer[R]:
-    """What is made of an answer: now, or when it comes."""
+    """Applies `change` to an answer: now, or when it comes."""
     if not isinstance(answer, AnswerPromise):
         return change(answer)
     changed: AnswerPromise[R] = AnswerPromise()

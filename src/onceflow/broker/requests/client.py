@@ -1,4 +1,4 @@
-"""Who sent a request, as far as a handler may want to know."""
+"""The client of a request, as far as a handler needs to know it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class RequestContext(NamedTuple):
     """The sender of one request."""
 
     version: int
-    """Of the API, as the request was sent; handlers see requests in the newest form."""
+    """The API version of the request; handlers see requests in the newest form."""
     client_id: str
     host: str
 

@@ -23,7 +23,7 @@ from onceflow.errors import (
 from onceflow.wire import ErrorCode
 
 LONGEST_MESSAGE = 1000
-"""Of words for people. Much of them may be what a client has sent."""
+"""The longest message for people: much of it may be what a client has sent."""
 
 
 def shortened(message: str) -> str:

@@ -83,7 +83,7 @@ class MetadataImage:
 
     cluster_id: str | None = None
     known_from: int = 0
-    """A log that starts behind this has lost records that nobody has made up for."""
+    """A log that starts behind this offset has lost records that nothing has replaced."""
     topics: dict[UUID, TopicRecord] = field(default_factory=dict)
     deleted: set[UUID] = field(default_factory=set)
     """Topics of which a record says that they are gone, until compaction drops it."""

@@ -110,7 +110,7 @@ class HostedPartition:
     def wait(self, callback: Callable[[HostedPartition], None]) -> None:
         """Calls back, each time, when there is more to read here."""
         if not self._waiting and self.log.end_offset > self.log.high_watermark:
-            # Records that are already on their way were appended when nobody waited.
+            # No append will wake this fetch for the records that are already on their way.
             self._store.flush().add_done_callback(self._durable)
         self._waiting[callback] = None
 

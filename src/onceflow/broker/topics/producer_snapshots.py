@@ -91,7 +91,7 @@ class ProducerFiles:
         return self._table.has_aged
 
     def start_moved(self, start: int) -> None:
-        """Of transactions that were aborted below nothing is left."""
+        """Forgets the aborted transactions below, of which no record is left."""
         self._table.start_moved(start)
 
     def first_unstable(self) -> int | None:

@@ -284,7 +284,7 @@ class Topics:
         return making.made
 
     def create(self, name: str, partitions: int, configs: dict[str, str]) -> MadeTopic:
-        """As `make`, in one go: for a topic of few partitions that somebody needs now."""
+        """As `make`, in one go: for a topic of few partitions that is needed now."""
         making = self._making.get(name) or self._begin(name, partitions, configs)
         while making.made is None:
             self._go_on(making)

@@ -63,7 +63,7 @@ class Turns:
         self._waiting: deque[_Work[object]] = deque()
 
     def do(self, steps: Steps[None], answer: Callable[[], Answer[T]]) -> Answer[T]:
-        """Does the steps and then answers: at once, if nobody is before them and they fit into one
+        """Does the steps and then answers: at once, if no others wait and they fit into one
         turn, as most do."""
         work = _Work(steps, answer)
         if not self._waiting and work.do_some(self._monotonic):

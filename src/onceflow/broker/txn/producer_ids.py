@@ -17,7 +17,7 @@ class ProducerIds:
         self._claim: Ticket | None = None
 
     def take(self) -> int:
-        """An id that nobody has had. Raises `ProducerIdsExhausted` when there is none left, and
+        """An id that no producer has had. Raises `ProducerIdsExhausted` when none is left, and
         what `LogStore.append` does."""
         found = self._block.take() if self._block is not None else None
         while found is None:

@@ -9,18 +9,29 @@ from onceflow.blocking import Admin
 from tests.interop.harness import eventually
 
 ON_THEIR_WAY: Final = ("PrepareCommit", "PrepareAbort")
+OPEN: Final = ("Ongoing", *ON_THEIR_WAY)
+ABORTED_SECONDS: Final = 60.0
+"""By when a coordinator has aborted what a killed producer left open for its timeout."""
 
 
 def until_decided(bootstrap: str) -> None:
     """Apache Kafka answers an end when it is decided. The markers, for which readers of committed
     records wait, follow: whoever reads up to what is the end so far may come before them."""
-    eventually(lambda: _undecided(bootstrap), lambda names: names == [])
+    eventually(lambda: _in_states(bootstrap, ON_THEIR_WAY), lambda names: names == [])
 
 
-def _undecided(bootstrap: str) -> list[str] | ClientError:
+def until_none_is_open(bootstrap: str) -> None:
+    """What a killed producer has left open holds readers of committed records back, whatever others
+    have written behind it, until its coordinator aborts it."""
+    eventually(
+        lambda: _in_states(bootstrap, OPEN), lambda names: names == [], seconds=ABORTED_SECONDS
+    )
+
+
+def _in_states(bootstrap: str, states: tuple[str, ...]) -> list[str] | ClientError:
     """The transactional ids; or why nobody answered, as when a broker has just been killed."""
     try:
         with Admin(bootstrap) as admin:
-            return [each.transactional_id for each in admin.list_transactions(states=ON_THEIR_WAY)]
+            return [each.transactional_id for each in admin.list_transactions(states=states)]
     except ClientError as error:
         return error

@@ -24,6 +24,7 @@ from onceflow.types import TopicPartition
 from tests.interop.client.cluster.three_nodes import read_committed
 from tests.interop.client.consumer.polled_consumers import write
 from tests.interop.client.session.session_process import FENCED
+from tests.interop.decided import until_none_is_open
 from tests.interop.harness import Names, eventually
 
 PARTITIONS: Final = 4
@@ -233,6 +234,7 @@ class Strikes:
 
     def deviations(self) -> list[str]:
         """What a client of others finds to be wrong."""
+        until_none_is_open(self.names.bootstrap)
         places = [TopicPartition(self.names("out"), number) for number in range(PARTITIONS)]
         found = read_committed(self.names.bootstrap, places)
         wrong = []

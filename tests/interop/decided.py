@@ -20,18 +20,23 @@ def until_decided(bootstrap: str) -> None:
     eventually(lambda: _in_states(bootstrap, ON_THEIR_WAY), lambda names: names == [])
 
 
-def until_none_is_open(bootstrap: str) -> None:
-    """What a killed producer has left open holds readers of committed records back, whatever others
-    have written behind it, until its coordinator aborts it."""
+def until_none_is_open(bootstrap: str, prefix: str) -> None:
+    """Of the transactional ids that begin so: what a killed producer has left open holds readers of
+    committed records back, whatever others have written behind it, until it is aborted."""
     eventually(
-        lambda: _in_states(bootstrap, OPEN), lambda names: names == [], seconds=ABORTED_SECONDS
+        lambda: _in_states(bootstrap, OPEN, prefix),
+        lambda names: names == [],
+        seconds=ABORTED_SECONDS,
     )
 
 
-def _in_states(bootstrap: str, states: tuple[str, ...]) -> list[str] | ClientError:
+def _in_states(
+    bootstrap: str, states: tuple[str, ...], prefix: str = ""
+) -> list[str] | ClientError:
     """The transactional ids; or why nobody answered, as when a broker has just been killed."""
     try:
         with Admin(bootstrap) as admin:
-            return [each.transactional_id for each in admin.list_transactions(states=states)]
+            names = [each.transactional_id for each in admin.list_transactions(states=states)]
+            return [each for each in names if each.startswith(prefix)]
     except ClientError as error:
         return error

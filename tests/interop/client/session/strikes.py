@@ -234,7 +234,7 @@ class Strikes:
 
     def deviations(self) -> list[str]:
         """What a client of others finds to be wrong."""
-        until_none_is_open(self.names.bootstrap)
+        until_none_is_open(self.names.bootstrap, self.names("group"))
         places = [TopicPartition(self.names("out"), number) for number in range(PARTITIONS)]
         found = read_committed(self.names.bootstrap, places)
         wrong = []

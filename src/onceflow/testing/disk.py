@@ -1,6 +1,6 @@
 """A disk in memory that remembers the order of everything done to it, and can be cut at any point.
 
-`SimDisk` is the twin of `RealDisk`. Each change is one `Op`; `sim_crash` turns the list of ops into
+`SimDisk` is the twin of `RealDisk`. Each change is one `Op`; `crash` turns the list of ops into
 the images that a power cut at any boundary could leave. Faults are set from outside: `capacity`
 makes writes raise `DiskFull`, `most_open` makes whatever opens a file raise `OutOfDescriptors`,
 `fail` makes chosen ops raise `DiskFailed`, `fail_read` the reads of chosen paths; `watch` sees

@@ -1,4 +1,4 @@
-"""Retries within bounds; the table in `error_table` says which errors are worth one."""
+"""Retries within bounds; the table in `errors.table` says which errors are worth one."""
 
 from __future__ import annotations
 

@@ -75,11 +75,18 @@ class Moment(NamedTuple):
     steady: int
     started: float
     """When the broker of then was started, by the monotonic clock."""
+    steady_before: int
+    """The steady time after the start or jump before this moment."""
 
     def oldest(self, stamp_ms: int, since: float) -> int:
-        """The most that the broker may take for the age of what it stamped so, `since` then."""
+        """The most that the broker may take for the age of what it stamped so, `since` then: now,
+        or at any moment after the last start or jump."""
         if stamp_ms <= self.steady:
-            return min(self.wall, self.steady) - stamp_ms
+            age_ms = min(self.wall, self.steady) - stamp_ms
+            # An earlier broker's stamp from ahead aged by the wall clock until the steady time
+            # reached it.
+            was_ahead = self.started > since and stamp_ms > self.steady_before
+            return max(age_ms, self.wall - self.steady) if was_ahead else age_ms
         if self.started <= since:  # no jump makes older what it has stamped itself
             return int((self.now - since) * 1000)
         return self.wall - stamp_ms
@@ -99,6 +106,7 @@ class Clocks:
         """Before each start and before each jump."""
         self._furthest = 0
         """Of their wall times."""
+        self._steady_before = self._clock.wall_ms()
         self.ordinary_since = 0.0
         """By the monotonic clock: since then nothing was set, stopped or started."""
 
@@ -127,13 +135,16 @@ class Clocks:
 
     def started(self) -> None:
         self._started = self.now(), self.wall()
+        self._steady_before = self.steady()
         self.disturbed()
 
     def disturbed(self) -> None:
         self.ordinary_since = self.now()
 
     def _moment(self) -> Moment:
-        return Moment(self.now(), self.wall(), self.steady(), self._started[0])
+        return Moment(
+            self.now(), self.wall(), self.steady(), self._started[0], self._steady_before
+        )
 
     def _note_moment(self) -> None:
         self._moments.append(self._moment())
@@ -142,6 +153,7 @@ class Clocks:
     def set_by(self, by_ms: int) -> None:
         self._note_moment()
         self._clock.jump_wall(by_ms)
+        self._steady_before = self.steady()
         self.disturbed()
 
     def _since(self, then: float) -> list[Moment]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from onceflow.errors import LogCorrupt, RecordError
+from onceflow.errors import DiskFull, LogCorrupt, RecordError
 from onceflow.log.catalog import Catalog
 from onceflow.log.checkpoint import Checkpoint, CheckpointedLog, Durability
 from onceflow.log.config import LogConfig
@@ -29,6 +29,8 @@ from onceflow.log.side_files import ABORTED_INDEX, SNAPSHOT, UNFINISHED
 from onceflow.runtime import Access, Disk
 
 STRAY = ".stray"
+_UNDERWAY = "recovering"
+"""A file that is there from the first change of a recovery to the checkpoint that ends it."""
 _DELETED = ".deleted"
 """Versions before `Checkpoint.gone` gave such names to what they were removing."""
 
@@ -78,6 +80,9 @@ def recover(
     # The whole chain before the first change: a start that refuses damage must leave all files as
     # they are, for a backup or another attempt.
     created = _verify_journal(journal)
+    was_cut_off = disk.exists(_UNDERWAY)
+    if not checkpoint.clean:
+        _note_underway(disk)
     # From here on files go because this checkpoint does not need them. After a kill its name may be
     # in the page cache alone: a power cut would bring back the checkpoint before, which needs them.
     disk.sync_dir(".")
@@ -88,7 +93,7 @@ def recover(
             dropped += each.extend()
         each.trim(clean=checkpoint.clean)
         log = catalog.logs[each.saved.log_id] = each.open()
-        each.hold_unsynced(log)
+        each.hold_unsynced(log, was_cut_off=was_cut_off)
     replay = _replay(catalog, journal)
     for log in catalog.logs.values():  # all that was replayed is durable: it was in the journal
         log.settle(log.end_mark)
@@ -104,6 +109,21 @@ def recover(
         strays=tuple(strays),
     )
     return Recovered(catalog, replay.deleted, report)
+
+
+def _note_underway(disk: Disk) -> None:
+    """A recovery that is killed leaves cuts in the page cache that the next one does not see: the
+    files end where they should. A power cut would undo them, behind segments that have been closed
+    since. So the next one has to know, and syncs every log."""
+    with suppress(DiskFull):  # a start frees room, and must not need any
+        disk.open(_UNDERWAY, Access.CREATE)
+
+
+def recovery_is_durable(disk: Disk) -> None:
+    """Call it when the checkpoint that ends the start is durable. The name goes unsynced: if a
+    power cut brings it back, the next start takes a little longer."""
+    if disk.exists(_UNDERWAY):
+        disk.unlink(_UNDERWAY)
 
 
 def _sync_all(catalog: Catalog) -> None:
@@ -279,11 +299,11 @@ class _Found:
         )
         return log
 
-    def hold_unsynced(self, log: PartitionLog) -> None:
-        """Has the next flush sync what was cut, and what was read behind the checkpoint, which may
-        be in the page cache alone. Call it once the log is in the catalog: `_sync_all` finds the
-        log there when descriptors run short."""
-        if self._names_changed or self._unsynced:
+    def hold_unsynced(self, log: PartitionLog, *, was_cut_off: bool) -> None:
+        """Has the next flush sync what was cut, now or by a recovery that `was_cut_off`, and what
+        was read behind the checkpoint, which may be in the page cache alone. Call it once the log
+        is in the catalog: `_sync_all` finds the log there when descriptors run short."""
+        if self._names_changed or self._unsynced or was_cut_off:
             log.files_changed(self._unsynced)
 
 

@@ -45,7 +45,7 @@ from onceflow.log.journal import (
 )
 from onceflow.log.partition_log import Creation, PartitionLog, is_log_directory
 from onceflow.log.quarantine import FailedJob, Quarantine
-from onceflow.log.recovery import Recovered, recover, remove_directory
+from onceflow.log.recovery import Recovered, recover, recovery_is_durable, remove_directory
 from onceflow.log.segments import MOST_FILES, OpenFiles
 from onceflow.log.urgency import Purpose, is_urgent, may_use_reserve
 from onceflow.records import StoredBatch
@@ -192,6 +192,7 @@ class LogStore:
             # Before the first append: this names the new incarnation. With the old one, a recovery
             # would not find the groups that are acknowledged from here on.
             store._checkpointer.write_now()
+            recovery_is_durable(disk)
             files.on_crowded = partial(store._jobs.soon, store._request_checkpoint)
             store.limit_open_files = files.limit
         except BaseException:

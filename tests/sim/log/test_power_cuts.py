@@ -29,7 +29,18 @@ from onceflow.runtime.background import Inline
 from onceflow.testing import background as sim_background
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import crash_images, sampled_images
-from onceflow.testing.disk import Link, NameOp, Op, Rename, SimDisk, Sync, SyncDir, SyncWrite
+from onceflow.testing.disk import (
+    Link,
+    NameOp,
+    Op,
+    Rename,
+    SimDisk,
+    Sync,
+    SyncDir,
+    SyncWrite,
+    Truncate,
+    Write,
+)
 from onceflow.testing.rand import SimRand
 from onceflow.types import LogId
 from tests.sim.log.judge import check_image
@@ -194,15 +205,42 @@ def test_what_a_start_after_a_kill_took_over_outlives_a_power_cut(
                 assert all(found[log_id] >= end for log_id, end in ends.items())
 
 
-def work_on(disk: SimDisk, workload: LogWorkload) -> dict[LogId, int]:
-    """Starts a store and appends to all logs; where they then durably end."""
+@pytest.mark.parametrize("durability", Durability)
+def test_what_a_recovery_cut_that_was_killed_then_stays_cut(durability: Durability) -> None:
+    """The start after it finds the files as they should be, though the cuts are in the page cache
+    alone; it closes segments, and a power cut brings back what was behind their ends."""
+    count = 0
+    for seed in (3, 16, 21):
+        workload = LogWorkload(seed, steps=60, durability=durability)
+        ops = workload.disk.ops
+        for killed in [at for at, op in enumerate(ops, 1) if isinstance(op, Write)][::12]:
+            recovering = killed_at(workload.disk, killed)
+            LogStore.open(recovering, Inline(), SimRand(5), workload.config)
+            for again in [
+                at + 1
+                for at, op in enumerate(recovering.ops)
+                if at >= killed and isinstance(op, Truncate)
+            ]:
+                disk = killed_at(recovering, again)
+                work_on(disk, workload, rounds=4)
+                count += 1
+                for image in sampled_images(disk, seed=again, others=1, first=len(disk.ops)):
+                    LogStore.open(image.disk, Inline(), SimRand(6), workload.config)
+    assert count > 20
+
+
+def work_on(disk: SimDisk, workload: LogWorkload, rounds: int = 1) -> dict[LogId, int]:
+    """Starts a store and appends to all logs; where they then durably end. More than one round
+    closes segments, and a checkpoint names them."""
     store = LogStore.open(disk, Inline(), SimRand(5), workload.config)
     ends = {log_id: log.end_offset for log_id, log in store.logs.items()}
     rand = random.Random(1)
-    for log in store.logs.values():
+    for log in [*store.logs.values()] * rounds:
         assert store.append(log, make_batch(rand, NOW_MS).assign(log.end_offset, 0)).done
         if workload.durability is Durability.FSYNC:
             ends[log.log_id] = log.end_offset
+    if rounds > 1:
+        store.request_checkpoint()
     return ends
 
 

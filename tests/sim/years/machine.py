@@ -142,9 +142,7 @@ class Clocks:
         self.ordinary_since = self.now()
 
     def _moment(self) -> Moment:
-        return Moment(
-            self.now(), self.wall(), self.steady(), self._started[0], self._steady_before
-        )
+        return Moment(self.now(), self.wall(), self.steady(), self._started[0], self._steady_before)
 
     def _note_moment(self) -> None:
         self._moments.append(self._moment())

@@ -22,6 +22,7 @@ from typing import Final
 
 from bench.client.load_client import Numbers, Stopwatch
 from bench.common.targets import BenchError, receive
+from onceflow.client.address import parse_addresses
 from onceflow.client.codec.produce import read_produce, write_produce
 from onceflow.client.codec.transactions import (
     EndTxn,
@@ -35,7 +36,6 @@ from onceflow.client.codec.transactions import (
     read_answer,
     versions_for,
 )
-from onceflow.client.net.address import parse_addresses
 from onceflow.client.producer.batch import ProducerBatch
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
+    from onceflow.client.address import (
+        BrokerAddress as BrokerAddress,
+        parse_addresses as parse_addresses,
+    )
     from onceflow.client.admin import (
         COUNTED as COUNTED,
         Admin as Admin,
@@ -20,11 +24,10 @@ if TYPE_CHECKING:
     )
     from onceflow.client.codec import (
         FetchAnswer as FetchAnswer,
-        Leaders as Leaders,
+        HangingTransaction as HangingTransaction,
+        MetadataResponse as MetadataResponse,
         OffsetToCommit as OffsetToCommit,
         ProducerIdentity as ProducerIdentity,
-        read_metadata as read_metadata,
-        write_metadata as write_metadata,
     )
     from onceflow.client.consumer import (
         Consumer as Consumer,
@@ -78,10 +81,8 @@ if TYPE_CHECKING:
     from onceflow.client.group import Subscription as Subscription
     from onceflow.client.net import (
         Backoff as Backoff,
-        BrokerAddress as BrokerAddress,
         Cluster as Cluster,
         check as check,
-        parse_addresses as parse_addresses,
     )
     from onceflow.client.offsets import list_offsets as list_offsets
     from onceflow.client.prepared import PreparedTransaction as PreparedTransaction
@@ -145,7 +146,6 @@ if TYPE_CHECKING:
         BlockingCluster as BlockingCluster,
         BlockingReader as BlockingReader,
         BlockingWriter as BlockingWriter,
-        HangingTransaction as HangingTransaction,
         Range as Range,
         TransactionClient as TransactionClient,
         find_hanging_transactions as find_hanging_transactions,
@@ -155,11 +155,12 @@ else:
     __getattr__ = door(
         __name__,
         {
+            "address": "BrokerAddress parse_addresses",
             "admin": "Admin COUNTED TransactionNotFound broker_configs "
             "committed_offsets create_topic describe_transaction "
             "end_open_transaction list_topics",
-            "codec": "FetchAnswer Leaders OffsetToCommit ProducerIdentity read_metadata "
-            "write_metadata",
+            "codec": "FetchAnswer HangingTransaction MetadataResponse OffsetToCommit "
+            "ProducerIdentity",
             "consumer": "Consumer ConsumerMetrics ListenerGuard PartitionLag "
             "RebalanceListener Record columns_of fetch offset_at records_of",
             "errors": "AbortableError ApiNotServed AuthenticationFailed BrokerError "
@@ -171,7 +172,7 @@ else:
             "RequestTimedOut TlsFailed TopicNameInvalid TopicNotFound "
             "TransactionAborted TwoPhaseNotServed UnknownOutcome WrongUse",
             "group": "Subscription",
-            "net": "Backoff BrokerAddress Cluster check parse_addresses",
+            "net": "Backoff Cluster check",
             "offsets": "list_offsets",
             "prepared": "PreparedTransaction",
             "producer": "Producer ProducerMetrics Receipt RecordInvalid TableReceipt Transaction",
@@ -187,7 +188,7 @@ else:
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "
             "PartitionTransaction TopicDescription TopicMetadata "
             "TransactionDescription",
-            "worker": "BlockingCluster BlockingReader BlockingWriter HangingTransaction "
-            "Range TransactionClient find_hanging_transactions offsets_partitions",
+            "worker": "BlockingCluster BlockingReader BlockingWriter Range "
+            "TransactionClient find_hanging_transactions offsets_partitions",
         },
     )

@@ -11,9 +11,9 @@ import pytest
 from onceflow.client.admin import admin
 from onceflow.client.codec.fetch import FetchFrom, read_fetch, write_fetch
 from onceflow.client.codec.produce import read_produce, write_produce
+from onceflow.client.codec.versions import SPOKEN
 from onceflow.client.errors.requests import BrokerError
 from onceflow.client.net.cluster import Cluster, ConnectionLane, CoordinatorOf
-from onceflow.client.net.versions import SPOKEN
 from onceflow.client.settings.clients import ClientSettings
 from onceflow.records.batch import iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from onceflow.client.codec.fetch import FetchAnswer, FetchFrom, read_fetch, write_fetch
 from onceflow.client.codec.produce import ProduceAnswer, read_produce, write_produce
-from onceflow.client.net.versions import SPOKEN
+from onceflow.client.codec.versions import SPOKEN
 from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey

@@ -12,9 +12,9 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.errors.requests import ClientError, FatalProducerError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.producer.producer import Producer
 from onceflow.client.producer.receipts import Receipt, TableReceipt

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.consumer.fetched import Record
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import AbortableError, ClientError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ReaderSettings

@@ -15,7 +15,7 @@ import pytest
 from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.worker.hanging_transactions import HangingTransaction
+from onceflow.client.codec.cluster import HangingTransaction
 from onceflow.spark.errors.sink import (
     BatchFailed,
     EndUnknown,

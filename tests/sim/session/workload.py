@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer

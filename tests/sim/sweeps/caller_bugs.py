@@ -363,7 +363,7 @@ def topics_never_grow_old(patch: pytest.MonkeyPatch) -> None:
 
 def a_topic_that_is_gone_is_told_to_all(patch: pytest.MonkeyPatch) -> None:
     async def ask(cluster: Cluster) -> None:
-        await cluster.metadata(list(cluster._topics))
+        await cluster.metadata(list(cluster._view.topics))
 
     patch.setattr(Cluster, "_ask_known", ask)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.admin.admin import Admin
 from onceflow.client.admin.transactions import TransactionNotFound
 from onceflow.client.consumer.ranges import read_range
@@ -21,7 +22,6 @@ from onceflow.client.errors.requests import (
     TopicNotFound,
     UnknownOutcome,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.producer.producer import Producer

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.session.session import Session

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.worker.cluster import BlockingCluster

@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.admin.admin import Admin
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.consumer import NoPosition
 from onceflow.client.errors.requests import ClientError
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.offsets import offset_ranges
 from onceflow.client.session import session_work

@@ -10,9 +10,9 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec.versions import SPOKEN, VersionRange
 from onceflow.client.net.connection import BrokerConnection
-from onceflow.client.net.versions import SPOKEN, VersionRange
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class

@@ -13,11 +13,12 @@ import pytest
 
 import onceflow
 from onceflow import blocking
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors.consumer import FencedMember
 from onceflow.client.errors.requests import ClientError, DeliveryFailed, UnknownOutcome
 from onceflow.client.events import Names, Recurring
-from onceflow.client.net.address import BrokerAddress
-from onceflow.client.net.retry import RetryPolicy, retrying
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.net.retrying import retrying
 from onceflow.client.net.stream import Stream
 from onceflow.client.producer.producer import Producer
 from onceflow.runtime.logs import JsonFormatter

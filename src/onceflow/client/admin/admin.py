@@ -9,6 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from onceflow.client.address import (
+    comma_separated,
+)
 from onceflow.client.admin.groups import (
     COUNTED,
     commit_offsets,
@@ -40,7 +43,9 @@ from onceflow.client.admin.transactions import (
     open_transactions,
 )
 from onceflow.client.consumer import PartitionLag
-from onceflow.client.net import Cluster, comma_separated
+from onceflow.client.net import (
+    Cluster,
+)
 from onceflow.client.offsets import delete_records, list_offsets, offset_ranges, offsets_at
 from onceflow.client.settings import ClientSettings
 from onceflow.client.types import (

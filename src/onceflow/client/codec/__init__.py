@@ -11,19 +11,20 @@ from onceflow.doors import door
 if TYPE_CHECKING:
     from onceflow.client.codec.cluster import (
         GROUP as GROUP,
+        NO_OFFER as NO_OFFER,
         TRANSACTION as TRANSACTION,
-        VERSIONS as VERSIONS,
-        Leaders as Leaders,
+        UNKNOWN_EPOCH as UNKNOWN_EPOCH,
+        BrokerOffer as BrokerOffer,
+        FoundCoordinator as FoundCoordinator,
+        HangingTransaction as HangingTransaction,
+        MetadataResponse as MetadataResponse,
+        describe_producers_request as describe_producers_request,
+        find_coordinator_request as find_coordinator_request,
+        list_offset_request as list_offset_request,
+        metadata_request as metadata_request,
+        offset_fetch_request as offset_fetch_request,
         read_api_versions as read_api_versions,
-        read_find_coordinator as read_find_coordinator,
-        read_list_offsets as read_list_offsets,
-        read_metadata as read_metadata,
-        read_offset_fetch as read_offset_fetch,
         write_api_versions as write_api_versions,
-        write_find_coordinator as write_find_coordinator,
-        write_list_offsets as write_list_offsets,
-        write_metadata as write_metadata,
-        write_offset_fetch as write_offset_fetch,
     )
     from onceflow.client.codec.consumer_protocol import (
         NO_GENERATION as NO_GENERATION,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         read_produce as read_produce,
         write_produce as write_produce,
     )
+    from onceflow.client.codec.request import Request as Request
     from onceflow.client.codec.transactions import (
         TWO_PHASE as TWO_PHASE,
         AddOffsets as AddOffsets,
@@ -60,24 +62,35 @@ if TYPE_CHECKING:
         TransactionResponse as TransactionResponse,
         TxnOffsetCommit as TxnOffsetCommit,
         offset_rows as offset_rows,
+        producer_id_request as producer_id_request,
         read_answer as read_answer,
         versions_for as versions_for,
+    )
+    from onceflow.client.codec.versions import (
+        NEWEST_WITHOUT_TRANSACTION_V2 as NEWEST_WITHOUT_TRANSACTION_V2,
+        SPOKEN as SPOKEN,
+        VersionRange as VersionRange,
+        choose as choose,
     )
 else:
     __getattr__ = door(
         __name__,
         {
-            "cluster": "GROUP Leaders TRANSACTION VERSIONS read_api_versions "
-            "read_find_coordinator read_list_offsets read_metadata "
-            "read_offset_fetch write_api_versions write_find_coordinator "
-            "write_list_offsets write_metadata write_offset_fetch",
+            "cluster": "BrokerOffer FoundCoordinator GROUP HangingTransaction "
+            "MetadataResponse NO_OFFER TRANSACTION UNKNOWN_EPOCH "
+            "describe_producers_request find_coordinator_request "
+            "list_offset_request metadata_request offset_fetch_request "
+            "read_api_versions write_api_versions",
             "consumer_protocol": "ConsumerProtocolSubscription NO_GENERATION "
             "read_assignment read_subscription write_assignment write_subscription",
             "fetch": "FetchAnswer FetchFrom nothing_of read_fetch write_fetch",
             "produce": "ProduceAnswer read_produce write_produce",
+            "request": "Request",
             "transactions": "AddOffsets AddPartitions DescribeTransaction EndTxn "
             "GroupMember InitProducerIdRequest OffsetToCommit OffsetsInvalid "
             "ProducerIdentity TWO_PHASE TransactionRequest TransactionResponse "
-            "TxnOffsetCommit offset_rows read_answer versions_for",
+            "TxnOffsetCommit offset_rows producer_id_request "
+            "read_answer versions_for",
+            "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN VersionRange choose",
         },
     )

@@ -1,25 +1,29 @@
-"""The few messages that blocking clients need besides Produce, Fetch and those of transactions, by
-hand: a worker process that writes for a second must not load a message library first.
-
-One flexible version of each, offered by every broker since Apache Kafka 3.0.
+"""The messages about the cluster itself, and the few others that a worker process needs, by hand: one
+that writes for a second must not load a message library first.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec.request import Request
 from onceflow.client.codec.transactions import INT64, OffsetToCommit
-from onceflow.client.net import BrokerAddress, VersionRange
+from onceflow.client.codec.versions import SPOKEN, VersionRange
+from onceflow.client.types import PartitionMetadata, TopicMetadata, by_topic
 from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,
     ApiKey,
+    ErrorCode,
     count,
+    is_flexible,
     read_count,
     read_int,
     read_text,
@@ -28,57 +32,66 @@ from onceflow.wire import (
     text,
 )
 
-VERSIONS: Final[Mapping[ApiKey, int]] = {
-    ApiKey.API_VERSIONS: 3,
-    ApiKey.METADATA: 12,
-    ApiKey.FIND_COORDINATOR: 4,
-    ApiKey.LIST_OFFSETS: 7,
-    ApiKey.OFFSET_FETCH: 8,
-    ApiKey.DESCRIBE_PRODUCERS: 0,
-}
 GROUP: Final = 0
 TRANSACTION: Final = 1
 """Whose coordinator is looked for."""
 _FLEXIBLE: Final = True
 _NO_TAGS: Final = b"\x00"
 _UUID: Final = 16
-_FINALIZED_EPOCH: Final = 1
-_FINALIZED: Final = 2
 _NO_LEADER_EPOCH: Final = -1
 
 
 # --- ApiVersions --------------------------------------------------------------------------------
 
+_FINALIZED_EPOCH: Final = 1
+_FINALIZED: Final = 2
+_WITH_FINALIZED: Final = 3
+UNKNOWN_EPOCH: Final = -1
 
-class Offer(NamedTuple):
-    """What a broker speaks, and the levels that its cluster has finalized."""
+
+class BrokerOffer(NamedTuple):
+    """The versions that a broker speaks, and the feature levels that its cluster has finalized."""
 
     error: int
     versions: dict[int, VersionRange]
     features: dict[str, int]
+    features_epoch: int
+    """How new the knowledge of the features is; -1 without any."""
 
 
-def write_api_versions(software: str, version: str) -> bytes:
-    return text(_FLEXIBLE, software) + text(_FLEXIBLE, version) + _NO_TAGS
+NO_OFFER: Final = BrokerOffer(0, {}, {}, UNKNOWN_EPOCH)
 
 
-def read_api_versions(buffer: memoryview) -> Offer:
+def write_api_versions(version: int, software: str, software_version: str) -> bytes:
+    if not is_flexible(ApiKey.API_VERSIONS, version):
+        return b""
+    return text(_FLEXIBLE, software) + text(_FLEXIBLE, software_version) + _NO_TAGS
+
+
+def read_api_versions(version: int, buffer: memoryview) -> BrokerOffer:
+    """A broker that does not know the version answers in version 0, with an error."""
     error, at = read_int(INT16, buffer, 0)
-    if error:  # what follows is of the oldest version, where this one is not known
-        return Offer(error, {}, {})
-    number, at = read_count(_FLEXIBLE, buffer, at)
+    if error == ErrorCode.UNSUPPORTED_VERSION:
+        version = 0
+    flexible = is_flexible(ApiKey.API_VERSIONS, version)
+    number, at = read_count(flexible, buffer, at)
     versions = {}
     for _ in range(number):
         key, at = read_int(INT16, buffer, at)
         oldest, at = read_int(INT16, buffer, at)
         newest, at = read_int(INT16, buffer, at)
-        at = skip_tags(buffer, at)
+        at = skip_tags(buffer, at) if flexible else at
         versions[key] = VersionRange(oldest, newest)
-    _, at = read_int(INT32, buffer, at)
-    tagged = _tags(buffer, at)
-    epoch = read_int(INT64, tagged[_FINALIZED_EPOCH], 0)[0] if _FINALIZED_EPOCH in tagged else -1
-    features = _features(tagged[_FINALIZED]) if epoch >= 0 and _FINALIZED in tagged else {}
-    return Offer(error, versions, features)
+    features: dict[str, int] = {}
+    epoch = UNKNOWN_EPOCH
+    if version >= _WITH_FINALIZED:
+        _, at = read_int(INT32, buffer, at)  # how long the request was throttled
+        tagged = _tags(buffer, at)
+        if _FINALIZED_EPOCH in tagged:
+            epoch = read_int(INT64, tagged[_FINALIZED_EPOCH], 0)[0]
+        if epoch >= 0 and _FINALIZED in tagged:  # else they are not valid
+            features = _features(tagged[_FINALIZED])
+    return BrokerOffer(error, versions, features, epoch)
 
 
 def _tags(buffer: memoryview, at: int) -> dict[int, memoryview]:
@@ -108,62 +121,126 @@ def _features(buffer: memoryview) -> dict[str, int]:
 
 # --- Metadata -----------------------------------------------------------------------------------
 
+_OFFLINE_FROM: Final = 5
+_LEADER_EPOCH_FROM: Final = 7
+_OPERATIONS_FROM: Final = 8
+_TOPIC_ID_FROM: Final = 10
+_CLUSTER_OPERATIONS_TO: Final = 10
 
-class Leaders(NamedTuple):
-    """The brokers, and who leads what."""
+
+class FoundTopic(NamedTuple):
+    """A topic in a metadata response; with an error it has no partitions."""
+
+    error: int
+    topic: TopicMetadata
+
+
+class MetadataResponse(NamedTuple):
+    """The brokers that are alive, and the topics that were asked for."""
 
     brokers: dict[int, BrokerAddress]
-    topics: dict[str, int]
-    """The error code of each topic."""
-    leaders: dict[TopicPartition, int]
-    """-1 where there is none now."""
-    ids: dict[str, str]
-    """Of the topics that have one."""
+    controller: int
+    topics: tuple[FoundTopic, ...]
 
 
-def write_metadata(topics: Iterable[str]) -> bytes:
-    """Asks for topics, which are not made by asking."""
-    names = [bytes(_UUID) + text(_FLEXIBLE, topic) + _NO_TAGS for topic in topics]
-    return b"".join((count(_FLEXIBLE, len(names)), *names, b"\x00\x00", _NO_TAGS))
+def metadata_request(
+    topics: Iterable[str] | None, *, create: bool = False
+) -> Request[MetadataResponse]:
+    """None asks for all topics. `create` lets brokers with `auto.create.topics.enable` create those
+    that do not exist."""
+    names = None if topics is None else tuple(topics)
+    return Request(
+        ApiKey.METADATA,
+        SPOKEN[ApiKey.METADATA],
+        partial(_write_metadata, names, create),
+        _read_metadata,
+    )
 
 
-def read_metadata(buffer: memoryview) -> Leaders:
-    number, at = read_count(_FLEXIBLE, buffer, INT32.size)
-    found = Leaders({}, {}, {}, {})
+def _write_metadata(names: tuple[str, ...] | None, create: bool, version: int) -> bytes:
+    flexible = is_flexible(ApiKey.METADATA, version)
+    topic_id = bytes(_UUID) if version >= _TOPIC_ID_FROM else b""
+    tags = _NO_TAGS if flexible else b""
+    parts = [count(flexible, -1 if names is None else len(names))]
+    parts += [topic_id + text(flexible, name) + tags for name in names or ()]
+    parts.append(b"\x01" if create else b"\x00")
+    if version >= _OPERATIONS_FROM:  # of the topic and, in some versions, of the cluster
+        parts.append(b"\x00\x00" if version <= _CLUSTER_OPERATIONS_TO else b"\x00")
+    return b"".join((*parts, tags))
+
+
+def _read_metadata(version: int, buffer: memoryview) -> MetadataResponse:
+    flexible = is_flexible(ApiKey.METADATA, version)
+    number, at = read_count(flexible, buffer, INT32.size)
+    brokers = {}
     for _ in range(number):
         node_id, at = read_int(INT32, buffer, at)
-        host, at = read_text(_FLEXIBLE, buffer, at)
+        host, at = read_text(flexible, buffer, at)
         port, at = read_int(INT32, buffer, at)
-        _, at = read_text(_FLEXIBLE, buffer, at)
-        at = skip_tags(buffer, at)
-        found.brokers[node_id] = BrokerAddress(host or "", port)
-    _, at = read_text(_FLEXIBLE, buffer, at)
-    number, at = read_count(_FLEXIBLE, buffer, at + INT32.size)
+        _, at = read_text(flexible, buffer, at)
+        at = skip_tags(buffer, at) if flexible else at
+        brokers[node_id] = BrokerAddress(host or "", port)
+    _, at = read_text(flexible, buffer, at)
+    controller, at = read_int(INT32, buffer, at)
+    number, at = read_count(flexible, buffer, at)
+    topics = []
     for _ in range(number):
-        at = _read_topic(found, buffer, at)
-    return found
+        found, at = _read_topic(version, flexible, buffer, at)
+        topics.append(found)
+    return MetadataResponse(brokers, controller, tuple(topics))
 
 
-def _read_topic(found: Leaders, buffer: memoryview, at: int) -> int:
+def _read_topic(
+    version: int, flexible: bool, buffer: memoryview, at: int
+) -> tuple[FoundTopic, int]:
     error, at = read_int(INT16, buffer, at)
-    name, at = read_text(_FLEXIBLE, buffer, at)
-    topic = name or ""
-    found.topics[topic] = error
-    topic_id = bytes(buffer[at : at + _UUID])
-    number, at = read_count(_FLEXIBLE, buffer, at + _UUID + 1)
-    if any(topic_id):
-        found.ids[topic] = str(UUID(bytes=topic_id))
+    name, at = read_text(flexible, buffer, at)
+    topic_id = b""
+    if version >= _TOPIC_ID_FROM:
+        topic_id = bytes(buffer[at : at + _UUID])
+        at += _UUID
+    is_internal = bool(buffer[at : at + 1] != b"\x00")
+    number, at = read_count(flexible, buffer, at + 1)
+    partitions = []
     for _ in range(number):
-        _, at = read_int(INT16, buffer, at)
-        partition, at = read_int(INT32, buffer, at)
-        leader, at = read_int(INT32, buffer, at)
-        at += INT32.size  # its epoch
-        for _ in range(3):  # replicas, those in sync, those offline
-            replicas, at = read_count(_FLEXIBLE, buffer, at)
-            at += max(replicas, 0) * INT32.size
+        partition, at = _read_partition(version, flexible, buffer, at)
+        partitions.append(partition)
+    if version >= _OPERATIONS_FROM:
+        at += INT32.size
+    if flexible:
         at = skip_tags(buffer, at)
-        found.leaders[TopicPartition(topic, partition)] = leader
-    return skip_tags(buffer, at + INT32.size)
+    topic = TopicMetadata(
+        name=name or "",
+        topic_id=UUID(bytes=topic_id) if any(topic_id) else None,
+        is_internal=is_internal,
+        partitions=tuple(sorted(partitions, key=lambda each: each.partition)),
+    )
+    return FoundTopic(error, topic), at
+
+
+def _read_partition(
+    version: int, flexible: bool, buffer: memoryview, at: int
+) -> tuple[PartitionMetadata, int]:
+    _, at = read_int(INT16, buffer, at)
+    number, at = read_int(INT32, buffer, at)
+    leader, at = read_int(INT32, buffer, at)
+    if version >= _LEADER_EPOCH_FROM:
+        at += INT32.size
+    replicas, at = _read_nodes(flexible, buffer, at)
+    in_sync, at = _read_nodes(flexible, buffer, at)
+    if version >= _OFFLINE_FROM:
+        _, at = _read_nodes(flexible, buffer, at)
+    if flexible:
+        at = skip_tags(buffer, at)
+    return PartitionMetadata(number, leader, replicas, in_sync), at
+
+
+def _read_nodes(flexible: bool, buffer: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    number, at = read_count(flexible, buffer, at)
+    end = at + max(number, 0) * INT32.size
+    if end > len(buffer):
+        raise MessageMalformed(f"the message is cut off at byte {at}")
+    return tuple(each for (each,) in INT32.iter_unpack(buffer[at:end])), end
 
 
 # --- FindCoordinator ----------------------------------------------------------------------------
@@ -173,25 +250,29 @@ class FoundCoordinator(NamedTuple):
     """Who looks after a group or a transactional id."""
 
     error: int
-    address: BrokerAddress
     message: str | None
+    node_id: int
+    address: BrokerAddress
 
 
-def write_find_coordinator(kind: int, name: str) -> bytes:
-    return bytes((kind,)) + count(_FLEXIBLE, 1) + text(_FLEXIBLE, name) + _NO_TAGS
+def find_coordinator_request(kind: int, name: str) -> Request[FoundCoordinator]:
+    body = bytes((kind,)) + count(_FLEXIBLE, 1) + text(_FLEXIBLE, name) + _NO_TAGS
+    return Request(
+        ApiKey.FIND_COORDINATOR, VersionRange(4, 4), lambda _: body, _read_find_coordinator
+    )
 
 
-def read_find_coordinator(buffer: memoryview) -> FoundCoordinator:
+def _read_find_coordinator(_: int, buffer: memoryview) -> FoundCoordinator:
     number, at = read_count(_FLEXIBLE, buffer, INT32.size)
     if number != 1:
         raise MessageMalformed(f"{number} coordinators where one was asked for")
     _, at = read_text(_FLEXIBLE, buffer, at)
-    _, at = read_int(INT32, buffer, at)
+    node_id, at = read_int(INT32, buffer, at)
     host, at = read_text(_FLEXIBLE, buffer, at)
     port, at = read_int(INT32, buffer, at)
     error, at = read_int(INT16, buffer, at)
     message, _ = read_text(_FLEXIBLE, buffer, at)
-    return FoundCoordinator(error, BrokerAddress(host or "", port), message)
+    return FoundCoordinator(error, message, node_id, BrokerAddress(host or "", port))
 
 
 # --- ListOffsets --------------------------------------------------------------------------------
@@ -200,23 +281,32 @@ _BY_TIME: Final = struct.Struct(">iiq")
 _PLACE: Final = struct.Struct(">ihqqi")
 
 
-def write_list_offsets(partition: TopicPartition, timestamp: int, *, read_committed: bool) -> bytes:
+class FoundOffset(NamedTuple):
+    """The offset of one partition."""
+
+    error: int
+    offset: int
+
+
+def list_offset_request(
+    partition: TopicPartition, timestamp: int, *, read_committed: bool
+) -> Request[FoundOffset]:
     """Asks for one offset by time, or for the earliest or latest."""
     top = struct.pack(">ib", -1, read_committed) + count(_FLEXIBLE, 1)
     wanted = _BY_TIME.pack(partition.partition, _NO_LEADER_EPOCH, timestamp)
     one = text(_FLEXIBLE, partition.topic) + count(_FLEXIBLE, 1) + wanted
-    return top + one + _NO_TAGS * 3
+    body = top + one + _NO_TAGS * 3
+    return Request(ApiKey.LIST_OFFSETS, VersionRange(7, 7), lambda _: body, _read_list_offsets)
 
 
-def read_list_offsets(buffer: memoryview) -> tuple[int, int]:
-    """Error code and offset."""
+def _read_list_offsets(_: int, buffer: memoryview) -> FoundOffset:
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     _, at = read_text(_FLEXIBLE, buffer, at)
     partitions, at = read_count(_FLEXIBLE, buffer, at)
     if topics != 1 or partitions != 1 or at + _PLACE.size > len(buffer):
         raise MessageMalformed("not the one offset that was asked for")
     _, error, _, offset, _ = _PLACE.unpack_from(buffer, at)
-    return error, offset
+    return FoundOffset(error, offset)
 
 
 # --- OffsetFetch --------------------------------------------------------------------------------
@@ -224,7 +314,7 @@ def read_list_offsets(buffer: memoryview) -> tuple[int, int]:
 _COMMITTED: Final = struct.Struct(">iqi")
 
 
-class Committed(NamedTuple):
+class FetchedOffsets(NamedTuple):
     """What a group has committed; offset -1 where it has nothing."""
 
     error: int
@@ -232,19 +322,20 @@ class Committed(NamedTuple):
     """Each with an error code of its own."""
 
 
-def write_offset_fetch(
+def offset_fetch_request(
     group_id: str, topics: Mapping[str, Iterable[int]], *, require_stable: bool
-) -> bytes:
+) -> Request[FetchedOffsets]:
     """`require_stable`: offsets of a transaction that is open are refused, not hidden."""
     parts = [count(_FLEXIBLE, 1), text(_FLEXIBLE, group_id), count(_FLEXIBLE, len(topics))]
     for topic, partitions in topics.items():
         numbers = [INT32.pack(each) for each in partitions]
         parts += (text(_FLEXIBLE, topic), count(_FLEXIBLE, len(numbers)), *numbers, _NO_TAGS)
     stable = b"\x01" if require_stable else b"\x00"
-    return b"".join((*parts, _NO_TAGS, stable, _NO_TAGS))
+    body = b"".join((*parts, _NO_TAGS, stable, _NO_TAGS))
+    return Request(ApiKey.OFFSET_FETCH, VersionRange(8, 8), lambda _: body, _read_offset_fetch)
 
 
-def read_offset_fetch(buffer: memoryview) -> Committed:
+def _read_offset_fetch(_: int, buffer: memoryview) -> FetchedOffsets:
     groups, at = read_count(_FLEXIBLE, buffer, INT32.size)
     if groups != 1:
         raise MessageMalformed(f"{groups} groups where one was asked for")
@@ -265,4 +356,69 @@ def read_offset_fetch(buffer: memoryview) -> Committed:
             found[place] = error, OffsetToCommit(offset, metadata or "", leader_epoch)
         at = skip_tags(buffer, at)
     error, _ = read_int(INT16, buffer, at)
-    return Committed(error, found)
+    return FetchedOffsets(error, found)
+
+
+# --- DescribeProducers --------------------------------------------------------------------------
+
+_NONE_OPEN: Final = -1
+_PRODUCER: Final = struct.Struct(">qiiqiq")
+
+
+class HangingTransaction(NamedTuple):
+    """A transaction that a leader holds open."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+class DescribedProducers(NamedTuple):
+    """The open transactions that a leader reports, and the partitions that it refuses to report."""
+
+    open: list[HangingTransaction]
+    errors: dict[TopicPartition, int]
+
+
+def describe_producers_request(
+    partitions: Iterable[TopicPartition],
+) -> Request[DescribedProducers]:
+    topics = by_topic(partitions)
+    parts = [count(_FLEXIBLE, len(topics))]
+    for topic, numbers in topics.items():
+        packed = [INT32.pack(each) for each in numbers]
+        parts += (text(_FLEXIBLE, topic), count(_FLEXIBLE, len(packed)), *packed, _NO_TAGS)
+    body = b"".join((*parts, _NO_TAGS))
+    key = ApiKey.DESCRIBE_PRODUCERS
+    return Request(key, VersionRange(0, 0), lambda _: body, _read_describe_producers)
+
+
+def _read_describe_producers(_: int, buffer: memoryview) -> DescribedProducers:
+    found = DescribedProducers([], {})
+    topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
+    for _ in range(topics):
+        topic, at = read_text(_FLEXIBLE, buffer, at)
+        partitions, at = read_count(_FLEXIBLE, buffer, at)
+        for _ in range(partitions):
+            at = _read_producers(found, topic or "", buffer, at)
+        at = skip_tags(buffer, at)
+    return found
+
+
+def _read_producers(found: DescribedProducers, topic: str, buffer: memoryview, at: int) -> int:
+    number, at = read_int(INT32, buffer, at)
+    error, at = read_int(INT16, buffer, at)
+    _, at = read_text(_FLEXIBLE, buffer, at)
+    place = TopicPartition(topic, number)
+    if error:
+        found.errors[place] = error
+    producers, at = read_count(_FLEXIBLE, buffer, at)
+    for _ in range(producers):
+        if at + _PRODUCER.size > len(buffer):
+            raise MessageMalformed(f"the answer is cut off at byte {at}")
+        producer_id, epoch, _, _, _, start = _PRODUCER.unpack_from(buffer, at)
+        at = skip_tags(buffer, at + _PRODUCER.size)
+        if start != _NONE_OPEN:
+            found.open.append(HangingTransaction(place, producer_id, epoch, start))
+    return skip_tags(buffer, at)

@@ -8,13 +8,18 @@ each request names the version to use: the same in every resend.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 
+from onceflow.client.codec.request import Request
+from onceflow.client.codec.versions import (
+    NEWEST_WITHOUT_TRANSACTION_V2,
+    VersionRange,
+)
 from onceflow.client.errors import ProducerError
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, VersionRange
 from onceflow.client.prepared import PreparedTransaction
+from onceflow.client.types import by_topic
 from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
@@ -36,6 +41,7 @@ _FLEXIBLE: Final = True
 _NO_TAGS: Final = b"\x00"
 _PRODUCER: Final = struct.Struct(">qh")
 _OFFSET: Final = struct.Struct(">iqi")
+_NO_TIMEOUT_MS: Final = 2**31 - 1
 _OFFSETS_ARE: Final = "pass a mapping such as {TopicPartition('orders', 0): 43}"
 
 _SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
@@ -136,7 +142,7 @@ class AddPartitions:
     versions: VersionRange = _SPOKEN[ApiKey.ADD_PARTITIONS_TO_TXN]
 
     def body(self, version: int) -> bytes:
-        topics = _by_topic(self.partitions)
+        topics = by_topic(self.partitions)
         parts = [_who(self.identity), count(_FLEXIBLE, len(topics))]
         for topic, numbers in topics.items():
             parts += (text(_FLEXIBLE, topic), count(_FLEXIBLE, len(numbers)))
@@ -172,7 +178,7 @@ class TxnOffsetCommit:
     def body(self, version: int) -> bytes:
         (name, producer_id, epoch), member = self.identity, self.member
         offsets = dict(self.offsets)
-        topics = _by_topic(offsets)
+        topics = by_topic(offsets)
         parts = [
             text(_FLEXIBLE, name),
             text(_FLEXIBLE, member.group_id),
@@ -228,6 +234,20 @@ TransactionRequest: TypeAlias = (
 )
 
 
+def producer_id_request() -> Request[TransactionResponse]:
+    """A producer id for a producer without transactions."""
+    body = b"".join(
+        (
+            text(_FLEXIBLE, None),
+            INT32.pack(_NO_TIMEOUT_MS),
+            _PRODUCER.pack(NO_PRODUCER, NO_PRODUCER),
+            _NO_TAGS,
+        )
+    )
+    api = ApiKey.INIT_PRODUCER_ID
+    return Request(api, _SPOKEN[api], lambda _: body, _read_identity)
+
+
 def versions_for(api: ApiKey, transaction_version: int) -> VersionRange:
     """Those that mean this protocol, and not the other."""
     spoken = _SPOKEN[api]
@@ -240,13 +260,6 @@ def versions_for(api: ApiKey, transaction_version: int) -> VersionRange:
 def _who(identity: ProducerIdentity) -> bytes:
     name, producer_id, epoch = identity
     return text(_FLEXIBLE, name) + _PRODUCER.pack(producer_id, epoch)
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, number in partitions:
-        topics.setdefault(topic, []).append(number)
-    return topics
 
 
 # --- answers ------------------------------------------------------------------------------------
@@ -274,20 +287,26 @@ def read_answer(
         return TransactionResponse(partitions=tuple(_read_partitions(buffer, at)))
     if isinstance(request, DescribeTransaction):
         return _read_description(buffer, at)
-    code, at = read_int(INT16, buffer, at)
     first_with_identity = request.versions.oldest
     if isinstance(request, EndTxn):
         first_with_identity = NEWEST_WITHOUT_TRANSACTION_V2[ApiKey.END_TXN] + 1
     if isinstance(request, AddOffsets) or version < first_with_identity:
-        return TransactionResponse(code)
-    producer_id, at = read_int(INT64, buffer, at)
-    producer_epoch, at = read_int(INT16, buffer, at)
+        return TransactionResponse(read_int(INT16, buffer, at)[0])
+    response = _read_identity(version, buffer)
     if not (isinstance(request, InitProducerIdRequest) and request.is_two_phase):
-        return TransactionResponse(code, producer_id, producer_epoch)
+        return response
+    at += INT16.size + _PRODUCER.size
     kept_id, at = read_int(INT64, buffer, at)
     kept_epoch, _ = read_int(INT16, buffer, at)
-    prepared = PreparedTransaction(kept_id, kept_epoch)
-    return TransactionResponse(code, producer_id, producer_epoch, prepared=prepared)
+    return response._replace(prepared=PreparedTransaction(kept_id, kept_epoch))
+
+
+def _read_identity(_: int, buffer: memoryview) -> TransactionResponse:
+    """The code, and who the producer is now."""
+    code, at = read_int(INT16, buffer, INT32.size)
+    producer_id, at = read_int(INT64, buffer, at)
+    producer_epoch, _ = read_int(INT16, buffer, at)
+    return TransactionResponse(code, producer_id, producer_epoch)
 
 
 def _read_description(buffer: memoryview, at: int) -> TransactionResponse:

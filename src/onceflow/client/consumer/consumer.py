@@ -15,6 +15,9 @@ from itertools import groupby
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from onceflow.client.address import (
+    comma_separated,
+)
 from onceflow.client.codec import GroupMember, OffsetToCommit
 from onceflow.client.consumer.consumer_work import ConsumerWork
 from onceflow.client.consumer.lag import PartitionLag
@@ -24,7 +27,9 @@ from onceflow.client.consumer.rebalance import RebalanceListener as RebalanceLis
 from onceflow.client.errors import NoPosition, WrongUse
 from onceflow.client.events import Names
 from onceflow.client.group import Subscription
-from onceflow.client.net import Cluster, comma_separated
+from onceflow.client.net import (
+    Cluster,
+)
 from onceflow.client.settings import ConsumerSettings
 from onceflow.client.types import EARLIEST, LATEST
 from onceflow.runtime import Clock, Net, Rand, RealClock, RealRand

@@ -45,7 +45,7 @@ RECORDS: Final = 500
 class Fetcher:
     """Made for one event loop; closed by leaving `async with`, or by `close`.
 
-    >>> from onceflow.client.net.address import parse_addresses
+    >>> from onceflow.client.address import parse_addresses
     >>> async def main() -> None:
     ...     async with Cluster(parse_addresses(bootstrap)) as cluster, Fetcher(cluster) as fetcher:
     ...         fetcher.assign({TopicPartition("orders", 0): 0})

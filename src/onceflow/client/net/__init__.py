@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.client.net.address import (
-        BrokerAddress as BrokerAddress,
-        comma_separated as comma_separated,
-        parse_addresses as parse_addresses,
-    )
     from onceflow.client.net.cluster import (
         Cluster as Cluster,
         CoordinatorOf as CoordinatorOf,
@@ -21,17 +16,39 @@ if TYPE_CHECKING:
         error_in as error_in,
     )
     from onceflow.client.net.connection import BrokerConnection as BrokerConnection
+    from onceflow.client.net.frames import (
+        LARGEST_ANSWER as LARGEST_ANSWER,
+        Buffer as Buffer,
+        RequestHead as RequestHead,
+        body_of as body_of,
+        correlation_id_of as correlation_id_of,
+        framed as framed,
+        login_head as login_head,
+        next_correlation_id as next_correlation_id,
+        request_head as request_head,
+    )
+    from onceflow.client.net.opening import (
+        SOFTWARE_NAME as SOFTWARE_NAME,
+        agree_on_versions as agree_on_versions,
+        hangs_up as hangs_up,
+        silent as silent,
+        tls_failed as tls_failed,
+        unreachable as unreachable,
+        version_for as version_for,
+    )
     from onceflow.client.net.pool import (
         ClusterSettings as ClusterSettings,
         ConnectionLane as ConnectionLane,
     )
     from onceflow.client.net.retry import (
         TRANSACTIONAL as TRANSACTIONAL,
+        Attempts as Attempts,
         Backoff as Backoff,
         RetryPolicy as RetryPolicy,
         Trying as Trying,
-        retrying_each as retrying_each,
+        is_worth_it as is_worth_it,
     )
+    from onceflow.client.net.retrying import retrying_each as retrying_each
     from onceflow.client.net.scram import Derivation as Derivation
     from onceflow.client.net.security import (
         MECHANISMS as MECHANISMS,
@@ -40,25 +57,25 @@ if TYPE_CHECKING:
         Security as Security,
         log_in as log_in,
     )
-    from onceflow.client.net.stream import LARGEST_ANSWER as LARGEST_ANSWER
-    from onceflow.client.net.versions import (
-        NEWEST_WITHOUT_TRANSACTION_V2 as NEWEST_WITHOUT_TRANSACTION_V2,
-        SPOKEN as SPOKEN,
-        VersionRange as VersionRange,
-        choose as choose,
+    from onceflow.client.net.view import (
+        NO_LEADER as NO_LEADER,
+        ClusterView as ClusterView,
+        no_leader as no_leader,
     )
 else:
     __getattr__ = door(
         __name__,
         {
-            "address": "BrokerAddress comma_separated parse_addresses",
             "cluster": "Cluster CoordinatorOf check error_in",
             "connection": "BrokerConnection",
+            "frames": "Buffer LARGEST_ANSWER RequestHead body_of correlation_id_of framed "
+            "login_head next_correlation_id request_head",
+            "opening": "SOFTWARE_NAME agree_on_versions hangs_up silent tls_failed "
+            "unreachable version_for",
             "pool": "ClusterSettings ConnectionLane",
-            "retry": "Backoff RetryPolicy TRANSACTIONAL Trying retrying_each",
+            "retry": "Attempts Backoff RetryPolicy TRANSACTIONAL Trying is_worth_it retrying_each",
             "scram": "Derivation",
             "security": "MECHANISMS PLAINTEXT PROTOCOLS Security log_in",
-            "stream": "LARGEST_ANSWER",
-            "versions": "NEWEST_WITHOUT_TRANSACTION_V2 SPOKEN VersionRange choose",
+            "view": "ClusterView NO_LEADER no_leader",
         },
     )

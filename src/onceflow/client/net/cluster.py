@@ -11,21 +11,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec import (
+    GROUP,
+    TRANSACTION,
+    UNKNOWN_EPOCH,
+    find_coordinator_request,
+    metadata_request,
+)
 from onceflow.client.errors import (
     LOST,
     BrokerError,
-    ClientError,
     ConnectionClosed,
     ConnectionLost,
     NoSuchPartition,
     NotKafka,
-    TopicNameInvalid,
     TopicNotFound,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.pool import (
     ClusterSettings as ClusterSettings,
@@ -33,47 +38,39 @@ from onceflow.client.net.pool import (
     Pool,
     SingleFlight,
 )
-from onceflow.client.net.retry import RetryPolicy, retrying
-from onceflow.client.types import PartitionMetadata, TopicMetadata
-from onceflow.runtime import Net, Rand, RealNet, RealRand, message_library
+from onceflow.client.net.retry import RetryPolicy
+from onceflow.client.net.retrying import retrying
+from onceflow.client.net.view import (
+    NO_LEADER,
+    ClusterView,
+    KnownTopic,
+    LearnedTopics,
+    leader_in,
+    no_leader,
+)
+from onceflow.client.types import TopicMetadata
+from onceflow.runtime import Net, Rand, RealNet, RealRand
 from onceflow.types import TopicPartition
-from onceflow.wire import ApiKey, ErrorCode
+from onceflow.wire import ApiKey
 
 T = TypeVar("T")
 
-_NO_LEADER: Final = -1
-_NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _FIRST_LOOK_S: Final = 0.01
 _LONGEST_PAUSE_S: Final = 0.25
 """Between two looks at a topic that is being created."""
-_TRANSACTION_VERSION: Final = "transaction.version"
-_NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class CoordinatorOf(IntEnum):
     """The kinds of coordinator, with the protocol's numbers."""
 
-    GROUP = 0
-    TRANSACTION = 1
-
-
-class _Known(NamedTuple):
-    topic: TopicMetadata
-    since: float
-
-
-class _Answer(NamedTuple):
-    """The metadata of the requested topics."""
-
-    topics: list[TopicMetadata]
-    missing: list[str]
-    refused: ClientError | None
+    GROUP = GROUP
+    TRANSACTION = TRANSACTION
 
 
 class Cluster:
     """Connected by `connect`, or by entering it with `async with`.
 
-    >>> from onceflow.client.net.address import parse_addresses
+    >>> from onceflow.client.address import parse_addresses
     >>> async def main() -> None:
     ...     async with Cluster(parse_addresses(bootstrap)) as cluster:
     ...         print((await cluster.find_topic("orders")).partitions[0].leader in cluster.node_ids)
@@ -90,13 +87,9 @@ class Cluster:
         rand: Rand | None = None,
     ) -> None:
         self.settings = settings or ClusterSettings()
-        self._bootstrap = tuple(bootstrap)
         self._rand = rand or RealRand()
-        self._pool = Pool(self.settings, net or RealNet(), self._rand)
-        self._addresses: dict[int, BrokerAddress] = {}
-        self._controller = -1
-        self._topics: dict[str, _Known] = {}
-        self._coordinators: dict[tuple[CoordinatorOf, str], int] = {}
+        self._view = ClusterView(bootstrap)
+        self._pool = Pool(self.settings, net or RealNet(), self._rand, self._view)
         self._flights = SingleFlight()
         self._is_closed = False
 
@@ -135,30 +128,26 @@ class Cluster:
     @property
     def node_ids(self) -> list[int]:
         """The brokers that were alive in the latest metadata."""
-        return sorted(self._addresses)
+        return sorted(self._view.brokers)
 
     @property
     def features(self) -> Mapping[str, int]:
         """The finalized feature levels, from the broker with the newest knowledge of them."""
-        return self._pool.features
+        return self._view.features
 
     # --- connections ----------------------------------------------------------------------------
 
     async def any_broker(self) -> BrokerConnection:
         """A connected broker, or else the first known one that can be reached."""
         self.check_open()
-        return await self._pool.any_of((*self._bootstrap, *self._addresses.values()))
+        return await self._pool.any()
 
     async def broker(
         self, node_id: int, *, lane: ConnectionLane = ConnectionLane.SHARED
     ) -> BrokerConnection:
         """The connection to a broker from the metadata."""
         self.check_open()
-        address = self._addresses.get(node_id)
-        if address is None:
-            raise ConnectionLost(
-                f"broker {node_id} is not among the cluster's live brokers", outcome="not applied"
-            )
+        address = self._view.address(node_id)
         try:
             return await self._pool.get(address, lane)
         except NotKafka as error:
@@ -167,51 +156,47 @@ class Cluster:
 
     async def controller(self) -> BrokerConnection:
         """The broker for changes of topics; today's brokers forward them, so any will do."""
-        if self._controller in self._addresses:
-            return await self.broker(self._controller)
+        if self._view.controller in self._view.brokers:
+            return await self.broker(self._view.controller)
         return await self.any_broker()
 
     async def transaction_version(self) -> int:
-        """The level of `transaction.version` that the cluster has finalized; 0 when it reports
-        none. Partitions may join a transaction implicitly only at level 2, whatever versions the
-        broker offers."""
-        if self._pool.features_epoch < 0:
+        """As `ClusterView.transaction_version`, once a broker was asked."""
+        if self._view.features_epoch == UNKNOWN_EPOCH:
             await self.any_broker()
-        return self.features.get(_TRANSACTION_VERSION, 0)
+        return self._view.transaction_version
 
     # --- who is responsible ---------------------------------------------------------------------
 
     async def leader(self, partition: TopicPartition) -> int:
         """The id of the broker that leads a partition."""
         topic = await self.topic(partition.topic)
-        leader = _leader(topic, partition.partition)
+        leader = leader_in(topic, partition.partition)
         if leader is None:
             raise NoSuchPartition(
                 f"topic {topic.name!r} has no partition {partition.partition}; "
                 f"it has {len(topic.partitions)}, counted from 0"
             )
-        if leader == _NO_LEADER:
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-            raise BrokerError(code, ApiKey.METADATA.name, f"partition {partition}")
+        if leader == NO_LEADER:
+            raise no_leader(partition)
         return leader
 
     def known_leader(self, partition: TopicPartition) -> int | None:
         """The leader from the known metadata; None when `leader` would need a request."""
-        known = self._topics.get(partition.topic)
-        leader = None if known is None else _leader(known.topic, partition.partition)
-        return None if leader == _NO_LEADER else leader
+        leader = self._view.leader(partition)
+        return None if leader == NO_LEADER else leader
 
     def known_partitions(self, topic: str) -> int | None:
         """A topic's number of partitions from the known metadata; None without."""
-        known = self._topics.get(topic)
+        known = self._view.topic(topic)
         return None if known is None else len(known.topic.partitions)
 
     def is_old(self, topic: str) -> bool:
         """Whether the topic's metadata is due to be refreshed."""
-        known = self._topics.get(topic)
+        known = self._view.topic(topic)
         return known is not None and self._is_old(known)
 
-    def _is_old(self, known: _Known) -> bool:
+    def _is_old(self, known: KnownTopic) -> bool:
         return asyncio.get_running_loop().time() - known.since > self.settings.metadata_max_age_s
 
     async def by_leader(
@@ -231,7 +216,7 @@ class Cluster:
         lane: ConnectionLane = ConnectionLane.SHARED,
     ) -> BrokerConnection:
         """The connection to the coordinator of a group or a transactional id."""
-        node_id = self._coordinators.get((kind, key))
+        node_id = self._view.coordinator(kind, key)
         if node_id is None:
             node_id = await self._flights.run((kind, key), lambda: self._find(kind, key))
         return await self.broker(node_id, lane=lane)
@@ -239,32 +224,18 @@ class Cluster:
     def coordinator_at_hand(self, key: str, kind: CoordinatorOf) -> BrokerConnection | None:
         """The open connection to a known coordinator; None when `coordinator` would have to look it
         up or connect."""
-        node_id = self._coordinators.get((kind, key))
-        address = None if node_id is None else self._addresses.get(node_id)
+        node_id = self._view.coordinator(kind, key)
+        address = None if node_id is None else self._view.brokers.get(node_id)
         return None if address is None else self._pool.at_hand(address)
 
     def forget_coordinator(self, key: str, kind: CoordinatorOf = CoordinatorOf.GROUP) -> None:
         """Forgets a coordinator that has moved; the next call looks it up."""
-        self._coordinators.pop((kind, key), None)
+        self._view.forget_coordinator(kind, key)
 
     async def _find(self, kind: CoordinatorOf, key: str) -> int:
-        with message_library:
-            from kio.schema.find_coordinator.v4.request import FindCoordinatorRequest
-
-        subject = f"{_SUBJECTS[kind]} {key!r}"
         connection = await self.any_broker()
-        answer = await connection.request(
-            ApiKey.FIND_COORDINATOR,
-            FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,)),
-        )
-        for found in answer.coordinators:
-            check(ApiKey.FIND_COORDINATOR, found, subject)
-            node_id = int(found.node_id)
-            self._addresses[node_id] = BrokerAddress(found.host, found.port)
-            self._coordinators[kind, key] = node_id
-            return node_id
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        raise BrokerError(code, ApiKey.FIND_COORDINATOR.name, subject)
+        found = await connection.ask(find_coordinator_request(kind, key))
+        return self._view.learn_coordinator(kind, key, found)
 
     # --- metadata -------------------------------------------------------------------------------
 
@@ -305,41 +276,22 @@ class Cluster:
 
     async def _ask_metadata(
         self, names: tuple[str, ...] | None, *, create: bool = False
-    ) -> _Answer:
+    ) -> LearnedTopics:
         connection = await self.any_broker()
-        answer = await connection.request(ApiKey.METADATA, _metadata_request(names, create=create))
-        self._addresses = {
-            each.node_id: BrokerAddress(each.host, each.port) for each in answer.brokers
-        }
-        self._controller = answer.controller_id
-        now = asyncio.get_running_loop().time()
-        result = _Answer([], [], None)
-        for found in answer.topics:
-            if found.error_code.value in _NO_SUCH_TOPIC:
-                result.missing.append(found.name)
-            elif found.error_code.value == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                result = result._replace(refused=TopicNameInvalid(found.name))
-            elif found.error_code.value:
-                refusal = (found.error_code, ApiKey.METADATA.name, f"topic {found.name!r}")
-                result = result._replace(refused=BrokerError(*refusal))
-            else:
-                result.topics.append(_topic(found))
-                self._topics[found.name] = _Known(result.topics[-1], now)
-                continue
-            self.forget(found.name)
-        return result
+        response = await connection.ask(metadata_request(names, create=create))
+        return self._view.learn(response, asyncio.get_running_loop().time())
 
     async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[TopicMetadata]:
         """The metadata that this one broker has, without the topics that it does not know. It is
         not kept: the broker may be cut off from the others."""
         connection = await self.broker(node_id)
-        answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
-        return [_topic(found) for found in answer.topics if not found.error_code.value]
+        response = await connection.ask(metadata_request(names))
+        return [topic for error, topic in response.topics if not error]
 
     async def topic(self, name: str) -> TopicMetadata:
         """A topic's metadata, at most `metadata_max_age_s` old while brokers can be reached; raises
         `TopicNotFound`."""
-        known = self._topics.get(name)
+        known = self._view.topic(name)
         if known is not None:
             if not self._is_old(known):
                 return known.topic
@@ -347,7 +299,7 @@ class Cluster:
                 await self._ask_known()
             except LOST:  # old metadata is better than none
                 return known.topic
-            known = self._topics.get(name)
+            known = self._view.topic(name)
             if known is not None:
                 return known.topic
         (found,) = await self.metadata([name])
@@ -367,17 +319,17 @@ class Cluster:
 
     def forget(self, name: str) -> None:
         """Drops the metadata of a topic that is gone."""
-        self._topics.pop(name, None)
+        self._view.forget_topic(name)
 
     async def refresh(self) -> None:
         """Refreshes the metadata of all known topics, forgets those that are gone, and all
         coordinators."""
-        self._coordinators.clear()
+        self._view.forget_coordinators()
         await self._ask_known()
 
     async def _ask_known(self) -> None:
         """Raises nothing for a topic that is gone: it may be another task's."""
-        asked = tuple(sorted(self._topics))
+        asked = tuple(sorted(self._view.topics))
         await self._flights.run(("metadata", asked), lambda: self._ask_metadata(asked))
 
     async def retrying(
@@ -385,12 +337,6 @@ class Cluster:
     ) -> T:
         """Retries `attempt` while its error is worth it and time is not up."""
         return await retrying(attempt, self.refresh, policy or self.settings.retry, self._rand)
-
-
-_SUBJECTS: Final = {
-    CoordinatorOf.GROUP: "group",
-    CoordinatorOf.TRANSACTION: "transactional id",
-}
 
 
 def check(key: ApiKey, part: Any, subject: str) -> None:
@@ -405,43 +351,3 @@ def error_in(key: ApiKey, part: Any, subject: str) -> BrokerError | None:
     if not part.error_code.value:
         return None
     return BrokerError(part.error_code, key.name, subject, getattr(part, "error_message", None))
-
-
-def _leader(topic: TopicMetadata, number: int) -> int | None:
-    """None when there is no such partition."""
-    partitions = topic.partitions
-    if 0 <= number < len(partitions) and partitions[number].partition == number:  # as always
-        return partitions[number].leader
-    return next((each.leader for each in partitions if each.partition == number), None)
-
-
-def _metadata_request(names: Iterable[str] | None, *, create: bool = False) -> Any:
-    with message_library:
-        from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
-
-    wanted = None
-    if names is not None:
-        wanted = tuple(MetadataRequestTopic(topic_id=None, name=name) for name in names)
-    return MetadataRequest(
-        topics=wanted,
-        allow_auto_topic_creation=create,
-        include_topic_authorized_operations=False,
-    )
-
-
-def _topic(found: Any) -> TopicMetadata:
-    partitions = sorted(found.partitions, key=lambda each: int(each.partition_index))
-    return TopicMetadata(
-        name=found.name,
-        topic_id=found.topic_id,
-        is_internal=found.is_internal,
-        partitions=tuple(
-            PartitionMetadata(
-                partition=each.partition_index,
-                leader=each.leader_id,
-                replicas=tuple(each.replica_nodes),
-                in_sync=tuple(each.isr_nodes),
-            )
-            for each in partitions
-        ),
-    )

@@ -10,71 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-import socket
 import ssl
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from functools import cache
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec import NO_OFFER, SPOKEN, Request, VersionRange
 from onceflow.client.errors import (
     AnswerMalformed,
-    ApiNotServed,
-    BrokerUnreachable,
     ConnectionClosed,
     ConnectionLost,
     CrossedFork,
-    NotKafka,
     RequestTimedOut,
-    TlsFailed,
 )
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.frames import Buffer, RequestHead, login_head, request_head
+from onceflow.client.net.opening import (
+    SOFTWARE_NAME,
+    agree_on_versions,
+    hangs_up,
+    silent,
+    tls_failed,
+    unreachable,
+    version_for,
+)
 from onceflow.client.net.security import PLAINTEXT, Derive, Security, in_a_thread, log_in
-from onceflow.client.net.stream import LARGEST_ANSWER, Buffer, OnAnswer, RequestHead, Stream
-from onceflow.client.net.versions import SPOKEN, VersionRange, choose
+from onceflow.client.net.stream import OnAnswer, Stream
 from onceflow.errors import MessageMalformed
 from onceflow.runtime import Net, Rand, RealRand
-from onceflow.wire import (
-    INT16,
-    ApiKey,
-    decode,
-    encode,
-    is_flexible,
-    message_class,
-    read_int,
-    recast,
-)
+from onceflow.wire import INT32, ApiKey, decode, encode, message_class, recast
 
-__all__ = ["BrokerConnection", "LARGEST_ANSWER"]
+T = TypeVar("T")
 
-_SOFTWARE_NAME: Final = "onceflow"
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_UNSUPPORTED_VERSION: Final = 35
-_UNKNOWN_EPOCH: Final = -1
-_KEY_AND_VERSION: Final = struct.Struct(">hh")
-_NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 _LOGIN_HINT: Final = (
     "; if that port wants a login, set security.protocol to SASL_PLAINTEXT or SASL_SSL"
 )
 
 
 class BrokerConnection:
-    """Made by `BrokerConnection.open`. `features` are the feature levels that the cluster has
-    finalized (empty when the broker does not say), `features_epoch` is how new that knowledge is. A
-    request that is not answered within `timeout_s` ends the connection."""
+    """Made by `BrokerConnection.open`. `offer` says what the broker speaks. A request that is not
+    answered within `timeout_s` ends the connection."""
 
     __slots__ = (
         "_client_id",
         "_heads",
         "_pid",
         "_stream",
-        "_theirs",
         "address",
-        "features",
-        "features_epoch",
+        "offer",
         "timeout_s",
     )
 
@@ -82,12 +66,10 @@ class BrokerConnection:
         self._stream = stream
         self._client_id = client_id
         self.timeout_s = timeout_s
-        self._theirs: dict[int, VersionRange] = {}
         self._heads: dict[tuple[int, int], RequestHead] = {}
         self._pid = os.getpid()
         self.address = stream.address
-        self.features = _NO_FEATURES
-        self.features_epoch = _UNKNOWN_EPOCH
+        self.offer = NO_OFFER
 
     @classmethod
     async def open(
@@ -95,7 +77,7 @@ class BrokerConnection:
         net: Net,
         address: BrokerAddress,
         *,
-        client_id: str = _SOFTWARE_NAME,
+        client_id: str = SOFTWARE_NAME,
         connect_timeout_s: float = 10.0,
         request_timeout_s: float = 30.0,
         security: Security = PLAINTEXT,
@@ -144,17 +126,22 @@ class BrokerConnection:
     def version_of(self, key: ApiKey, *, newest: int | None = None) -> int:
         """The version in which an API is spoken here, none above `newest`; raises
         `ApiNotServed`."""
-        ours, theirs = SPOKEN[key], self._theirs.get(key)
+        ours = SPOKEN[key]
         if newest is not None:
             ours = VersionRange(ours.oldest, min(ours.newest, newest))
-        version = choose(ours, theirs)
-        if version is None:
-            offer = f"only versions {theirs}" if theirs else "no version at all"
-            raise ApiNotServed(
-                f"the broker at {self.address} offers {offer} of {key.name}; "
-                f"this client speaks {ours}"
-            )
-        return version
+        return version_for(key, ours, self.offer.versions.get(key), self.address)
+
+    async def ask(self, request: Request[T], *, timeout_s: float | None = None) -> T:
+        """Sends a request that is written by hand; returns its response."""
+        key = request.api
+        version = version_for(key, request.versions, self.offer.versions.get(key), self.address)
+        answer = await self.submit(key, version, (request.write(version),), timeout_s=timeout_s)
+        try:
+            response = request.read(version, answer)
+        except MessageMalformed as error:
+            raise self.malformed(key, version, error) from error
+        self.throttled(key, INT32.unpack_from(answer)[0])  # their first field
+        return response
 
     async def request(
         self,
@@ -217,14 +204,7 @@ class BrokerConnection:
 
     def _head(self, key: ApiKey, version: int) -> RequestHead:
         """Made once for each version."""
-        is_tagged = is_flexible(key, version)
-        name = self._client_id.encode()
-        head = RequestHead(
-            name=key.name,
-            before=_KEY_AND_VERSION.pack(key, version),
-            after=INT16.pack(len(name)) + name + (b"\x00" if is_tagged else b""),
-            answer_has_tags=is_tagged and key is not ApiKey.API_VERSIONS,
-        )
+        head = request_head(key, version, self._client_id)
         self._heads[key, version] = head
         return head
 
@@ -235,24 +215,15 @@ class BrokerConnection:
             async with asyncio.timeout_at(deadline):
                 await self._agree_on_versions()
         except TimeoutError as error:
-            raise NotKafka(
-                f"{self.address} accepts connections and does not answer; is it a Kafka broker?"
-            ) from error
+            raise silent(self.address) from error
         except ConnectionLost as error:
-            raise NotKafka(
-                f"{self.address} closes the connection at once; it is not a Kafka broker, or one "
-                "that wants TLS (security.protocol)"
-            ) from error
+            raise hangs_up(self.address) from error
 
     async def _log_in(
         self, security: Security, rand: Rand, derive: Derive, deadline: float
     ) -> None:
-        name = self._client_id.encode()
-
         async def ask(api: int, version: int, body: bytes) -> memoryview:
-            before = _KEY_AND_VERSION.pack(api, version)
-            after = INT16.pack(len(name)) + name
-            head = RequestHead("a login", before, after, answer_has_tags=False)
+            head = login_head(api, version, self._client_id)
             return await self._stream.ask(head, (body,), self.timeout_s)
 
         try:
@@ -262,31 +233,16 @@ class BrokerConnection:
             raise RequestTimedOut(f"{self.address} did not answer a login in time") from error
 
     async def _agree_on_versions(self) -> None:
-        """Asks in the newest version; a broker that does not know it answers in version 0."""
-        asked = SPOKEN[ApiKey.API_VERSIONS].newest
-        while True:
-            kind: Any = message_class(ApiKey.API_VERSIONS, asked, "request")
-            names = {
-                "client_software_name": _SOFTWARE_NAME,
-                "client_software_version": _software_version(),
-            }
-            message = kind(**names) if is_flexible(ApiKey.API_VERSIONS, asked) else kind()
-            frame = await self.exchange(ApiKey.API_VERSIONS, asked, encode(message))
-            if read_int(INT16, frame, 0)[0] != _UNSUPPORTED_VERSION or asked == 0:
-                break
-            asked = _older_version(self._decode(ApiKey.API_VERSIONS, 0, frame), asked)
-        answer = self._decode(ApiKey.API_VERSIONS, asked, frame)
-        if answer.error_code.value:
-            name = answer.error_code.name.upper()
-            raise NotKafka(f"{self.address} does not say which versions it speaks ({name})")
-        self._theirs = {
-            each.api_key: VersionRange(each.min_version, each.max_version)
-            for each in answer.api_keys
-        }
-        self.features_epoch = getattr(answer, "finalized_features_epoch", _UNKNOWN_EPOCH)
-        if self.features_epoch >= 0:  # else they are not valid
-            levels = {each.name: int(each.max_version_level) for each in answer.finalized_features}
-            self.features = MappingProxyType(levels)
+        key, version = ApiKey.API_VERSIONS, 0
+        steps = agree_on_versions(self.address)
+        try:
+            version, body = next(steps)
+            while True:
+                version, body = steps.send(await self.exchange(key, version, body))
+        except StopIteration as end:
+            self.offer = end.value
+        except MessageMalformed as error:
+            raise self.malformed(key, version, error) from error
 
     def _decode(self, key: ApiKey, version: int, frame: memoryview) -> Any:
         try:
@@ -306,7 +262,7 @@ async def _reach(net: Net, address: BrokerAddress, deadline: float) -> Stream:
         async with asyncio.timeout_at(deadline):
             _, stream = await net.connect(address.host, address.port, lambda: Stream(address))
     except OSError as error:
-        raise BrokerUnreachable(_why_unreachable(address, error)) from error
+        raise unreachable(address, error) from error
     return stream
 
 
@@ -321,49 +277,5 @@ async def _encrypt(stream: Stream, context: ssl.SSLContext | None, deadline: flo
             stream.transport = await loop.start_tls(
                 plain, stream, context, server_hostname=address.host
             )
-    except ssl.SSLCertVerificationError as error:
-        raise TlsFailed(
-            f"the certificate of {address} is not accepted: {error.verify_message}; "
-            "check ssl.cafile and the names in the certificate"
-        ) from error
-    except ssl.SSLError as error:
-        raise TlsFailed(
-            f"{address} does not agree to TLS ({error.reason or error}); is it a TLS port, and "
-            "does it want a certificate of ours (ssl.certfile)?"
-        ) from error
-    except TimeoutError as error:
-        raise NotKafka(
-            f"{address} accepts connections and does not answer a TLS handshake; is it a TLS port?"
-        ) from error
-    except OSError as error:
-        raise NotKafka(
-            f"{address} closes the connection in the TLS handshake; is it a TLS port?"
-        ) from error
-
-
-@cache
-def _software_version() -> str:
-    """The version for ApiVersions, in the few characters that brokers allow."""
-    from importlib import metadata  # slow to load
-
-    try:
-        return re.sub(r"[^a-zA-Z0-9.-]", "-", metadata.version("onceflow"))
-    except metadata.PackageNotFoundError:  # run from its sources
-        return "unknown"
-
-
-def _older_version(refusal: Any, tried: int) -> int:
-    """The version to ask in after `tried` was refused: the newest on offer, else 0."""
-    offered = [each.max_version for each in refusal.api_keys if each.api_key == ApiKey.API_VERSIONS]
-    newest = int(offered[0]) if offered else 0
-    return newest if 0 <= newest < tried else 0
-
-
-def _why_unreachable(address: BrokerAddress, error: OSError) -> str:
-    if isinstance(error, ConnectionRefusedError):
-        return f"nothing listens at {address}; check host and port, and that the broker runs"
-    if isinstance(error, socket.gaierror):
-        return f"the host name {address.host!r} of {address} is not known; check its spelling"
-    if isinstance(error, TimeoutError):
-        return f"{address} does not answer; check host and port, and that no firewall is between"
-    return f"cannot connect to {address}: {error.strerror or error}"
+    except OSError as error:  # those of `ssl` and timeouts are, too
+        raise tls_failed(address, error) from error

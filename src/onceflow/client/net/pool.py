@@ -8,12 +8,12 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors import (
     BrokerUnreachable,
     ClientError,
@@ -22,10 +22,10 @@ from onceflow.client.errors import (
     TlsFailed,
 )
 from onceflow.client.events import CONNECTIONS
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.net.security import PLAINTEXT, Security
+from onceflow.client.net.view import ClusterView
 from onceflow.runtime import Net, Rand
 
 T = TypeVar("T")
@@ -80,9 +80,6 @@ class SingleFlight:
         self._flights.clear()
 
 
-_NOTHING_KNOWN: Final[Mapping[str, int]] = MappingProxyType({})
-
-
 class ConnectionLane(IntEnum):
     """Connections to one broker do not wait for each other; requests on one do."""
 
@@ -108,21 +105,20 @@ class ClusterSettings:
 
 
 class Pool:
-    """`features` are the newest finalized levels that a broker has reported."""
+    """Lets the view learn the feature levels that each new connection reports."""
 
-    def __init__(self, settings: ClusterSettings, net: Net, rand: Rand) -> None:
+    def __init__(self, settings: ClusterSettings, net: Net, rand: Rand, view: ClusterView) -> None:
         self._settings = settings
         self._net = net
         self._rand = rand
+        self._view = view
         self._tls: ssl.SSLContext | None = None
         self._connections: dict[tuple[BrokerAddress, ConnectionLane], BrokerConnection] = {}
         self._failures: dict[BrokerAddress, float] = {}
         self._flights = SingleFlight()
         self._pid = os.getpid()
-        self.features = _NOTHING_KNOWN
-        self.features_epoch = -1
 
-    async def any_of(self, addresses: Iterable[BrokerAddress]) -> BrokerConnection:
+    async def any(self) -> BrokerConnection:
         """An open connection, else one to the first address that can be reached; addresses that
         failed come last."""
         for (_, lane), connection in self._connections.items():
@@ -130,7 +126,7 @@ class Pool:
                 return connection
         errors: list[ClientError] = []
         for address in sorted(
-            dict.fromkeys(addresses), key=lambda each: self._failures.get(each, 0.0)
+            self._view.addresses(), key=lambda each: self._failures.get(each, 0.0)
         ):
             try:
                 return await self.get(address)
@@ -184,9 +180,7 @@ class Pool:
         named = _named(address, lane=lane.name.lower())
         CONNECTIONS.info("connected", "connected to %(address)s (%(lane)s)", **named)
         self._connections[address, lane] = connection
-        # Never back to an older epoch: a broker that is behind would undo `transaction.version`.
-        if connection.features_epoch >= self.features_epoch:
-            self.features, self.features_epoch = connection.features, connection.features_epoch
+        self._view.learn_features(connection.offer)
         return connection
 
     def close(self) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from onceflow.client.errors import Action, ClientError, action_for
 from onceflow.client.events import REQUESTS, EventLogger
 from onceflow.runtime import Rand
-
-K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
 
 _WORTH_IT: Final = (Action.RETRY, Action.REFRESH)
 _LONG_S: Final = 5.0
@@ -82,63 +78,40 @@ class Trying:
         )
 
 
-async def retrying(
-    attempt: Callable[[], Awaitable[T]],
-    refresh: Callable[[], Awaitable[None]],
-    policy: RetryPolicy,
-    rand: Rand,
-) -> T:
-    """The result of the first attempt that succeeds; the last error when time is up."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    deadline = began + policy.total_s
-    backoff = Backoff(policy, rand)
-    trying = Trying(REQUESTS)
-    action = Action.RETRY
-    while True:
-        try:
-            if action is Action.REFRESH:
-                await refresh()
-            return await attempt()
-        except ClientError as error:
-            action = action_for(error)
-            pause = backoff.next_s()
-            if action not in _WORTH_IT or loop.time() + pause > deadline:
-                raise
-            trying.again(error, pause, loop.time() - began)
-        await asyncio.sleep(pause)
+class Attempts:
+    """The attempts of one operation: whether there is another one, after which pause, and whether
+    leaders and coordinators have to be looked up again before it."""
+
+    __slots__ = ("_backoff", "_began", "_monotonic", "_trying", "deadline", "must_refresh")
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        monotonic: Callable[[], float],
+        rand: Rand,
+        events: EventLogger = REQUESTS,
+    ) -> None:
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._backoff = Backoff(policy, rand)
+        self._trying = Trying(events)
+        self.deadline = self._began + policy.total_s
+        self.must_refresh = False
+
+    def pause_after(self, errors: Iterable[ClientError]) -> float:
+        """The pause before the next attempt; raises an error that is not worth one, or the first of
+        them when time is up."""
+        by_action = {action_for(error): error for error in errors}
+        hopeless = [error for action, error in by_action.items() if action not in _WORTH_IT]
+        pause_s, now = self._backoff.next_s(), self._monotonic()
+        if by_action and (hopeless or now + pause_s > self.deadline):
+            raise (hopeless or list(by_action.values()))[0]
+        self.must_refresh = Action.REFRESH in by_action
+        for error in by_action.values():
+            self._trying.again(error, pause_s, now - self._began)
+        return pause_s
 
 
-async def retrying_each(
-    attempt: Callable[[list[K]], Awaitable[Mapping[K, ClientError]]],
-    wanted: Callable[[], list[K]],
-    refresh: Callable[[], Awaitable[None]],
-    policy: RetryPolicy,
-    rand: Rand,
-) -> None:
-    """Calls `attempt` until nothing is `wanted`; it returns the keys that failed, with their
-    errors. A key that fails does not hold up the others. Raises an error that is not worth a retry,
-    or the last one when time is up."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    backoff = Backoff(policy, rand)
-    trying = Trying(REQUESTS)
-    needs_refresh = False
-    while now := wanted():
-        errors: Mapping[K, ClientError]
-        try:
-            if needs_refresh:
-                await refresh()
-            errors = await attempt(now)
-        except ClientError as error:
-            errors = dict.fromkeys(now, error)
-        actions = {action_for(error): error for error in errors.values()}
-        hopeless = [error for action, error in actions.items() if action not in _WORTH_IT]
-        pause = backoff.next_s()
-        if actions and (hopeless or loop.time() + pause > began + policy.total_s):
-            raise (hopeless or list(actions.values()))[0]
-        needs_refresh = Action.REFRESH in actions
-        for failure in actions.values():
-            trying.again(failure, pause, loop.time() - began)
-        if wanted():
-            await asyncio.sleep(pause)
+def is_worth_it(error: ClientError) -> bool:
+    """Whether asking again may help."""
+    return action_for(error) in _WORTH_IT

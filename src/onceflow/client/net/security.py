@@ -6,7 +6,6 @@ are written by hand: they come before client and broker have agreed on anything.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import ssl
 import struct
@@ -49,6 +48,8 @@ SendBytes: TypeAlias = Callable[[int, int, bytes], Awaitable[memoryview]]
 
 async def in_a_thread(derivation: Derivation) -> bytes:
     """Runs the slow step in a thread, while the loop goes on."""
+    import asyncio  # not for blocking clients, which start in a forked worker
+
     return await asyncio.to_thread(derivation.run)
 
 

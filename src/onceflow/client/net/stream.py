@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors import (
     AnswerMalformed,
     ClientError,
@@ -21,33 +22,21 @@ from onceflow.client.errors import (
     RequestTimedOut,
 )
 from onceflow.client.events import CONNECTIONS, Recurring
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.net.frames import (
+    LARGEST_ANSWER,
+    Buffer,
+    RequestHead,
+    body_of,
+    framed,
+    next_correlation_id,
+)
 from onceflow.errors import FrameTooLarge, MessageMalformed
 from onceflow.runtime import Outbox, outbox_for
-from onceflow.wire import INT32, FrameReader, Scratch, skip_tags
+from onceflow.wire import INT32, FrameReader, Scratch
 
-LARGEST_ANSWER: Final = 256 << 20
-"""Less than any four letters of ASCII or the start of a TLS alert, taken for a length."""
-_LARGEST_CORRELATION_ID: Final = 2**31 - 1
-_WORTH_JOINING: Final = 64 << 10
-"""Bytes up to which one write of a copy is cheaper than one of several parts."""
 _MOST_SPARE: Final = 2
 _MOST_LENT: Final = 4
 """The number of large answers whose memory is watched for reuse."""
-
-Buffer: TypeAlias = bytes | memoryview
-
-
-class RequestHead(NamedTuple):
-    """The bytes in front of a request's body, around the correlation id."""
-
-    name: str
-    before: bytes
-    """The numbers of API and version."""
-    after: bytes
-    """The client's name, and the tagged fields if there are any."""
-    answer_has_tags: bool
-
 
 OnAnswer: TypeAlias = Callable[[memoryview | ClientError], None]
 """Gets the body of the answer, or the error; must not raise."""
@@ -183,14 +172,11 @@ class Stream(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or self.failure is not None:
             raise self.error(was_sent=False)
-        self._correlation_id = correlation_id = self._correlation_id % _LARGEST_CORRELATION_ID + 1
-        size = len(head.before) + INT32.size + len(head.after) + sum(map(len, body))
-        start = b"".join((INT32.pack(size), head.before, INT32.pack(correlation_id), head.after))
+        self._correlation_id = correlation_id = next_correlation_id(self._correlation_id)
         if self._outbox is None:
             # asyncio's own way would copy a large request, and again what the socket cannot take.
             self._outbox = outbox_for(transport, _nobody_waits)
-        joins = size <= _WORTH_JOINING
-        self._outbox.send_now((b"".join((start, *body)),) if joins else (start, *body))
+        self._outbox.send_now(framed(head, correlation_id, body))
         return correlation_id
 
     def error(self, *, was_sent: bool = True) -> ClientError:
@@ -261,15 +247,13 @@ class Stream(asyncio.BufferedProtocol):
         waiter = self._waiters.popleft()
         if waiter.answer.done():  # cancelled: its answer is still taken, to keep the order
             return True
-        body = self._kept(frame)[INT32.size :]
-        if waiter.head.answer_has_tags:
-            try:
-                body = body[skip_tags(body, 0) :]
-            except MessageMalformed as error:
-                self._waiters.appendleft(waiter)  # so that `fail` completes it, too
-                message = f"{self.address} answers {waiter.head.name} wrongly: {error}"
-                self.fail(AnswerMalformed, message)
-                return True
+        try:
+            body = body_of(self._kept(frame), waiter.head)
+        except MessageMalformed as error:
+            self._waiters.appendleft(waiter)  # so that `fail` completes it, too
+            message = f"{self.address} answers {waiter.head.name} wrongly: {error}"
+            self.fail(AnswerMalformed, message)
+            return True
         waiter.answer.set_result(body)
         return True
 

@@ -13,9 +13,14 @@ from copy import copy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from onceflow.client.address import (
+    comma_separated,
+)
 from onceflow.client.codec import GroupMember, OffsetsInvalid, OffsetToCommit, offset_rows
 from onceflow.client.errors import BufferFull, ClientError, TransactionAborted
-from onceflow.client.net import Cluster, comma_separated
+from onceflow.client.net import (
+    Cluster,
+)
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.producer.accumulator import CODECS, Accumulator, BatchLimits
 from onceflow.client.producer.batch import (

@@ -11,11 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
+from onceflow.client.codec import (
+    NEWEST_WITHOUT_TRANSACTION_V2,
+    ProduceAnswer,
+    read_produce,
+    write_produce,
+)
 from onceflow.client.errors import (
     Action,
     BrokerError,
@@ -28,11 +32,9 @@ from onceflow.client.errors import (
 )
 from onceflow.client.events import PRODUCING, Recurring
 from onceflow.client.net import (
-    NEWEST_WITHOUT_TRANSACTION_V2,
     BrokerConnection,
     Cluster,
     ConnectionLane,
-    check,
 )
 from onceflow.client.producer.accumulator import Accumulator
 from onceflow.client.producer.batch import ProducerBatch
@@ -49,7 +51,7 @@ from onceflow.client.transactions import (
     WrongState,
 )
 from onceflow.errors import MessageMalformed
-from onceflow.runtime import Clock, Rand, message_library
+from onceflow.runtime import Clock, Rand
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode, ProducerIdAndEpoch
 
@@ -552,18 +554,10 @@ class Sender:
         tell(batch)
 
 
-_NEWEST: Final = 5
-"""The next version is for two-phase commits."""
-_NEVER: Final = timedelta(milliseconds=2**31 - 1)
-
-
 async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
     """One that nobody has had, in its first epoch. Raises what the broker says."""
-    with message_library:
-        from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
-
-    connection = await cluster.any_broker()
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)
-    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request, newest=_NEWEST)
-    check(ApiKey.INIT_PRODUCER_ID, answer, "a producer id")
-    return ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
+    request = producer_id_request()
+    answer = await (await cluster.any_broker()).ask(request)
+    if answer.code:
+        raise BrokerError(answer.code, request.api.name, "a producer id")
+    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)

@@ -17,8 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from onceflow.client.address import (
+    comma_separated,
+)
 from onceflow.client.consumer import ConsumerMetrics, PartitionLag
-from onceflow.client.net import comma_separated
 from onceflow.client.producer import ProducerMetrics
 from onceflow.client.session.batch import Batch
 from onceflow.client.session.clients import SessionConsumer, SessionProducer

@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self
 
+from onceflow.client.address import (
+    BrokerAddress,
+)
 from onceflow.client.net import (
     MECHANISMS,
     PROTOCOLS,
-    BrokerAddress,
     ClusterSettings,
     RetryPolicy,
     Security,

@@ -13,7 +13,9 @@ from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
-from onceflow.client.net import parse_addresses
+from onceflow.client.address import (
+    parse_addresses,
+)
 from onceflow.errors import InvalidSetting, OnceflowError
 
 Reader: TypeAlias = Callable[[object], Any]

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         Reply as Reply,
         RequestAttempt as RequestAttempt,
         T as T,
-        is_worth_it as is_worth_it,
     )
     from onceflow.client.transactions.states import (
         SENDS as SENDS,
@@ -46,7 +45,7 @@ else:
             "ending": "MAY_ABORT TransactionEnds Ways",
             "handoff": "Claim OpenTransaction",
             "machine": "TransactionMachine log_transaction",
-            "retrier": "Operation Reply RequestAttempt T is_worth_it",
+            "retrier": "Operation Reply RequestAttempt T",
             "states": "Meets ProducerState SENDS TransactionEvent WrongState",
         },
     )

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from onceflow.client.address import (
+    BrokerAddress,
+)
 from onceflow.client.codec import ProducerIdentity
 from onceflow.client.errors import ClientError
-from onceflow.client.net import BrokerAddress
 from onceflow.types import TopicPartition
 from onceflow.wire import LAST_EPOCH, TRANSACTION_V2
 

@@ -53,14 +53,13 @@ from onceflow.client.errors import (
     producer_error,
 )
 from onceflow.client.events import TRANSACTIONS
-from onceflow.client.net import TRANSACTIONAL, RetryPolicy
+from onceflow.client.net import TRANSACTIONAL, RetryPolicy, is_worth_it
 from onceflow.client.prepared import PreparedTransaction
 from onceflow.client.transactions.retrier import (
     Operation,
     RequestOutcome,
     RequestRetrier,
     code_of,
-    is_worth_it,
 )
 from onceflow.client.transactions.states import ProducerState, TransactionEvent, WrongState, after
 from onceflow.runtime import Clock, Rand

@@ -14,14 +14,13 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from onceflow.client.codec import TransactionRequest, TransactionResponse, TxnOffsetCommit
 from onceflow.client.errors import Action, BrokerError, ClientError, action, action_for
 from onceflow.client.events import TRANSACTIONS
-from onceflow.client.net import Backoff, RetryPolicy, Trying
+from onceflow.client.net import Backoff, RetryPolicy, Trying, is_worth_it
 from onceflow.runtime import Clock, Rand
 from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 T = TypeVar("T")
 
-_WORTH_IT: Final = (Action.RETRY, Action.REFRESH)
 _BY_SEVERITY: Final = (
     Action.FATAL,
     Action.ABORT,
@@ -106,11 +105,6 @@ class RequestRetrier:
                 return RequestOutcome(answer, error, False, is_doubtful)
             trying.again(error, pause_s, now - began)
             refind = action_for(error) is Action.REFRESH
-
-
-def is_worth_it(error: ClientError) -> bool:
-    """Whether asking again may help."""
-    return action_for(error) in _WORTH_IT
 
 
 def code_of(error: ClientError | None) -> int | None:

@@ -12,7 +12,6 @@ from onceflow.doors import door
 if TYPE_CHECKING:
     from onceflow.client.worker.cluster import BlockingCluster as BlockingCluster
     from onceflow.client.worker.hanging_transactions import (
-        HangingTransaction as HangingTransaction,
         find_hanging_transactions as find_hanging_transactions,
         offsets_partitions as offsets_partitions,
     )
@@ -24,8 +23,7 @@ else:
         __name__,
         {
             "cluster": "BlockingCluster",
-            "hanging_transactions": "HangingTransaction find_hanging_transactions "
-            "offsets_partitions",
+            "hanging_transactions": "find_hanging_transactions offsets_partitions",
             "reader": "BlockingReader Range",
             "transaction_client": "TransactionClient",
             "writer": "BlockingWriter",

@@ -12,37 +12,36 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.codec import (
-    VERSIONS,
-    Leaders,
-    read_find_coordinator,
-    read_metadata,
-    write_find_coordinator,
-    write_metadata,
+    MetadataResponse,
+    Request,
+    find_coordinator_request,
+    metadata_request,
 )
 from onceflow.client.errors import (
-    Action,
-    AnswerMalformed,
     BrokerError,
     BrokerUnreachable,
     ClientError,
     ConnectionClosed,
     ConnectionLost,
     NotKafka,
-    action_for,
 )
-from onceflow.client.net import Backoff, BrokerAddress, RetryPolicy, VersionRange
+from onceflow.client.net import (
+    NO_LEADER,
+    Attempts,
+    ClusterView,
+    RetryPolicy,
+    no_leader,
+)
 from onceflow.client.settings import ClientSettings
-from onceflow.client.transactions import is_worth_it
-from onceflow.client.worker.connection import BlockingConnection, Buffer
-from onceflow.errors import MessageMalformed
+from onceflow.client.worker.connection import BlockingConnection
 from onceflow.runtime import Clock, Rand
 from onceflow.types import TopicPartition
 from onceflow.wire import TRANSACTION_V2, ApiKey, ErrorCode, error_code
 
 T = TypeVar("T")
 
-_NO_LEADER: Final = -1
 _OLDER_PROTOCOL: Final = 1
 
 
@@ -59,16 +58,14 @@ class BlockingCluster:
         are_brokers: bool = False,
     ) -> None:
         """`are_brokers`: these addresses are known to be brokers, not only configured."""
-        self._bootstrap = tuple(bootstrap)
+        self._view = ClusterView(bootstrap)
         self._settings = settings
         self._clock = clock
         self._rand = rand
         self._tls = settings.security.tls_context()
-        self._known = Leaders({}, {}, {}, {})
         self._connections: dict[BrokerAddress, BlockingConnection] = {}
         self._spare: dict[BrokerAddress, BlockingConnection] = {}
         """For other requests to a broker while batches to it are in flight."""
-        self._coordinators: dict[tuple[int, str], BrokerAddress] = {}
         self._brokers = set(bootstrap if are_brokers else ())
         """Addresses known to be brokers: one that hangs up is going down, or coming up."""
         self._pid = os.getpid()
@@ -99,7 +96,7 @@ class BlockingCluster:
             if connection.is_open and not connection.in_flight:
                 return connection
         errors = []
-        for address in dict.fromkeys((*self._bootstrap, *self._known.brokers.values())):
+        for address in self._view.addresses():
             busy = self._connections.get(address)
             try:
                 if busy is None or not busy.is_open:
@@ -113,17 +110,15 @@ class BlockingCluster:
 
     def leader(self, partition: TopicPartition, deadline: float) -> BlockingConnection:
         """The connection to a partition's leader; raises a retriable error when there is none."""
-        if partition not in self._known.leaders:
+        if self._view.leader(partition) in (None, NO_LEADER):
             self.refresh({partition.topic}, deadline)
-        node_id = self._known.leaders.get(partition)
-        address = self._known.brokers.get(_NO_LEADER if node_id is None else node_id)
-        if address is None:
-            missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            code = missing if node_id is None else ErrorCode.LEADER_NOT_AVAILABLE
-            code = error_code(self._known.topics.get(partition.topic, 0)) or code
-            self._known.leaders.pop(partition, None)
-            raise BrokerError(code, ApiKey.METADATA.name, f"partition {partition}")
-        return self._connect(address, deadline)
+        node_id = self._view.leader(partition)
+        if node_id is None:
+            code = self._view.error_of(partition.topic) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise BrokerError(error_code(code), ApiKey.METADATA.name, f"partition {partition}")
+        if node_id not in self._view.brokers:
+            raise no_leader(partition)
+        return self._connect(self._view.address(node_id), deadline)
 
     def refresh(self, topics: Iterable[str], deadline: float) -> None:
         """Fetches the leaders of some topics' partitions again."""
@@ -132,27 +127,18 @@ class BlockingCluster:
     def _learn(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
     ) -> None:
-        found = self._metadata(connection, topics, deadline)
-        kept = {
-            partition: leader
-            for partition, leader in self._known.leaders.items()
-            if partition.topic not in found.topics
-        }
+        found = self.ask(connection, metadata_request(topics), deadline)
+        self._view.learn(found, self._clock.monotonic())
         self._brokers |= set(found.brokers.values())
-        ids = {name: each for name, each in self._known.ids.items() if name not in found.topics}
-        self._known = Leaders(
-            found.brokers, self._known.topics | found.topics, kept | found.leaders, ids | found.ids
-        )
 
-    def _metadata(
-        self, connection: BlockingConnection, topics: Iterable[str], deadline: float
-    ) -> Leaders:
-        body = write_metadata(topics)
-        return self.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
+    def metadata(self, topics: Iterable[str], deadline: float) -> MetadataResponse:
+        """What a broker says of topics now; it is not kept."""
+        return self.ask(self.any_broker(deadline), metadata_request(topics), deadline)
 
     def known_topic_id(self, topic: str) -> str | None:
         """As it was when the topic was last asked about."""
-        return self._known.ids.get(topic)
+        known = self._view.topic(topic)
+        return str(known.topic.topic_id) if known and known.topic.topic_id else None
 
     def topic_id(self, partition: TopicPartition, deadline: float) -> str | None:
         """The topic's id as the partition's leader knows it now; None without topic or id."""
@@ -175,67 +161,51 @@ class BlockingCluster:
         """The ids that the reachable brokers give for the topic. A broker that is cut off from the
         controller goes on giving an old one for a while."""
         said = set()
-        for address in set(self._known.brokers.values()):
+        for address in set(self._view.brokers.values()):
             with suppress(ClientError):
-                found = self._metadata(self._connect(address, deadline), [topic], deadline)
-                said |= {*found.ids.values()}
+                connection = self._connect(address, deadline)
+                found = self.ask(connection, metadata_request([topic]), deadline)
+                said |= {str(each.topic_id) for _, each in found.topics if each.topic_id}
         return said
 
     def partition_count(self, topic: str) -> int:
         """As it was when the topic was last asked about; 0 when it was not there."""
-        return sum(place.topic == topic for place in self._known.leaders)
+        known = self._view.topic(topic)
+        return 0 if known is None else len(known.topic.partitions)
 
     def coordinator(
         self, kind: int, name: str, deadline: float, *, refind: bool
     ) -> BlockingConnection:
         """The connection to the coordinator of a group or a transactional id."""
         if refind:
-            self._coordinators.pop((kind, name), None)
-        address = self._coordinators.get((kind, name))
-        if address is None:
-            connection = self.any_broker(deadline)
-            body = write_find_coordinator(kind, name)
-            key = ApiKey.FIND_COORDINATOR
-            found = self.ask(connection, key, body, read_find_coordinator, deadline)
-            if found.error:
-                raise BrokerError(found.error, key.name, f"coordinator of {name!r}", found.message)
-            self._coordinators[kind, name] = address = found.address
-            self._brokers.add(address)
-        return self._connect(address, deadline)
+            self._view.forget_coordinator(kind, name)
+        node_id = self._view.coordinator(kind, name)
+        if node_id is None:
+            request = find_coordinator_request(kind, name)
+            found = self.ask(self.any_broker(deadline), request, deadline)
+            node_id = self._view.learn_coordinator(kind, name, found)
+            self._brokers.add(found.address)
+        return self._connect(self._view.address(node_id), deadline)
 
     def transaction_version(self, deadline: float) -> int:
         """2 where the cluster has finalized it, else 1: the older protocol."""
-        level = self.any_broker(deadline).features.get("transaction.version", 0)
+        self.any_broker(deadline)
+        level = self._view.transaction_version
         return TRANSACTION_V2 if level >= TRANSACTION_V2 else _OLDER_PROTOCOL
 
-    def ask(
-        self,
-        connection: BlockingConnection,
-        key: ApiKey,
-        body: Buffer,
-        read: Callable[[memoryview], T],
-        deadline: float,
-    ) -> T:
-        """One of the messages of `codec.cluster`, and its response."""
-        version = VERSIONS[key]
-        connection.version_of(key, VersionRange(version, version))
-        answer = connection.ask(key, version, (body,), self.soon(deadline))
-        return understood(connection, key, lambda: read(answer))
+    def ask(self, connection: BlockingConnection, request: Request[T], deadline: float) -> T:
+        """The response to a request, within the time of one."""
+        return connection.ask(request, self.soon(deadline))
 
     def trying(self, attempt: Callable[[float, bool], T], policy: RetryPolicy) -> T:
         """Retries a request that may be sent twice, until it works or time is up. `attempt` gets
         the deadline, and whether it has to look up the leader or coordinator again."""
-        deadline = self._clock.monotonic() + policy.total_s
-        backoff = Backoff(policy, self._rand)
-        refind = False
+        attempts = Attempts(policy, self._clock.monotonic, self._rand)
         while True:
             try:
-                return attempt(deadline, refind)
+                return attempt(attempts.deadline, attempts.must_refresh)
             except ClientError as error:
-                pause_s = backoff.next_s()
-                if not is_worth_it(error) or self._clock.monotonic() + pause_s >= deadline:
-                    raise
-                refind = action_for(error) is Action.REFRESH
+                pause_s = attempts.pause_after((error,))
             time.sleep(pause_s)
 
     def _connect(self, address: BrokerAddress, deadline: float) -> BlockingConnection:
@@ -254,6 +224,7 @@ class BlockingCluster:
             before.close()
         self._check_not_closed()
         connection = kept[address] = self._open(address, deadline)
+        self._view.learn_features(connection.offer)
         # Again, once it is kept: another thread may have closed all while this one was opened, and
         # would never close this one.
         self._check_not_closed()
@@ -287,18 +258,6 @@ class BlockingCluster:
         if self._pid != os.getpid():
             self.disconnect()
             self._pid = os.getpid()
-
-
-def understood(connection: BlockingConnection, key: ApiKey, read: Callable[[], T]) -> T:
-    """The result of `read`; where that fails, closes the connection and raises `AnswerMalformed`:
-    bytes that cannot be read leave no place to go on from."""
-    try:
-        return read()
-    except MessageMalformed as error:
-        connection.close()
-        raise AnswerMalformed(
-            f"{connection.address} answers {key.name} wrongly: {error}"
-        ) from error
 
 
 def not_sent(error: ClientError) -> ClientError:

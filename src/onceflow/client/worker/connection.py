@@ -10,16 +10,14 @@ import os
 import select
 import socket
 import ssl
-import struct
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
-from onceflow.client.codec import VERSIONS, read_api_versions, write_api_versions
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec import NO_OFFER, Request, VersionRange
 from onceflow.client.errors import (
     AnswerMalformed,
-    ApiNotServed,
-    BrokerUnreachable,
     ConnectionClosed,
     ConnectionLost,
     CrossedFork,
@@ -30,52 +28,47 @@ from onceflow.client.errors import (
 from onceflow.client.net import (
     LARGEST_ANSWER,
     PLAINTEXT,
-    BrokerAddress,
+    SOFTWARE_NAME,
+    Buffer,
     Derivation,
+    RequestHead,
     Security,
-    VersionRange,
-    choose,
+    agree_on_versions,
+    body_of,
+    correlation_id_of,
+    framed,
+    hangs_up,
     log_in,
+    login_head,
+    next_correlation_id,
+    request_head,
+    silent,
+    tls_failed,
+    unreachable,
+    version_for,
 )
 from onceflow.errors import InvariantViolated, MessageMalformed
 from onceflow.runtime import Clock, Rand
-from onceflow.wire import INT16, INT32, ApiKey, is_flexible, skip_tags
+from onceflow.wire import INT32, ApiKey
 
 T = TypeVar("T")
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
-
-_SOFTWARE: Final = ("onceflow", "worker")
-_HEAD: Final = struct.Struct(">ihhi")
-_LARGEST_CORRELATION_ID: Final = 2**31 - 1
-_WORTH_JOINING: Final = 64 << 10
 _OF_RECORDS: Final = 256 << 10
 """Answers of that size hold records."""
 
 
-class _Question(NamedTuple):
-    """A request's head, but for the correlation id."""
-
-    name: str
-    api: int
-    version: int
-    has_tags: bool
-    answer_has_tags: bool
-
-
 class BlockingConnection:
-    """Made by `open`. `features` are the levels that the cluster has finalized."""
+    """Made by `open`. `offer` says what the broker speaks."""
 
     def __init__(self, address: BrokerAddress, client_id: str, clock: Clock) -> None:
         self.address = address
-        self.features: dict[str, int] = {}
-        self._versions: dict[int, VersionRange] = {}
+        self.offer = NO_OFFER
         self._socket: socket.socket | None = None
-        self._client_id = client_id.encode()
+        self._client_id = client_id
         self._clock = clock
         self._pid = os.getpid()
         self._correlation_id = 0
-        self._waiting: deque[tuple[int, _Question]] = deque()
+        self._waiting: deque[tuple[int, RequestHead]] = deque()
         """With their correlation ids."""
 
     @classmethod
@@ -86,7 +79,7 @@ class BlockingConnection:
         *,
         clock: Clock,
         rand: Rand,
-        client_id: str = _SOFTWARE[0],
+        client_id: str = SOFTWARE_NAME,
         security: Security = PLAINTEXT,
         tls: ssl.SSLContext | None = None,
     ) -> BlockingConnection:
@@ -133,16 +126,26 @@ class BlockingConnection:
 
     def version_of(self, key: ApiKey, ours: VersionRange) -> int:
         """The newest version that both sides speak; raises `ApiNotServed`."""
-        theirs = self._versions.get(key)
-        version = choose(ours, theirs)
-        if version is None:
-            offer = f"only versions {theirs}" if theirs else "no version at all"
-            raise ApiNotServed(
-                f"the broker at {self.address} offers {offer} of {key.name}; needed is {ours}"
-            )
-        return version
+        return version_for(key, ours, self.offer.versions.get(key), self.address)
 
-    def ask(self, key: ApiKey, version: int, body: Sequence[Buffer], deadline: float) -> memoryview:
+    def ask(self, request: Request[T], deadline: float) -> T:
+        """Sends a request that is written by hand when no other is in flight; its response."""
+        version = self.version_of(request.api, request.versions)
+        answer = self.exchange(request.api, version, (request.write(version),), deadline)
+        return self.understood(request.api, lambda: request.read(version, answer))
+
+    def understood(self, key: ApiKey, read: Callable[[], T]) -> T:
+        """The result of `read`; where that fails, closes the connection and raises
+        `AnswerMalformed`: bytes that cannot be read leave no place to go on from."""
+        try:
+            return read()
+        except MessageMalformed as error:
+            self.close()
+            raise AnswerMalformed(f"{self.address} answers {key.name} wrongly: {error}") from error
+
+    def exchange(
+        self, key: ApiKey, version: int, body: Sequence[Buffer], deadline: float
+    ) -> memoryview:
         """Sends a request when no other is in flight; the body of its answer."""
         if self._waiting:
             raise InvariantViolated(f"{key.name} was asked of {self.address} out of turn")
@@ -151,38 +154,29 @@ class BlockingConnection:
 
     def send(self, key: ApiKey, version: int, body: Sequence[Buffer], deadline: float) -> None:
         """Sends a request now; `receive` brings its answer."""
-        has_tags = is_flexible(key, version)
-        answer_has_tags = has_tags and key is not ApiKey.API_VERSIONS
-        self._send(_Question(key.name, key, version, has_tags, answer_has_tags), body, deadline)
+        self._send(request_head(key, version, self._client_id), body, deadline)
 
-    def _send(self, question: _Question, body: Sequence[Buffer], deadline: float) -> None:
+    def _send(self, head: RequestHead, body: Sequence[Buffer], deadline: float) -> None:
         sock = self._mine()
-        self._correlation_id = number = self._correlation_id % _LARGEST_CORRELATION_ID + 1
-        after = INT16.pack(len(self._client_id)) + self._client_id
-        after += b"\x00" if question.has_tags else b""
-        size = _HEAD.size - INT32.size + len(after) + sum(map(len, body))
-        start = _HEAD.pack(size, question.api, question.version, number) + after
-        parts: Sequence[Buffer] = (start, *body)
-        if size <= _WORTH_JOINING:
-            parts = (b"".join(parts),)
+        self._correlation_id = number = next_correlation_id(self._correlation_id)
         try:
-            for part in parts:
-                sock.settimeout(self._left(deadline, question.name))
+            for part in framed(head, number, body):
+                sock.settimeout(self._left(deadline, head.name))
                 sock.sendall(part)
         except TimeoutError as error:
-            raise self._late(question.name) from error
+            raise self._late(head.name) from error
         except OSError as error:
             raise self._lost(error) from error
         # Only a whole request waits for an answer: one that failed half-way has ended the
         # connection, and a partial frame dies with it.
-        self._waiting.append((number, question))
+        self._waiting.append((number, head))
 
     def receive(self, deadline: float) -> memoryview:
         """The body of the answer to the oldest request in flight."""
         sock = self._mine()
         if not self._waiting:
             raise ConnectionClosed(f"nothing was asked of {self.address}", outcome="not applied")
-        number, question = self._waiting[0]
+        number, head = self._waiting[0]
         try:
             size: int = INT32.unpack(self._exactly(sock, INT32.size, deadline))[0]
             if not INT32.size <= size <= LARGEST_ANSWER:
@@ -190,18 +184,17 @@ class BlockingConnection:
                 raise NotKafka(f"{self.address} does not speak the Kafka protocol")
             frame = self._exactly(sock, size, deadline)
         except TimeoutError as error:
-            raise self._late(question.name) from error
+            raise self._late(head.name) from error
         except OSError as error:
             raise self._lost(error) from error
         self._waiting.popleft()
         try:
-            if INT32.unpack_from(frame)[0] != number:
+            if correlation_id_of(frame) != number:
                 raise MessageMalformed("a question was answered that was not asked")
-            body = frame[INT32.size :]
-            return body[skip_tags(body, 0) :] if question.answer_has_tags else body
+            return body_of(frame, head)
         except MessageMalformed as error:
             self.close()
-            raise AnswerMalformed(f"{self.address}, {question.name}: {error}") from error
+            raise AnswerMalformed(f"{self.address}, {head.name}: {error}") from error
 
     # --- bytes ----------------------------------------------------------------------------------
 
@@ -248,10 +241,7 @@ class BlockingConnection:
             self._socket = socket.create_connection(self.address, timeout=left)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
-            raise BrokerUnreachable(
-                f"cannot connect to {self.address}: {error.strerror or error}; check host and "
-                "port, and that the broker runs"
-            ) from error
+            raise unreachable(self.address, error) from error
 
     def _encrypt(self, context: ssl.SSLContext | None, deadline: float) -> None:
         sock = self._mine()
@@ -261,29 +251,28 @@ class BlockingConnection:
             sock.settimeout(self._left(deadline, "TLS"))
             self._socket = context.wrap_socket(sock, server_hostname=self.address.host)
         except OSError as error:  # those of `ssl` and timeouts are, too
-            reason = getattr(error, "verify_message", None) or error
-            raise TlsFailed(
-                f"{self.address} does not agree to TLS ({reason}); is it a TLS port, and is its "
-                "certificate signed by one that is trusted (ssl.cafile)?"
-            ) from error
+            raise tls_failed(self.address, error) from error
 
     def _greet(self, deadline: float) -> None:
-        key = ApiKey.API_VERSIONS
+        key, steps = ApiKey.API_VERSIONS, agree_on_versions(self.address)
         try:
-            answer = self.ask(key, VERSIONS[key], (write_api_versions(*_SOFTWARE),), deadline)
-            offer = read_api_versions(answer)
-        except (ConnectionLost, RequestTimedOut, MessageMalformed) as error:
+            version, body = next(steps)
+            while True:
+                version, body = steps.send(self.exchange(key, version, (body,), deadline))
+        except StopIteration as end:
+            self.offer = end.value
+        except RequestTimedOut as error:
+            raise silent(self.address) from error
+        except ConnectionLost as error:
+            raise hangs_up(self.address) from error
+        except MessageMalformed as error:
             raise NotKafka(
-                f"{self.address} accepts connections and does not answer like a Kafka broker; does "
-                f"that port want TLS (security.protocol)? ({error})"
+                f"{self.address} does not answer like a Kafka broker: {error}"
             ) from error
-        if offer.error:
-            raise ApiNotServed(f"the broker at {self.address} is older than Apache Kafka 2.4")
-        self._versions, self.features = offer.versions, offer.features
 
     def _log_in(self, security: Security, rand: Rand, deadline: float) -> None:
         async def ask(api: int, version: int, body: bytes) -> memoryview:
-            self._send(_Question("a login", api, version, False, False), (body,), deadline)
+            self._send(login_head(api, version, self._client_id), (body,), deadline)
             return self.receive(deadline)
 
         async def derive(derivation: Derivation) -> bytes:

@@ -11,46 +11,23 @@ leaders have to be asked.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from onceflow.client.codec import ProducerIdentity
+from onceflow.client.codec import (
+    HangingTransaction,
+    ProducerIdentity,
+    describe_producers_request,
+)
 from onceflow.client.errors import BrokerError
 from onceflow.client.net import RetryPolicy
-from onceflow.client.types import by_topic
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
-from onceflow.errors import MessageMalformed
 from onceflow.records import partition_by_hash
 from onceflow.types import TopicPartition
-from onceflow.wire import (
-    INT16,
-    INT32,
-    ApiKey,
-    ErrorCode,
-    count,
-    read_count,
-    read_int,
-    read_text,
-    skip_tags,
-    text,
-)
+from onceflow.wire import ErrorCode
 
 _OFFSETS_TOPIC: Final = "__consumer_offsets"
-_FLEXIBLE: Final = True
-_NO_TAGS: Final = b"\x00"
-_NONE_OPEN: Final = -1
-_PRODUCER: Final = struct.Struct(">qiiqiq")
-
-
-class HangingTransaction(NamedTuple):
-    """A transaction that a leader holds open."""
-
-    partition: TopicPartition
-    producer_id: int
-    producer_epoch: int
-    start_offset: int
 
 
 class HangingTransactionsReport(NamedTuple):
@@ -79,11 +56,11 @@ def find_hanging_transactions(
         left: list[HangingTransaction] = []
         hidden: set[str] = set()
         for connection, portion in led.items():
-            body, key = write_describe_producers(portion), ApiKey.DESCRIBE_PRODUCERS
-            answer = cluster.ask(connection, key, body, read_describe_producers, deadline)
+            request = describe_producers_request(portion)
+            answer = cluster.ask(connection, request, deadline)
             for place, code in answer.errors.items():
                 if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise BrokerError(code, key.name, f"partition {place}")
+                    raise BrokerError(code, request.api.name, f"partition {place}")
                 hidden.add(place.topic)
             left += answer.open
         return HangingTransactionsReport(
@@ -113,52 +90,3 @@ def offsets_partitions(
         group: TopicPartition(_OFFSETS_TOPIC, partition_by_hash(group, partitions))
         for group in groups
     }
-
-
-# --- the message --------------------------------------------------------------------------------
-
-
-class DescribedProducers(NamedTuple):
-    """The open transactions that a leader reports, and the partitions that it refuses to report."""
-
-    open: list[HangingTransaction]
-    errors: dict[TopicPartition, int]
-
-
-def write_describe_producers(places: Iterable[TopicPartition]) -> bytes:
-    topics = by_topic(places)
-    parts = [count(_FLEXIBLE, len(topics))]
-    for topic, numbers in topics.items():
-        packed = [INT32.pack(each) for each in numbers]
-        parts += (text(_FLEXIBLE, topic), count(_FLEXIBLE, len(packed)), *packed, _NO_TAGS)
-    return b"".join((*parts, _NO_TAGS))
-
-
-def read_describe_producers(buffer: memoryview) -> DescribedProducers:
-    found = DescribedProducers([], {})
-    topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
-    for _ in range(topics):
-        topic, at = read_text(_FLEXIBLE, buffer, at)
-        partitions, at = read_count(_FLEXIBLE, buffer, at)
-        for _ in range(partitions):
-            at = _read_partition(found, topic or "", buffer, at)
-        at = skip_tags(buffer, at)
-    return found
-
-
-def _read_partition(found: DescribedProducers, topic: str, buffer: memoryview, at: int) -> int:
-    number, at = read_int(INT32, buffer, at)
-    error, at = read_int(INT16, buffer, at)
-    _, at = read_text(_FLEXIBLE, buffer, at)
-    place = TopicPartition(topic, number)
-    if error:
-        found.errors[place] = error
-    producers, at = read_count(_FLEXIBLE, buffer, at)
-    for _ in range(producers):
-        if at + _PRODUCER.size > len(buffer):
-            raise MessageMalformed(f"the answer is cut off at byte {at}")
-        producer_id, epoch, _, _, _, start = _PRODUCER.unpack_from(buffer, at)
-        at = skip_tags(buffer, at + _PRODUCER.size)
-        if start != _NONE_OPEN:
-            found.open.append(HangingTransaction(place, producer_id, epoch, start))
-    return skip_tags(buffer, at)

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from onceflow.client.codec import (
+    SPOKEN,
     FetchAnswer,
     FetchFrom,
+    list_offset_request,
     nothing_of,
     read_fetch,
-    read_list_offsets,
     write_fetch,
-    write_list_offsets,
 )
 from onceflow.client.consumer import RangeReading
 from onceflow.client.errors import (
@@ -31,11 +31,10 @@ from onceflow.client.errors import (
     RangeUnavailable,
     action_for,
 )
-from onceflow.client.net import SPOKEN, Backoff
+from onceflow.client.net import Backoff, is_worth_it
 from onceflow.client.settings import ReaderSettings
-from onceflow.client.transactions import is_worth_it
 from onceflow.client.types import EARLIEST, LATEST
-from onceflow.client.worker.cluster import BlockingCluster, understood
+from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.errors import MessageMalformed
 from onceflow.records import StoredBatch
@@ -200,14 +199,13 @@ class BlockingReader:
 
     def _ends(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
         found = []
-        key = ApiKey.LIST_OFFSETS
         for which in (EARLIEST, LATEST):
             connection = self._cluster.leader(place, deadline)
             committed = self._settings.read_committed
-            body = write_list_offsets(place, which, read_committed=committed)
-            code, offset = self._cluster.ask(connection, key, body, read_list_offsets, deadline)
+            request = list_offset_request(place, which, read_committed=committed)
+            code, offset = self._cluster.ask(connection, request, deadline)
             if code:
-                raise BrokerError(code, key.name, f"partition {place}")
+                raise BrokerError(code, request.api.name, f"partition {place}")
             found.append(offset)
         return found[0], found[1]
 
@@ -288,7 +286,7 @@ class _Fetching:
         except BaseException:  # also an interrupt: the rest of this answer would be read as a next
             connection.close()
             raise
-        return understood(connection, ApiKey.FETCH, lambda: self._read(version, buffer))
+        return connection.understood(ApiKey.FETCH, lambda: self._read(version, buffer))
 
     def _read(self, version: int, buffer: memoryview) -> FetchAnswer:
         error, partitions, _ = read_fetch(version, buffer)

@@ -20,9 +20,8 @@ from onceflow.client.codec import (
     GroupMember,
     OffsetToCommit,
     ProducerIdentity,
+    offset_fetch_request,
     read_answer,
-    read_offset_fetch,
-    write_offset_fetch,
 )
 from onceflow.client.errors import BrokerError, ClientError, CrossedFork
 from onceflow.client.settings import ProducerSettings
@@ -36,11 +35,10 @@ from onceflow.client.transactions import (
     T,
     TransactionMachine,
 )
-from onceflow.client.worker.cluster import BlockingCluster, not_sent, understood
+from onceflow.client.worker.cluster import BlockingCluster, not_sent
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import Clock, Rand, RealClock, RealRand
 from onceflow.types import TopicPartition
-from onceflow.wire import ApiKey
 
 _NOTHING: Final = -1
 
@@ -184,15 +182,14 @@ class TransactionClient:
         topics: dict[str, list[int]] = {}
         for topic, number in wanted:
             topics.setdefault(topic, []).append(number)
-        body = write_offset_fetch(group_id, topics, require_stable=require_stable)
-        key = ApiKey.OFFSET_FETCH
+        request = offset_fetch_request(group_id, topics, require_stable=require_stable)
 
         def attempt(deadline: float, refind: bool) -> dict[TopicPartition, OffsetToCommit | None]:
             connection = self._cluster.coordinator(GROUP, group_id, deadline, refind=refind)
-            found = self._cluster.ask(connection, key, body, read_offset_fetch, deadline)
+            found = self._cluster.ask(connection, request, deadline)
             codes = (found.error, *(code for code, _ in found.offsets.values()))
             if worst := next(filter(None, codes), 0):
-                raise BrokerError(worst, key.name, f"offsets of group {group_id!r}")
+                raise BrokerError(worst, request.api.name, f"offsets of group {group_id!r}")
             kept = {each: offset for each, (_, offset) in found.offsets.items()}
             return {
                 each: kept[each] if each in kept and kept[each].offset != _NOTHING else None
@@ -229,10 +226,8 @@ class TransactionClient:
         # From here on an error leaves open whether the coordinator has applied the request.
         try:
             body = (request.body(version),)
-            answer = connection.ask(request.api, version, body, cluster.soon(step.deadline))
-            return understood(
-                connection, request.api, lambda: read_answer(request, version, answer)
-            )
+            answer = connection.exchange(request.api, version, body, cluster.soon(step.deadline))
+            return connection.understood(request.api, lambda: read_answer(request, version, answer))
         except ClientError as error:
             return error
 

@@ -19,7 +19,14 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
-from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
+from onceflow.client.codec import (
+    NEWEST_WITHOUT_TRANSACTION_V2,
+    SPOKEN,
+    ProduceAnswer,
+    VersionRange,
+    read_produce,
+    write_produce,
+)
 from onceflow.client.errors import (
     LOST,
     AbortableError,
@@ -30,10 +37,10 @@ from onceflow.client.errors import (
     DeliveryFailed,
     action_for,
 )
-from onceflow.client.net import NEWEST_WITHOUT_TRANSACTION_V2, SPOKEN, Backoff, VersionRange
+from onceflow.client.net import Backoff, is_worth_it
 from onceflow.client.settings import CODECS, ProducerSettings
-from onceflow.client.transactions import Claim, OpenTransaction, is_worth_it
-from onceflow.client.worker.cluster import BlockingCluster, understood
+from onceflow.client.transactions import Claim, OpenTransaction
+from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
 from onceflow.client.worker.partition_queue import PartitionQueue, Pending, WriteResult
 from onceflow.errors import MessageMalformed
@@ -372,7 +379,7 @@ class BlockingWriter:
                 raise MessageMalformed("not the partitions that were asked for")
             return answers
 
-        return understood(connection, ApiKey.PRODUCE, read)
+        return connection.understood(ApiKey.PRODUCE, read)
 
     def _take(self, flight: _Flight, answer: ProduceAnswer) -> ClientError | None:
         """Notes the result of a batch; returns an error that is worth a retry."""

@@ -14,10 +14,8 @@ from onceflow.client import (
     BlockingCluster,
     BrokerError,
     ClientSettings,
-    Leaders,
+    MetadataResponse,
     TopicNotFound,
-    read_metadata,
-    write_metadata,
 )
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import AttemptRefused
@@ -102,18 +100,23 @@ class SinkTopics:
         """Those of the partitions that this cluster has."""
         with self._lock:
             topics = {partition.topic for partition in partitions}
-            known = self._metadata(topics).leaders if topics else {}
-            return {partition for partition in partitions if partition in known}
+            found = self._metadata(topics).topics if topics else ()
+            known = {
+                TopicPartition(topic.name, each.partition)
+                for _, topic in found
+                for each in topic.partitions
+            }
+            return known.intersection(partitions)
 
     def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
         if not names:
             return {}
-        metadata = self._metadata(names)
-        counts = dict.fromkeys(names, 0)
-        for partition in metadata.leaders:
-            counts[partition.topic] += 1
+        found = {each.topic.name: each for each in self._metadata(names).topics}
+        counts = {}
         for name in names:
-            code = metadata.topics.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            code, counts[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
+            if name in found:
+                code, counts[name] = found[name].error, len(found[name].topic.partitions)
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
                 if name not in may_be_gone:
                     raise TopicNotFound(name)
@@ -124,13 +127,11 @@ class SinkTopics:
                 raise BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}")
         return counts
 
-    def _metadata(self, names: Collection[str]) -> Leaders:
-        def attempt(deadline: float, refind: bool) -> Leaders:
-            connection = self._cluster.any_broker(deadline)
-            body = write_metadata(sorted(names))
-            return self._cluster.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
-
-        return self._cluster.trying(attempt, self._policy)
+    def _metadata(self, names: Collection[str]) -> MetadataResponse:
+        asked = sorted(names)
+        return self._cluster.trying(
+            lambda deadline, _: self._cluster.metadata(asked, deadline), self._policy
+        )
 
 
 def _nothing(partitions: Sequence[TopicPartition]) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors.requests import DeliveryFailed
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.producer.producer import Producer
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.cluster import (
     TRANSACTION,
-    VERSIONS,
+    find_coordinator_request,
+    list_offset_request,
+    metadata_request,
+    offset_fetch_request,
     read_api_versions,
-    read_find_coordinator,
-    read_list_offsets,
-    read_metadata,
-    read_offset_fetch,
     write_api_versions,
-    write_find_coordinator,
-    write_list_offsets,
-    write_metadata,
-    write_offset_fetch,
 )
 from onceflow.client.codec.transactions import (
     AddOffsets,
@@ -34,12 +31,12 @@ from onceflow.client.codec.transactions import (
     TransactionRequest,
     TransactionResponse,
     TxnOffsetCommit,
+    producer_id_request,
     read_answer,
     versions_for,
 )
-from onceflow.client.net.address import BrokerAddress
-from onceflow.client.net.versions import VersionRange
-from onceflow.client.types import LATEST
+from onceflow.client.codec.versions import VersionRange
+from onceflow.client.types import LATEST, PartitionMetadata
 from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
@@ -75,6 +72,19 @@ def test_init(version: int) -> None:
     answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=3)
     told = read_answer(InitProducerIdRequest(WHO, 1), version, memoryview(encode(answer)))
     assert told == TransactionResponse(0, 7, 3)
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_init_without_transactions(version: int) -> None:
+    request = producer_id_request()
+    sent = decode(
+        message_class(request.api, version, "request"), memoryview(request.write(version))
+    )
+    assert whose(sent) == (None, -1, -1)
+    kind: Any = message_class(request.api, version, "response")
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=0)
+    found = request.read(version, memoryview(encode(answer)))
+    assert found == TransactionResponse(0, 7, 0)
 
 
 def test_add_partitions() -> None:
@@ -152,75 +162,97 @@ def test_the_version_alone_says_which_protocol_it_is() -> None:
     assert versions_for(ApiKey.TXN_OFFSET_COMMIT, 3) == NEW
 
 
-def test_api_versions() -> None:
-    key, version = ApiKey.API_VERSIONS, VERSIONS[ApiKey.API_VERSIONS]
-    sent = decode(
-        message_class(key, version, "request"), memoryview(write_api_versions("onceflow", "1"))
-    )
-    assert (sent.client_software_name, sent.client_software_version) == ("onceflow", "1")
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions(version: int) -> None:
+    key = ApiKey.API_VERSIONS
+    body = memoryview(write_api_versions(version, "onceflow", "1"))
+    sent = decode(message_class(key, version, "request"), body)
+    if version >= 3:
+        assert (sent.client_software_name, sent.client_software_version) == ("onceflow", "1")
     of = classes(key, version, "response")
-    feature = of.FinalizedFeatureKey(
-        name="transaction.version", max_version_level=2, min_version_level=0
-    )
     for epoch, features in ((4, {"transaction.version": 2}), (-1, {})):
+        later = {} if version < 1 else {"throttle_time": NO_TIME}
+        if version >= 3:
+            feature = of.FinalizedFeatureKey(
+                name="transaction.version", max_version_level=2, min_version_level=0
+            )
+            later |= {"finalized_features_epoch": epoch, "finalized_features": (feature,)}
         answer = of.ApiVersionsResponse(
             error_code=ErrorCode.none,
             api_keys=(of.ApiVersion(api_key=26, min_version=0, max_version=5),),
-            throttle_time=NO_TIME,
-            finalized_features_epoch=epoch,
-            finalized_features=(feature,),
+            **later,
         )
-        offer = read_api_versions(memoryview(encode(answer)))
-        assert offer == (0, {26: VersionRange(0, 5)}, features)
+        offer = read_api_versions(version, memoryview(encode(answer)))
+        known = (features, epoch) if version >= 3 else ({}, -1)
+        assert offer == (0, {26: VersionRange(0, 5)}, *known)
 
 
-def test_metadata() -> None:
-    key, version = ApiKey.METADATA, VERSIONS[ApiKey.METADATA]
-    sent = decode(
-        message_class(key, version, "request"), memoryview(write_metadata(["orders", "bills"]))
+def test_a_broker_that_does_not_know_the_version_answers_in_the_oldest() -> None:
+    of = classes(ApiKey.API_VERSIONS, 0, "response")
+    answer = of.ApiVersionsResponse(
+        error_code=ErrorCode.unsupported_version,
+        api_keys=(of.ApiVersion(api_key=18, min_version=0, max_version=2),),
     )
-    assert [each.name for each in sent.topics] == ["orders", "bills"]
-    assert not sent.allow_auto_topic_creation
+    offer = read_api_versions(4, memoryview(encode(answer)))
+    assert (offer.error, offer.versions) == (35, {18: VersionRange(0, 2)})
+
+
+def topic_of(of: Any, version: int, name: str, code: Any, partitions: list[Any]) -> Any:
+    more = {"topic_id": UUID(int=7) if partitions else None} if version >= 10 else {}
+    return of.MetadataResponseTopic(
+        error_code=code, name=name, is_internal=False, partitions=tuple(partitions), **more
+    )
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_metadata(version: int) -> None:
+    key = ApiKey.METADATA
+    for names, create in ((["orders", "bills"], False), ([], True), (None, True)):
+        body = memoryview(metadata_request(names, create=create).write(version))
+        sent = decode(message_class(key, version, "request"), body)
+        assert (sent.topics and [each.name for each in sent.topics]) == (names or sent.topics)
+        assert (sent.topics is None) == (names is None)
+        assert sent.allow_auto_topic_creation is create
     of = classes(key, version, "response")
+    later = {"offline_replicas": (3,)} if version >= 5 else {}
+    later |= {"leader_epoch": 8} if version >= 7 else {}
     parts = [
         of.MetadataResponsePartition(
             error_code=ErrorCode.none,
             partition_index=number,
             leader_id=leader,
-            leader_epoch=8,
             replica_nodes=(1, 2, 3),
             isr_nodes=(1,),
-            offline_replicas=(),
+            **later,
         )
-        for number, leader in ((0, 2), (1, -1))
-    ]
-    topics = [
-        of.MetadataResponseTopic(
-            error_code=error, name=name, topic_id=each, is_internal=False, partitions=tuple(inner)
-        )
-        for name, each, error, inner in (
-            ("orders", UUID(int=7), ErrorCode.none, parts),
-            ("gone", None, ErrorCode.unknown_topic_or_partition, []),
-        )
+        for number, leader in ((1, -1), (0, 2))
     ]
     answer = of.MetadataResponse(
         throttle_time=NO_TIME,
         brokers=(of.MetadataResponseBroker(node_id=2, host="b", port=9, rack="r"),),
         cluster_id="c",
         controller_id=1,
-        topics=tuple(topics),
+        topics=(
+            topic_of(of, version, "orders", ErrorCode.none, parts),
+            topic_of(of, version, "gone", ErrorCode.unknown_topic_or_partition, []),
+        ),
     )
-    found = read_metadata(memoryview(encode(answer)))
+    found = metadata_request([]).read(version, memoryview(encode(answer)))
     assert found.brokers == {2: BrokerAddress("b", 9)}
-    assert found.topics == {"orders": 0, "gone": 3}
-    assert found.leaders == {ORDERS: 2, TopicPartition("orders", 1): -1}
-    assert found.ids == {"orders": str(UUID(int=7))}
+    assert found.controller == 1
+    (code, orders), (missing, gone) = found.topics
+    assert (code, missing, gone.name, gone.partitions) == (0, 3, "gone", ())
+    assert orders.topic_id == (UUID(int=7) if version >= 10 else None)
+    assert orders.partitions == (
+        PartitionMetadata(0, 2, (1, 2, 3), (1,)),
+        PartitionMetadata(1, -1, (1, 2, 3), (1,)),
+    )
 
 
 def test_find_coordinator() -> None:
-    key, version = ApiKey.FIND_COORDINATOR, VERSIONS[ApiKey.FIND_COORDINATOR]
-    body = write_find_coordinator(TRANSACTION, "payments")
-    sent = decode(message_class(key, version, "request"), memoryview(body))
+    request = find_coordinator_request(TRANSACTION, "payments")
+    key, version = request.api, request.versions.newest
+    sent = decode(message_class(key, version, "request"), memoryview(request.write(version)))
     assert (sent.key_type, sent.coordinator_keys) == (1, ("payments",))
     of = classes(key, version, "response")
     one = of.Coordinator(
@@ -232,16 +264,17 @@ def test_find_coordinator() -> None:
         error_message="wait",
     )
     answer = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=(one,))
-    assert read_find_coordinator(memoryview(encode(answer))) == (15, BrokerAddress("b", 9), "wait")
+    found = request.read(version, memoryview(encode(answer)))
+    assert found == (15, "wait", 1, BrokerAddress("b", 9))
     empty = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=())
     with pytest.raises(MessageMalformed):
-        read_find_coordinator(memoryview(encode(empty)))
+        request.read(version, memoryview(encode(empty)))
 
 
 def test_list_offsets() -> None:
-    key, version = ApiKey.LIST_OFFSETS, VERSIONS[ApiKey.LIST_OFFSETS]
-    body = write_list_offsets(BILLS, LATEST, read_committed=True)
-    sent = decode(message_class(key, version, "request"), memoryview(body))
+    request = list_offset_request(BILLS, LATEST, read_committed=True)
+    key, version = request.api, request.versions.newest
+    sent = decode(message_class(key, version, "request"), memoryview(request.write(version)))
     part = sent.topics[0].partitions[0]
     assert (sent.topics[0].name, part.partition_index, part.timestamp) == ("bills", 300, LATEST)
     assert (sent.replica_id, sent.isolation_level) == (-1, 1)
@@ -251,13 +284,13 @@ def test_list_offsets() -> None:
     )
     topic = of.ListOffsetsTopicResponse(name="bills", partitions=(given,))
     answer = of.ListOffsetsResponse(throttle_time=NO_TIME, topics=(topic,))
-    assert read_list_offsets(memoryview(encode(answer))) == (0, 77)
+    assert request.read(version, memoryview(encode(answer))) == (0, 77)
 
 
 def test_offset_fetch() -> None:
-    key, version = ApiKey.OFFSET_FETCH, VERSIONS[ApiKey.OFFSET_FETCH]
-    body = write_offset_fetch("readers", {"orders": [0, 1]}, require_stable=True)
-    sent = decode(message_class(key, version, "request"), memoryview(body))
+    request = offset_fetch_request("readers", {"orders": [0, 1]}, require_stable=True)
+    key, version = request.api, request.versions.newest
+    sent = decode(message_class(key, version, "request"), memoryview(request.write(version)))
     assert (sent.groups[0].group_id, sent.require_stable) == ("readers", True)
     assert [(each.name, each.partition_indexes) for each in sent.groups[0].topics] == [
         ("orders", (0, 1))
@@ -275,18 +308,19 @@ def test_offset_fetch() -> None:
         group_id="readers", topics=(topic,), error_code=ErrorCode.not_coordinator
     )
     answer = of.OffsetFetchResponse(throttle_time=NO_TIME, groups=(group,))
-    found = read_offset_fetch(memoryview(encode(answer)))
+    found = request.read(version, memoryview(encode(answer)))
     assert found == (16, {ORDERS: (88, OffsetToCommit(41, "note", 3))})
 
 
 @pytest.mark.parametrize(
     "read",
     [
-        read_api_versions,
-        read_metadata,
-        read_find_coordinator,
-        read_list_offsets,
-        read_offset_fetch,
+        *(partial(read_api_versions, version) for version in range(5)),
+        *(partial(metadata_request([]).read, version) for version in range(4, 13)),
+        partial(find_coordinator_request(TRANSACTION, "payments").read, 4),
+        partial(list_offset_request(BILLS, LATEST, read_committed=True).read, 7),
+        partial(offset_fetch_request("readers", {}, require_stable=True).read, 8),
+        partial(producer_id_request().read, 5),
         lambda buffer: read_answer(InitProducerIdRequest(WHO, 1), 5, buffer),
         lambda buffer: read_answer(AddPartitions(WHO, ()), 3, buffer),
     ],

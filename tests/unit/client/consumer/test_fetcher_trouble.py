@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetch_state import STAGES, FetchEvent, FetchStage
 from onceflow.client.errors.consumer import LogTruncated, RecordsUnreadable
 from onceflow.client.errors.requests import AnswerMalformed, BrokerError, BrokerUnreachable
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.records.batch import StoredBatch

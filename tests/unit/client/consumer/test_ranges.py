@@ -9,11 +9,11 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from onceflow.client.codec.fetch import FetchAnswer
+from onceflow.client.codec.versions import SPOKEN
 from onceflow.client.consumer.range_reading import RangeReading
 from onceflow.client.consumer.ranges import read_range
 from onceflow.client.errors.consumer import OffsetOutOfRange, RangeUnavailable, RecordsUnreadable
 from onceflow.client.net.cluster import Cluster
-from onceflow.client.net.versions import SPOKEN
 from onceflow.client.offsets import delete_records
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.worker.reader import BlockingReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.testing.world import World, run

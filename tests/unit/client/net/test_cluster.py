@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.address import parse_addresses
 from onceflow.client.admin import admin
 from onceflow.client.admin.groups import read_assignment
 from onceflow.client.errors.requests import (
@@ -22,7 +23,6 @@ from onceflow.client.errors.requests import (
     TopicNotFound,
     action_for,
 )
-from onceflow.client.net.address import parse_addresses
 from onceflow.client.net.cluster import Cluster
 from onceflow.client.types import EARLIEST, GroupOffset, OffsetRange
 from onceflow.errors import InvalidSetting

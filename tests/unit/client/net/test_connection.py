@@ -10,6 +10,8 @@ import pytest
 import uvloop
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec.versions import SPOKEN, VersionRange, choose
 from onceflow.client.errors.requests import (
     AnswerMalformed,
     ApiNotServed,
@@ -19,9 +21,7 @@ from onceflow.client.errors.requests import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.connection import LARGEST_ANSWER, BrokerConnection
-from onceflow.client.net.versions import SPOKEN, VersionRange, choose
 from onceflow.runtime.net import Net, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
@@ -285,8 +285,8 @@ def test_only_features_with_a_valid_epoch_count(epoch: int, known: dict[str, int
         offer = with_features({"transaction.version": 2}, epoch)
         await listen(broker, {ApiKey.API_VERSIONS: lambda *_: offer})
         connection = await connect(client)
-        assert connection.features == known
-        assert connection.features_epoch == epoch
+        assert connection.offer.features == known
+        assert connection.offer.features_epoch == epoch
 
     simulate(program)
 
@@ -303,7 +303,7 @@ def test_a_broker_of_old_has_no_features() -> None:
     async def program(client: Net, broker: Net) -> None:
         await listen(broker, {ApiKey.API_VERSIONS: answer})
         connection = await connect(client)
-        assert connection.features == {}
-        assert connection.features_epoch == -1
+        assert connection.offer.features == {}
+        assert connection.offer.features_epoch == -1
 
     simulate(program)

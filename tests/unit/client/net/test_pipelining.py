@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.metadata.v12.request import MetadataRequest, MetadataRequestTopic
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.produce import write_produce
 from onceflow.client.errors.requests import (
     ApiNotServed,
@@ -17,7 +18,6 @@ from onceflow.client.errors.requests import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.runtime.net import Net, RealListener, RealNet
 from onceflow.testing.faults import NetFaults

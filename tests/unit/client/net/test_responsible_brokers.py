@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.errors.requests import (
     BrokerError,
     BrokerUnreachable,
@@ -17,7 +18,6 @@ from onceflow.client.errors.requests import (
     ConnectionClosed,
     TopicNotFound,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.cluster import Cluster, ClusterSettings, ConnectionLane, CoordinatorOf
 from onceflow.client.net.pool import SingleFlight
 from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import cast
 
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.address import BrokerAddress
 from onceflow.client.net.stream import RequestHead, Stream
 from onceflow.wire.frame import SCRATCH_BYTES
 from onceflow.wire.primitives import INT32

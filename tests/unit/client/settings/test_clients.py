@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.client.net.address import BrokerAddress
+from onceflow.client.address import BrokerAddress
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ClientSettings, ProducerSettings, ReaderSettings
 from onceflow.errors import InvalidSetting

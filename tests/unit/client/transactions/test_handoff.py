@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.transactions import ProducerIdentity
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.transactions.handoff import (
     Claim,
     NotClaimed,

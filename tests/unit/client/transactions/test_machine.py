@@ -12,8 +12,8 @@ from onceflow.client.codec.transactions import (
     ProducerIdentity,
     TxnOffsetCommit,
 )
+from onceflow.client.codec.versions import VersionRange
 from onceflow.client.errors.requests import AbortableError, BrokerError, Fenced
-from onceflow.client.net.versions import VersionRange
 from onceflow.client.transactions.retrier import Reply
 from onceflow.client.transactions.states import (
     EDGES,

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
-from onceflow.client.net.address import BrokerAddress
-from onceflow.client.net.versions import SPOKEN, VersionRange
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec.versions import SPOKEN, VersionRange
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import Claim, OpenTransaction
 from onceflow.records.batch import BatchHeader, read_header

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
+from onceflow.client.codec.versions import VersionRange
 from onceflow.client.errors.requests import (
     ApiNotServed,
     AuthenticationFailed,
@@ -24,9 +26,7 @@ from onceflow.client.errors.requests import (
     RequestTimedOut,
     TlsFailed,
 )
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.net.security import SASL_AUTHENTICATE, SASL_HANDSHAKE, Security
-from onceflow.client.net.versions import VersionRange
 from onceflow.client.settings.clients import ClientSettings
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.connection import BlockingConnection
@@ -129,7 +129,7 @@ def test_an_answer_that_does_not_come_ends_the_connection() -> None:
         connection = connect(broker.address)
         connection.send(ApiKey.PRODUCE, 12, (b"\x00" * 9,), time.monotonic() + 5)
         with pytest.raises(InvariantViolated):
-            connection.ask(ApiKey.METADATA, 12, (b"",), time.monotonic() + 5)
+            connection.exchange(ApiKey.METADATA, 12, (b"",), time.monotonic() + 5)
         with pytest.raises(RequestTimedOut) as problem:
             connection.receive(time.monotonic() + 0.1)
         assert problem.value.outcome == "unknown"

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
+from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import BrokerUnreachable, CrossedFork
-from onceflow.client.net.address import BrokerAddress
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.transactions.states import ProducerState

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from onceflow.client.codec.versions import SPOKEN, VersionRange
 from onceflow.client.errors.requests import (
     AbortableError,
     ApiNotServed,
@@ -15,7 +16,6 @@ from onceflow.client.errors.requests import (
     CrossedFork,
     DeliveryFailed,
 )
-from onceflow.client.net.versions import SPOKEN, VersionRange
 from onceflow.client.transactions.handoff import Claim, NotClaimed
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.partition_queue import WriteResult

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
@@ -14,12 +15,8 @@ from kio.schema.describe_producers.v0.response import (
 )
 from kio.schema.errors import ErrorCode
 
+from onceflow.client.codec.cluster import HangingTransaction, describe_producers_request
 from onceflow.client.types import TransactionDescription
-from onceflow.client.worker.hanging_transactions import (
-    HangingTransaction,
-    read_describe_producers,
-    write_describe_producers,
-)
 from onceflow.errors import MessageMalformed
 from onceflow.spark.sink.hanging_transactions import Known, known_by, was_committed
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch
@@ -136,7 +133,7 @@ def producer(number: int, start: int) -> ProducerState:
 
 def test_the_request_is_that_of_the_schema() -> None:
     places = [TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("a", 1)]
-    written = memoryview(write_describe_producers(places))
+    written = memoryview(describe_producers_request(places).write(0))
     assert decode(DescribeProducersRequest, written) == DescribeProducersRequest(
         topics=(
             TopicRequest(name="a", partition_indexes=(3, 1)),
@@ -164,9 +161,10 @@ def test_the_answer_is_read_and_not_when_it_is_cut() -> None:
         throttle_time=timedelta(), topics=(TopicResponse(name="a", partitions=partitions),)
     )
     written = memoryview(encode(answer))
-    found = read_describe_producers(written)
+    read = partial(describe_producers_request([]).read, 0)
+    found = read(written)
     assert found.open == [HangingTransaction(TopicPartition("a", 3), 9, 10, 44)]
     assert found.errors == {TopicPartition("a", 1): ErrorCode.topic_authorization_failed.value}
     for size in range(len(written) - 1):
         with pytest.raises(MessageMalformed):
-            read_describe_producers(written[:size])
+            read(written[:size])

@@ -124,7 +124,7 @@ class _Given(NamedTuple):
 
     text: str
     source: str
-    """Where, for a message; empty where the one who reads that knows."""
+    """Where, for a message; empty where the reader of the message knows."""
 
 
 def load_config(

@@ -316,7 +316,7 @@ class Broker:
         return load_config({**self._settings, _DATA_DIR: data_dir}, {}, None)
 
     def _vanish(self) -> None:
-        """A signal ends the program right now: nobody will read the temporary data again."""
+        """A signal ends the program right now: the temporary data will not be read again."""
         if isinstance(self._host, ProcessHost):
             self._host.kill_unheard()
         tries = _VANISH_TRIES  # a broker on a thread runs on, and may make files meanwhile

@@ -105,7 +105,7 @@ _BY_API: Final[Mapping[ApiKey, Mapping[int, Action]]] = {
         E.UNKNOWN_MEMBER_ID: Action.RETRY,
     },
     ApiKey.PRODUCE: {**_NOT_PERMITTED, E.DUPLICATE_SEQUENCE_NUMBER: Action.DONE},
-    # Of the older protocol alone, where nobody can tell a timeout from a newer producer.
+    # Of the older protocol alone, in which a timeout looks as a newer producer does.
     ApiKey.ADD_PARTITIONS_TO_TXN: _LOST_IDENTITY,
     ApiKey.ADD_OFFSETS_TO_TXN: _LOST_IDENTITY,
     ApiKey.TXN_OFFSET_COMMIT: {
@@ -134,7 +134,7 @@ _OTHERWISE: Final[Mapping[ApiKey, Action]] = {
     ApiKey.END_TXN: Action.FATAL,
     ApiKey.INIT_PRODUCER_ID: Action.FATAL,
 }
-"""For codes that stand nowhere else; of all other APIs they are told to the user."""
+"""For codes that stand nowhere else; those of all other APIs are raised to the user."""
 
 
 def action(code: int, api: ApiKey | None, *, aborting: bool = False) -> Action:

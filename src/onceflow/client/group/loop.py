@@ -102,12 +102,12 @@ class GroupLoop:
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
         self._looked_for: Subscription | None = None
-        """Of which it was told what is not there."""
+        """The subscription for which it last logged what is not there."""
         self._polled_at = inf
         self.is_over = False
         """It was left: nothing is begun here any more."""
         self.crash: BaseException | None = None
-        """Why the heart has stopped, until it has been told."""
+        """Why the heartbeats have stopped, until a poll has raised it."""
 
     # --- for the user's task --------------------------------------------------------------------
 

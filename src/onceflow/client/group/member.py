@@ -61,7 +61,7 @@ MEMBER_STATES: Final[Mapping[tuple[MemberState, MemberEvent], MemberState]] = {
     (_S.STALE, _E.LEFT): _S.UNJOINED,
     (_S.STALE, _E.FENCED): _S.FENCED,
     (_S.JOINING, _E.JOINED): _S.SYNCING,
-    # Whoever joins hears of all changes so far, and compares when it is in.
+    # A member that joins hears of all changes so far, and compares when it is in.
     (_S.JOINING, _E.OUTDATED): _S.JOINING,
     (_S.JOINING, _E.INTERRUPTED): _S.STALE,
     (_S.JOINING, _E.FORGOTTEN): _S.UNJOINED,
@@ -102,7 +102,7 @@ class Membership:
 
 
 class MemberMachine:
-    """`has_lost` says that what it held is not its own any more, until it has been told so."""
+    """`has_lost` says that it has lost its partitions, until its listener has heard of that."""
 
     def __init__(self, group_id: str, instance_id: str | None) -> None:
         self.group_id = group_id
@@ -166,13 +166,13 @@ class MemberMachine:
         return action
 
     def join_ended(self) -> None:
-        """Whoever was joining does not any more, and is to begin again."""
+        """A member that was joining is to begin again."""
         if self.state in _JOINS:
             self._happened(MemberEvent.INTERRUPTED)
 
     def refused(self, error: ClientError, asked_as: Membership) -> None:
-        """A heartbeat or a commit of that membership was refused. Whoever is just joining hears
-        from that how it stands."""
+        """A heartbeat or a commit of that membership was refused. A member that is joining learns
+        from the join how it stands."""
         event = _ON_REFUSAL.get(action_for(error))
         if asked_as != self.membership or self.state in _JOINS or event is None:
             return

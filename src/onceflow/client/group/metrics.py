@@ -8,7 +8,7 @@ from onceflow.client.metrics import Meter, Metric, ago, amounts, durations, hour
 
 
 class GroupMetrics:
-    """Told by the member's loop, its rebalancer and its commits; read by anybody."""
+    """Counted by the member's loop, its rebalancer and its commits; any task may read them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         now = clock()

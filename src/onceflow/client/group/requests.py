@@ -32,7 +32,7 @@ _JOIN_MARGIN_S: Final = 5.0
 _NOTHING_COMMITTED: Final = -1
 
 Committed: TypeAlias = OffsetToCommit | ClientError | None
-"""What a group has committed of a partition, that it has committed nothing, or why nobody knows."""
+"""What a group has committed of a partition, None for nothing, or why that is not known."""
 
 
 class Joined(NamedTuple):
@@ -156,7 +156,7 @@ async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
 
 
 async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
-    """Gives up the membership, so that nobody has to wait for its session to end."""
+    """Gives up the membership, so that other members need not wait for its session to end."""
     with message_library:
         from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 

@@ -10,7 +10,7 @@ from onceflow.client.producer.batch import ProducerBatch
 
 
 class ProducerMetrics:
-    """Told by the sender and the producer; read by anybody."""
+    """Counted by the sender and the producer; any task may read them."""
 
     kind = "producer"
 

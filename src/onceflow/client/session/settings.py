@@ -1,5 +1,5 @@
-"""What a session can be told: its own few settings, and those of its consumer and its producer by
-Kafka's names, each given to whom it concerns.
+"""The settings of a session: its own few, and those of its consumer and its producer by Kafka's
+names, each passed on to the client that it is for.
 
     SessionSettings.of({"group.id": "billing", "commit.interval.ms": 100}, topics=["orders"])
 
@@ -154,7 +154,7 @@ def _own(given: Mapping[str, object]) -> dict[str, Any]:
 def _shares(
     given: Mapping[str, object], own: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """What the consumer is told, and what the producer is. Keys that neither knows may be other
+    """The settings of the consumer, and those of the producer. Keys that neither knows may be other
     spellings of some that both do: they say so."""
     known = {*_OWN, *_CONSUMERS, *_PRODUCERS}
     consumer: dict[str, object] = {"auto.offset.reset": "earliest", "enable.auto.commit": False}

@@ -1,7 +1,7 @@
 """A session without any network: its states, and what an aborted transaction means for it.
 
-One table of states; from `AT_WORK` no way leads to a commit but over `ASKED`: only whoever asks for
-the next batch, or leaves in peace, is done with the one before.
+One table of states; from `AT_WORK` no way leads to a commit but over `ASKED`: the caller is done
+with a batch only when it asks for the next one, or leaves the session without an error.
 """
 
 from __future__ import annotations

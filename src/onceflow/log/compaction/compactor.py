@@ -61,7 +61,7 @@ def _plan(log: PartitionLog, now_ms: int, upto: int) -> tuple[list[Segment], flo
         for segment in log.segments[:-1]
         if segment.base_offset < upto and segment.end_offset > log.durable_start
     ]
-    # Reading the first batch, or an index, is spared where nobody asks for it.
+    # The first batch, and an index, are read only where the config asks for it.
     has_limit = config.max_compaction_lag_ms < NO_LIMIT_MS
     has_lag = config.min_compaction_lag_ms > 0
     facts = [

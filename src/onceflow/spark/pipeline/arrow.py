@@ -60,7 +60,7 @@ def start_arrow(
 
 
 def _zone(session: SparkSession) -> str:
-    """That of the session; raises `InvalidPipeline` where nobody but Spark knows it."""
+    """That of the session; raises `InvalidPipeline` where only Spark knows it."""
     zone = str(session.conf.get(_ZONE))
     try:
         zone_of(zone)

@@ -134,8 +134,8 @@ def call_problem(function: Function, names: Sequence[str] | None) -> str | None:
 
 
 def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """The names that a module binds at its top, each with what binds it; `*` for an import of
-    names that are not told."""
+    """The names that a module binds at its top, each with what binds it; `*` for an import that
+    does not say which names."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name, statement

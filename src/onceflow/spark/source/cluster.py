@@ -80,7 +80,7 @@ class SourceCluster:
     ) -> set[TopicPartition]:
         """What is there of the partitions that are selected. Raises `TopicNotFound` for a topic
         and `NoSuchPartition` for a partition that is named and not there, unless it is `known`
-        from before: then it was deleted, and who asks knows what that means."""
+        from before: then it was deleted, and the caller knows what that means."""
         topics = self._run(lambda cluster: _selected(cluster, selection, frozenset(known)))
         self.ids = _ids(topics)
         there = _places(topics)

@@ -1,6 +1,6 @@
 """The values of a source's options, read from the texts that Spark hands over.
 
-A reader gives the value or raises `NotAllowed` with what would be; who calls it adds the name.
+A reader gives the value or raises `NotAllowed` with what would be; the caller adds the name.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Stage:
         """The next process to come to the point; it goes on, if it can, when the block is left."""
         held = self._points.hold(self._driver.name, point)
         try:
-            self._until(lambda: held.arrivals != [], f"somebody at the point {point!r}")
+            self._until(lambda: held.arrivals != [], f"a process at the point {point!r}")
             yield held.arrivals[0]
         finally:
             held.release()

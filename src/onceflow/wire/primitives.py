@@ -34,7 +34,7 @@ class Budget:
         if count > 0:
             self._left -= count
             if self._left < 0:
-                raise MessageMalformed("more elements in one message than anybody needs")
+                raise MessageMalformed("more elements in one message than the broker allows")
 
 
 def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:

@@ -106,6 +106,6 @@ def require_stdout() -> None:
     """For what must not pass for written out when it was not."""
     if 1 in _closed:
         raise StreamClosed(
-            "standard output is closed, so records cannot be written out; use /dev/null if nobody "
-            "wants them"
+            "standard output is closed, so records cannot be written out; use /dev/null to discard "
+            "them"
         )

@@ -202,6 +202,6 @@ def _tell_what_is_open(hidden: list[int], as_json: bool) -> None:
     warn(
         f"{offsets} at the end of {partitions} wait for transactions that are still open; "
         "--isolation read_uncommitted shows them, `onceflow transactions list --state Ongoing` "
-        "whose they may be",
+        "lists them",
         as_json=as_json,
     )

@@ -114,7 +114,7 @@ class ConsumerWork:
         if self.is_running:
             return
         if self._is_started:
-            raise WrongUse("start: the consumer is being started or closed by somebody else")
+            raise WrongUse("start: another task is starting or closing the consumer")
         self._is_started = True
         try:
             await self.cluster.connect()

@@ -34,7 +34,7 @@ class FetchMetrics:
             *amounts("fetch", "Fetch requests", self._fetches),
             *durations("fetch-latency", "from a Fetch request to its answer", self._latencies),
             *sizes("fetch-size", "bytes of an answer", self._sizes),
-            *durations("fetch-throttle-time", "the broker had a Fetch wait", self._throttles),
+            *durations("fetch-throttle-time", "the broker throttled a Fetch", self._throttles),
         )
 
     def fetched(self, sent_at: float, size: int, throttle_ms: int) -> None:

@@ -306,7 +306,7 @@ class GroupLoop:
 
     async def _overslept(self) -> None:
         limit = self._settings.max_poll_interval_ms
-        why = f"nobody has polled for max.poll.interval.ms = {limit}"
+        why = f"the consumer has not polled for max.poll.interval.ms = {limit}"
         log_overslept(self.machine, why)
         await self._say_goodbye(why)
         self._on_news()
@@ -365,5 +365,5 @@ def _assigned(group_id: str, data: bytes) -> frozenset[TopicPartition]:
         return frozenset(read_assignment(data))
     except MessageMalformed as error:
         raise AnswerMalformed(
-            f"group {group_id!r}: what its leader has given this member cannot be read: {error}"
+            f"group {group_id!r}: the assignment of this member cannot be read: {error}"
         ) from error

@@ -23,12 +23,12 @@ NO_MEMBER_ID: Final = ""
 class MemberState(Enum):
     """Where a member is."""
 
-    UNJOINED = "not in the group: not yet, or no longer"
-    STALE = "to join again, and until then what it was"
-    JOINING = "has asked to join, and waits for the others"
-    SYNCING = "is in, and waits for what the leader gives it"
-    STABLE = "has what it was given"
-    FENCED = "another one has taken its place, for good"
+    UNJOINED = "is not in the group: not yet, or no longer"
+    STALE = "has to join again, and keeps its membership until then"
+    JOINING = "has asked to join, and waits for the other members"
+    SYNCING = "is in the group, and waits for its assignment"
+    STABLE = "has its assignment"
+    FENCED = "has been replaced by another member, for good"
 
 
 class MemberEvent(Enum):
@@ -36,12 +36,12 @@ class MemberEvent(Enum):
 
     ASKED = "a JoinGroup was sent"
     JOINED = "the broker let it in, with a new generation"
-    SYNCED = "it has heard what it is given"
-    OUTDATED = "the group, or what the member wants, is another one by now"
-    INTERRUPTED = "a request to join came to nothing"
+    SYNCED = "it has received its assignment"
+    OUTDATED = "the group, or the member's subscription, has changed since"
+    INTERRUPTED = "a request to join failed"
     FORGOTTEN = "the group has gone on without it"
-    LEFT = "it has left by itself"
-    FENCED = "its group.instance.id belongs to another one"
+    LEFT = "it has left the group"
+    FENCED = "another member has taken over its group.instance.id"
 
 
 class ImpossibleEvent(OnceflowError):

@@ -191,7 +191,7 @@ class SessionWork(RebalanceListener):
             if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             # Of a member that is gone, perhaps for good: its transaction ends by its timeout.
-            _log.warning("group %r waits for a transaction of others: %s", self._group_id, error)
+            _log.warning("group %r waits for another transaction: %s", self._group_id, error)
             return None
 
     def _prepare(self) -> None:
@@ -469,7 +469,7 @@ class SessionWork(RebalanceListener):
                 await self._abort_last()
         except TimeoutError:
             _log.warning(
-                "group %r: the open transaction was not ended within %g s, its timeout does it",
+                "group %r: the open transaction was not ended within %g s; its timeout will end it",
                 self._group_id,
                 _GIVE_UP_S,
             )
@@ -486,7 +486,7 @@ class SessionWork(RebalanceListener):
         try:
             await self._uncut(self._abort_open)
         except ClientError as error:
-            _log.warning("the open transaction was not aborted, its timeout does it: %s", error)
+            _log.warning("the open transaction was not aborted; its timeout will end it: %s", error)
 
 
 def _looked_at(ending: asyncio.Task[bool]) -> None:

@@ -32,7 +32,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "delivery": "a session is exactly-once: leave it out",
     "transactional.id": "it is made of group.id and instance: leave it out",
     "transaction.two.phase.commit.enable": (
-        "a session commits by itself, and nobody else decides: leave it out"
+        "a session decides by itself when to commit: leave it out"
     ),
 }
 

@@ -47,7 +47,7 @@ class TransactionEvent(Enum):
     BEGIN = "begin_transaction"
     SEND = "send"
     JOIN = "a partition joins the transaction"
-    FLUSH = "all is sent that is to be committed or prepared"
+    FLUSH = "all is being sent that is to be committed or prepared"
     DROP = "nothing of the transaction is wanted any more"
     PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
@@ -63,7 +63,7 @@ class TransactionEvent(Enum):
     ABORTED = "the abort was answered"
     ABORT_FAILED = "the abort was not answered in time"
     RENEW = "the transaction has ended, its epoch must not be used again"
-    TROUBLE = "something of the transaction failed"
+    TROUBLE = "a part of the transaction failed"
     FENCED = "the broker refuses this producer"
 
 

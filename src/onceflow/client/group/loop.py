@@ -155,10 +155,12 @@ class GroupLoop:
         if done is None or not done.done():
             return None
         self._join = None
-        given = done.result()
+        assignment = done.result()
         # Meanwhile the member may be out again: then it has nothing of that.
-        is_current = given is not None and given.generation == self.machine.membership.generation
-        return given if is_current else None
+        is_current = (
+            assignment is not None and assignment.generation == self.machine.membership.generation
+        )
+        return assignment if is_current else None
 
     def wants(self, subscription: Subscription) -> None:
         """Another subscription: the group has to hear of it."""
@@ -208,9 +210,9 @@ class GroupLoop:
         while True:
             self.machine.asked()
             try:
-                given = await self._join_once(held)
+                assignment = await self._join_once(held)
                 self.measured.rebalanced(began)
-                return given
+                return assignment
             except BaseException as error:
                 self.measured.rebalance_failed()
                 if not isinstance(error, ClientError):  # cancelled, or a defect
@@ -247,9 +249,9 @@ class GroupLoop:
         machine.joined(answer.membership)
         measured.joined(began)
         log_joined(machine, answer)
-        given = await self._share_out(answer)
+        assignments = await self._share_out(answer)
         began = measured.now()
-        data = await sync(cluster, machine.metadata, answer.strategy, given)
+        data = await sync(cluster, machine.metadata, answer.strategy, assignments)
         partitions = _assigned(machine.group_id, data)
         measured.synced(began)
         machine.synced()
@@ -266,8 +268,8 @@ class GroupLoop:
         self._shared = _Shared(names, counts)
         if answer.skips_assignment:
             return {}
-        given = ASSIGNORS[answer.strategy].assign(counts, answer.members)
-        return {member_id: write_assignment(each) for member_id, each in given.items()}
+        assignments = ASSIGNORS[answer.strategy].assign(counts, answer.members)
+        return {member_id: write_assignment(each) for member_id, each in assignments.items()}
 
     # --- heartbeats -----------------------------------------------------------------------------
 

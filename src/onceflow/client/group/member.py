@@ -208,7 +208,7 @@ class MemberMachine:
         self.failure = FencedMember(str(error))
 
     def _happened(self, event: MemberEvent) -> None:
-        found = MEMBER_STATES.get((self.state, event))
-        if found is None:
+        following = MEMBER_STATES.get((self.state, event))
+        if following is None:
             raise ImpossibleEvent(f"a member that {self.state.value}: {event.value}")
-        self.state = found
+        self.state = following

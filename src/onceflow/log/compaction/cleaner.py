@@ -305,13 +305,13 @@ class _Writer:
 
 def _aborted_index(disk: Disk, directory: str, group: list[SourceSegment], end: int) -> bytes:
     """The entries of aborted transactions that reach beyond the compacted part."""
-    found: list[bytes] = []
+    entries: list[bytes] = []
     for source in group:
         path = segment_path(directory, source.base_offset, ABORTED_INDEX)
         if source.end_offset > end and disk.exists(path):
             file = disk.open(path, Access.READ)
-            found += entries_from(file.pread(0, file.size()), end)
-    return b"".join(found)
+            entries += entries_from(file.pread(0, file.size()), end)
+    return b"".join(entries)
 
 
 def _clean_group(

@@ -121,8 +121,12 @@ class Compactor:
             return
         self._now_ms = now_ms
         self._is_stopped = False
-        found = [(found, log) for log in logs if log.config.compact and (found := self._find(log))]
-        self._waiting = [log for _, log in sorted(found, key=lambda each: each[0])]
+        dirty = [
+            (dirtiness, log)
+            for log in logs
+            if log.config.compact and (dirtiness := self._find(log))
+        ]
+        self._waiting = [log for _, log in sorted(dirty, key=lambda each: each[0])]
         self._next()
 
     def _find(self, log: PartitionLog) -> float:

@@ -124,7 +124,7 @@ class _Given(NamedTuple):
 
     text: str
     source: str
-    """Where, for a message; empty where the one who reads that knows."""
+    """Where, for a message; empty where the reader of the message knows."""
 
 
 def load_config(
@@ -298,14 +298,14 @@ def _wrong_together(values: Mapping[str, Any]) -> Iterator[str]:
     if not is_loopback(listen.host) and not values["insecure"]:
         yield (
             f"listen is '{listen}', which other machines may reach, and there is no "
-            "authentication yet: whoever connects could read, write and delete everything. "
+            "authentication yet: any client that connects can read, write and delete everything. "
             "Listen on a loopback address (127.0.0.1), or set insecure = true to allow it"
         )
     address = _ip_address((advertise or listen).host)
     if address is not None and address.is_unspecified:
         yield (
-            f"clients would be told to connect to '{advertise or listen}', which is no address "
-            "to connect to: set advertise to a HOST:PORT that they can reach"
+            f"the broker would advertise '{advertise or listen}', to which no client can "
+            "connect: set advertise to a HOST:PORT that clients can reach"
         )
     for low, high in (
         ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),

@@ -135,11 +135,11 @@ def _setting(key: str, kind: SettingKind, documentation: str, field: str = "") -
 
 
 _ROWS: Final = (
-    _setting("listen", _address(0), "Where to listen; port 0 takes any that is free."),
+    _setting("listen", _address(0), "The address to listen on; port 0 takes any free port."),
     _setting(
-        "advertise", _address(1), "The address that clients are told; unless set, that of listen."
+        "advertise", _address(1), "The address that clients connect to; by default that of listen."
     ),
-    _setting("data.dir", _PATH, "The directory that holds everything; made if it is not there."),
+    _setting("data.dir", _PATH, "The directory for all data; created if it does not exist."),
     _setting(
         "durability",
         _choice("fsync", "os"),
@@ -149,15 +149,15 @@ _ROWS: Final = (
     _setting(
         "insecure",
         _BOOLEAN,
-        "Allows to listen on other addresses than loopback, though whoever reaches the port may "
-        "read, write and delete everything.",
+        "Allows listening on addresses other than loopback. Any client that reaches the port can "
+        "then read, write and delete everything.",
     ),
     _setting("node.id", _whole(0, INT_MAX), "The broker's number, as clients see it."),
-    _setting("num.partitions", _whole(1, 10_000), "Partitions of a topic made without a count."),
+    _setting("num.partitions", _whole(1, 10_000), "Partitions of a topic created without a count."),
     _setting(
         "auto.create.topics.enable",
         _BOOLEAN,
-        "Whether a topic is made when a client that wants that asks for one that is not there.",
+        "Whether a topic that does not exist is created when a client asks for it and allows that.",
     ),
     _setting(
         "socket.request.max.bytes",
@@ -168,66 +168,70 @@ _ROWS: Final = (
     _setting(
         "queued.max.request.bytes",
         _BYTES,
-        "Memory for large requests that have come in part, of all connections: others wait above. "
-        "As much again may be held of answers that clients do not take.",
+        "Memory for large requests of which a part has arrived, over all connections; above it, "
+        "further ones wait. As much again may be used for answers that clients do not read.",
         "buffered_bytes",
     ),
     _setting(
         "max.connections",
         _COUNT,
-        "Connections at once; one more is closed. Fewer where the limit of open files (ulimit -n) "
-        "does not allow so many.",
+        "The most connections at once; further ones are closed. Fewer if the limit of open files "
+        "(ulimit -n) does not allow that many.",
     ),
-    _setting("connections.max.idle.ms", _MS, "How long a connection may be silent."),
+    _setting("connections.max.idle.ms", _MS, "How long a connection may be idle."),
     _setting(
-        "log.retention.check.interval.ms", _MS, "Time between two looks for segments to delete."
+        "log.retention.check.interval.ms", _MS, "Time between two checks for segments to delete."
     ),
-    _setting("log.cleaner.backoff.ms", _MS, "Time between two looks for logs to compact."),
+    _setting("log.cleaner.backoff.ms", _MS, "Time between two checks for logs to compact."),
     _setting(
-        "group.min.session.timeout.ms", _whole(1, INT_MAX), "The least that a member may ask for."
+        "group.min.session.timeout.ms",
+        _whole(1, INT_MAX),
+        "The shortest session timeout that a member may set.",
     ),
     _setting(
-        "group.max.session.timeout.ms", _whole(1, INT_MAX), "The most that a member may ask for."
+        "group.max.session.timeout.ms",
+        _whole(1, INT_MAX),
+        "The longest session timeout that a member may set.",
     ),
     _setting(
         "group.initial.rebalance.delay.ms",
         _whole(0, INT_MAX),
         "How long an empty group waits for more members after the first.",
     ),
-    _setting("group.max.size", _COUNT, "Members of a group."),
+    _setting("group.max.size", _COUNT, "The most members of a group."),
     _setting(
-        "offset.metadata.max.bytes", _whole(0, INT_MAX), "The text kept beside a committed offset."
+        "offset.metadata.max.bytes", _whole(0, INT_MAX), "The most metadata of a committed offset."
     ),
     _setting(
-        "offsets.retention.minutes", _COUNT, "How long the offsets of a group without members stay."
+        "offsets.retention.minutes", _COUNT, "How long the offsets of an empty group are kept."
     ),
     _setting(
-        "offsets.retention.check.interval.ms", _MS, "Time between two looks for offsets to forget."
+        "offsets.retention.check.interval.ms", _MS, "Time between two checks for offsets to expire."
     ),
     _setting(
         "offsets.topic.num.partitions",
         _whole(1, 10_000),
-        "Partitions of __consumer_offsets when it is made; one that is there keeps its own.",
+        "Partitions of __consumer_offsets when it is created; an existing one keeps its own.",
     ),
     _setting(
         "transaction.max.timeout.ms",
         _COUNT,
-        "The most that a producer may ask for as the timeout of its transactions.",
+        "The longest transaction timeout that a producer may set.",
     ),
     _setting(
         "transaction.state.log.num.partitions",
         _whole(1, 10_000),
-        "Partitions of __transaction_state when it is made; one that is there keeps its own.",
+        "Partitions of __transaction_state when it is created; an existing one keeps its own.",
     ),
     _setting(
         "transactional.id.expiration.ms",
         _MS_AS_INT,
-        "How long a transactional id that is not used is remembered.",
+        "How long an unused transactional id is remembered.",
     ),
     _setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _MS_AS_INT,
-        "Time between two looks for transactional ids to forget.",
+        "Time between two checks for transactional ids to expire.",
         "transaction_expiration_check_interval_ms",
     ),
     _setting(
@@ -244,11 +248,15 @@ _ROWS: Final = (
     _setting(
         "producer.id.expiration.check.interval.ms",
         _MS_AS_INT,
-        "Time between two looks for producers to forget.",
+        "Time between two checks for producers to expire.",
     ),
-    _setting("max.transactional.ids", _COUNT, "Transactional ids that are remembered at once."),
-    _setting("max.open.transactions", _COUNT, "Transactions that are open at once."),
-    _setting("max.transaction.partitions", _COUNT, "Partitions that one transaction may write to."),
+    _setting("max.transactional.ids", _COUNT, "The most transactional ids that are remembered."),
+    _setting("max.open.transactions", _COUNT, "The most transactions that are open at once."),
+    _setting(
+        "max.transaction.partitions",
+        _COUNT,
+        "The most partitions that one transaction may write to.",
+    ),
     _setting(
         "journal.first.file.bytes", _whole(4096, INT_MAX), "Size of the journal's first file."
     ),
@@ -274,17 +282,19 @@ _ROWS: Final = (
     _setting(
         "adopt.unknown.logs",
         _BOOLEAN,
-        "Whether a start makes topics again, with default configs, of logs whose topic records "
-        "were lost; otherwise it refuses.",
+        "Whether a start turns logs whose topic records were lost into topics again, with default "
+        "configs; otherwise it refuses.",
     ),
     _setting(
         "skip.unknown.records",
         _BOOLEAN,
-        "Whether a start skips what a newer version wrote of groups and transactions, and so "
-        "forgets it; otherwise it refuses.",
+        "Whether a start skips, and so forgets, records of groups and transactions that a newer "
+        "version wrote; otherwise it refuses.",
     ),
     _setting(
-        "log.level", _choice("debug", "info", "warning", "error"), "What is worth a log line."
+        "log.level",
+        _choice("debug", "info", "warning", "error"),
+        "The lowest level that is logged.",
     ),
     _setting(
         "log.format", _choice("text", "json"), "Log lines for people, or one JSON object a line."

@@ -302,8 +302,8 @@ class Cluster:
             known = self._view.topic(name)
             if known is not None:
                 return known.topic
-        (found,) = await self.metadata([name])
-        return found
+        (metadata,) = await self.metadata([name])
+        return metadata
 
     async def find_topic(self, name: str) -> TopicMetadata:
         """`topic`, tried again while brokers choose a leader."""

@@ -127,7 +127,7 @@ class SendErrors:
 
     def gave_up(self, batch: ProducerBatch, error: ClientError) -> None:
         """Its records will not be there, as far as is known."""
-        # Who aborts a transaction knows that.
+        # A caller that aborts a transaction knows that.
         first = logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
         what = "not delivered (records: %(records)d)"
         self._tell("undelivered", what, error, batch.count, first)
@@ -555,7 +555,7 @@ class Sender:
 
 
 async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
-    """One that nobody has had, in its first epoch. Raises what the broker says."""
+    """A new producer id, in its first epoch. Raises what the broker says."""
     request = producer_id_request()
     answer = await (await cluster.any_broker()).ask(request)
     if answer.code:

@@ -1,5 +1,5 @@
-"""What a session can be told: its own few settings, and those of its consumer and its producer by
-Kafka's names, each given to whom it concerns.
+"""The settings of a session: its own few, and those of its consumer and its producer by Kafka's
+names, each passed on to the client that it is for.
 
     SessionSettings.of({"group.id": "billing", "commit.interval.ms": 100}, topics=["orders"])
 
@@ -32,7 +32,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "delivery": "a session is exactly-once: leave it out",
     "transactional.id": "it is made of group.id and instance: leave it out",
     "transaction.two.phase.commit.enable": (
-        "a session commits by itself, and nobody else decides: leave it out"
+        "a session decides by itself when to commit: leave it out"
     ),
 }
 
@@ -154,7 +154,7 @@ def _own(given: Mapping[str, object]) -> dict[str, Any]:
 def _shares(
     given: Mapping[str, object], own: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, object]]:
-    """What the consumer is told, and what the producer is. Keys that neither knows may be other
+    """The settings of the consumer, and those of the producer. Keys that neither knows may be other
     spellings of some that both do: they say so."""
     known = {*_OWN, *_CONSUMERS, *_PRODUCERS}
     consumer: dict[str, object] = {"auto.offset.reset": "earliest", "enable.auto.commit": False}

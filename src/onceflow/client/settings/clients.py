@@ -1,9 +1,9 @@
-"""What a client can be told, under Kafka's own names: `acks`, `transactional.id`, ..., written with
+"""The settings of a client, under Kafka's own names: `acks`, `transactional.id`, ..., written with
 dots in a mapping or with underscores as keyword arguments.
 
     ProducerSettings.of({"bootstrap.servers": "localhost:9092"}, linger_ms=20)
 
-All that is wrong is told before anything is sent: a key that does not exist, a value that is not
+All errors are reported before anything is sent: a key that does not exist, a value that is not
 allowed, two settings that contradict each other. Nothing is weakened silently: `acks=1` alone is
 refused, because idempotence, which is on by default, needs all replicas. `delivery` says in one
 word what is promised and sets the others.
@@ -152,7 +152,7 @@ class ProducerSettings(ClientSettings):
     transactional_id: str | None = setting(words, None)
     transaction_timeout_ms: int = setting(_SOME_TIME, 60_000)
     transaction_two_phase_commit_enable: bool = setting(yes_or_no, False)
-    """Transactions without a timeout, which somebody else decides about."""
+    """Transactions without a timeout: a program outside of Kafka decides how they end."""
     transaction_retry_backoff_ms: int = setting(_ANY_TIME, 5)
     transaction_retry_backoff_max_ms: int = setting(_ANY_TIME, 100)
     """In a transaction brokers often refuse for a few milliseconds."""

@@ -36,7 +36,7 @@ class FetcherSettings(ReaderSettings):
     """When records that were read are gone from the log of a new leader: `raise` says so, `reset`
     logs it and goes on from the last offset that the logs have in common."""
     fetch_queued_max_bytes: int = setting(whole_number(1), 67_108_864)
-    """How much may be fetched ahead of the one who reads, one answer more or less."""
+    """How much may be fetched ahead of the reader, one answer more or less."""
 
 
 AT_MOST_ONCE: Final = "at-most-once"

@@ -104,7 +104,7 @@ _RULES: Final = (
         "retries",
         "enable.idempotence",
         lambda number, on: on and number == 0,
-        "idempotence is of use only where is tried again: leave retries out, or set "
+        "idempotence is of use only with retries: leave retries out, or set "
         "enable.idempotence to false",
     ),
     Rule(
@@ -129,7 +129,7 @@ _RULES: Final = (
         "fetch.max.wait.ms",
         "request.timeout.ms",
         lambda wait, limit: wait >= limit,
-        "the broker would still wait when we give up: make request.timeout.ms larger",
+        "the broker would still wait when the client gives up: make request.timeout.ms larger",
     ),
     Rule(
         "group.instance.id",
@@ -259,8 +259,8 @@ def _check_time(settings: object, given: RawSettings) -> None:
         raise _contradiction(
             _shown(names[0], total, given),
             f"{_shown(names[1], linger, given)} plus {_shown(names[2], request, given)}",
-            f"a request could not be waited for: set delivery.timeout.ms to {linger + request} "
-            "or more",
+            f"a batch could fail before its request times out: set delivery.timeout.ms to "
+            f"{linger + request} or more",
         )
 
 

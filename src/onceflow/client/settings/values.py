@@ -1,8 +1,8 @@
 """The values of settings, read from what people write: numbers and booleans may be text, as they
 are in files and in the environment.
 
-A reader gives the value or raises `NotAllowed` with what would be; who calls it adds the key and
-the value, except where that is a secret.
+A reader gives the value or raises `NotAllowed` with what would be; the caller adds the key and the
+value, except where that is a secret.
 """
 
 from __future__ import annotations

@@ -127,9 +127,9 @@ class BlockingCluster:
     def _learn(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
     ) -> None:
-        found = self.ask(connection, metadata_request(topics), deadline)
-        self._view.learn(found, self._clock.monotonic())
-        self._brokers |= set(found.brokers.values())
+        metadata = self.ask(connection, metadata_request(topics), deadline)
+        self._view.learn(metadata, self._clock.monotonic())
+        self._brokers |= set(metadata.brokers.values())
 
     def metadata(self, topics: Iterable[str], deadline: float) -> MetadataResponse:
         """What a broker says of topics now; it is not kept."""
@@ -151,11 +151,11 @@ class BlockingCluster:
         led: dict[BlockingConnection, list[TopicPartition]] = {}
         for partition in partitions:
             led.setdefault(self.leader(partition, deadline), []).append(partition)
-        found: dict[TopicPartition, str | None] = {}
-        for connection, places in led.items():
-            self._learn(connection, sorted({place.topic for place in places}), deadline)
-            found |= {place: self.known_topic_id(place.topic) for place in places}
-        return found
+        ids: dict[TopicPartition, str | None] = {}
+        for connection, portion in led.items():
+            self._learn(connection, sorted({partition.topic for partition in portion}), deadline)
+            ids |= {partition: self.known_topic_id(partition.topic) for partition in portion}
+        return ids
 
     def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
         """The ids that the reachable brokers give for the topic. A broker that is cut off from the
@@ -164,8 +164,8 @@ class BlockingCluster:
         for address in set(self._view.brokers.values()):
             with suppress(ClientError):
                 connection = self._connect(address, deadline)
-                found = self.ask(connection, metadata_request([topic]), deadline)
-                said |= {str(each.topic_id) for _, each in found.topics if each.topic_id}
+                metadata = self.ask(connection, metadata_request([topic]), deadline)
+                said |= {str(each.topic_id) for _, each in metadata.topics if each.topic_id}
         return said
 
     def partition_count(self, topic: str) -> int:

@@ -175,7 +175,7 @@ class BlockingConnection:
         """The body of the answer to the oldest request in flight."""
         sock = self._mine()
         if not self._waiting:
-            raise ConnectionClosed(f"nothing was asked of {self.address}", outcome="not applied")
+            raise ConnectionClosed(f"no request was made to {self.address}", outcome="not applied")
         number, head = self._waiting[0]
         try:
             size: int = INT32.unpack(self._exactly(sock, INT32.size, deadline))[0]
@@ -190,7 +190,7 @@ class BlockingConnection:
         self._waiting.popleft()
         try:
             if correlation_id_of(frame) != number:
-                raise MessageMalformed("a question was answered that was not asked")
+                raise MessageMalformed("a request was answered that was not made")
             return body_of(frame, head)
         except MessageMalformed as error:
             self.close()

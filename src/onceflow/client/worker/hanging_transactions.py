@@ -42,26 +42,26 @@ def find_hanging_transactions(
     cluster: BlockingCluster,
     policy: RetryPolicy,
     mine: ProducerIdentity,
-    places: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition],
 ) -> HangingTransactionsReport:
     """Transactions of this producer's older epochs that are open in these partitions."""
-    asked = tuple(dict.fromkeys(places))
+    asked = tuple(dict.fromkeys(partitions))
 
     def attempt(deadline: float, refind: bool) -> HangingTransactionsReport:
         if refind:
-            cluster.refresh({place.topic for place in asked}, deadline)
+            cluster.refresh({partition.topic for partition in asked}, deadline)
         led: dict[BlockingConnection, list[TopicPartition]] = {}
-        for place in asked:
-            led.setdefault(cluster.leader(place, deadline), []).append(place)
+        for partition in asked:
+            led.setdefault(cluster.leader(partition, deadline), []).append(partition)
         left: list[HangingTransaction] = []
         hidden: set[str] = set()
         for connection, portion in led.items():
             request = describe_producers_request(portion)
             answer = cluster.ask(connection, request, deadline)
-            for place, code in answer.errors.items():
+            for partition, code in answer.errors.items():
                 if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise BrokerError(code, request.api.name, f"partition {place}")
-                hidden.add(place.topic)
+                    raise BrokerError(code, request.api.name, f"partition {partition}")
+                hidden.add(partition.topic)
             left += answer.open
         return HangingTransactionsReport(
             tuple(each for each in left if _is_older(each, mine)), frozenset(hidden)
@@ -70,8 +70,11 @@ def find_hanging_transactions(
     return cluster.trying(attempt, policy)
 
 
-def _is_older(found: HangingTransaction, mine: ProducerIdentity) -> bool:
-    return found.producer_id == mine.producer_id and found.producer_epoch < mine.producer_epoch
+def _is_older(transaction: HangingTransaction, mine: ProducerIdentity) -> bool:
+    return (
+        transaction.producer_id == mine.producer_id
+        and transaction.producer_epoch < mine.producer_epoch
+    )
 
 
 def offsets_partitions(

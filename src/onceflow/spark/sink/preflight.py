@@ -51,7 +51,7 @@ _TOPICS: Final = ("topic", "dead_letter_topic", "ledger_topic")
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _MUST_BE_OFF: Final[Mapping[str, str]] = {
     "spark.speculation": (
-        "two copies of a task would write, and one of them is refused each time: set it to false"
+        "two copies of a task would write, and one of them is always refused: set it to false"
     ),
 }
 _OURS: Final[Mapping[str, str]] = {

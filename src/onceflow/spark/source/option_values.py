@@ -1,6 +1,6 @@
 """The values of a source's options, read from the texts that Spark hands over.
 
-A reader gives the value or raises `NotAllowed` with what would be; who calls it adds the name.
+A reader gives the value or raises `NotAllowed` with what would be; the caller adds the name.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ Selection: TypeAlias = Subscribe | SubscribePattern | Assign
 
 def topics(text: str) -> Subscribe:
     """Names, separated by commas."""
-    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not found:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
         raise NotAllowed("topic names, separated by commas")
-    _require_topic_names(found)
-    return Subscribe(found)
+    _require_topic_names(names)
+    return Subscribe(names)
 
 
 def _require_topic_names(names: Iterable[str]) -> None:
@@ -89,15 +89,17 @@ def pattern(text: str) -> SubscribePattern:
 def assignment(text: str) -> Assign:
     """Partitions in JSON."""
     allowed = 'JSON such as {"topicA":[0,1],"topicB":[2,4]}'
-    found = set()
+    partitions = set()
     for topic, numbers in _json(text, allowed).items():
         if not isinstance(numbers, list):
             raise NotAllowed(allowed)
-        found |= {TopicPartition(topic, _number(each, 0, LARGEST_INT, allowed)) for each in numbers}
-    if not found:
+        partitions |= {
+            TopicPartition(topic, _number(each, 0, LARGEST_INT, allowed)) for each in numbers
+        }
+    if not partitions:
         raise NotAllowed(allowed)
-    _require_topic_names(place.topic for place in sorted(found))
-    return Assign(frozenset(found))
+    _require_topic_names(partition.topic for partition in sorted(partitions))
+    return Assign(frozenset(partitions))
 
 
 # --- from where, up to where --------------------------------------------------------------------
@@ -152,26 +154,26 @@ def time(text: str) -> AtTimes:
 
 
 def _by_partition(text: str, least: int, allowed: str) -> dict[TopicPartition, int]:
-    found = {}
+    offsets = {}
     for topic, partitions in _json(text, allowed).items():
         if not isinstance(partitions, dict):
             raise NotAllowed(allowed)
         for number, offset in partitions.items():
-            place = TopicPartition(topic, whole_number(0)(number))
-            found[place] = _number(offset, least, LARGEST_LONG, allowed)
-    if not found:
+            partition = TopicPartition(topic, whole_number(0)(number))
+            offsets[partition] = _number(offset, least, LARGEST_LONG, allowed)
+    if not offsets:
         raise NotAllowed(allowed)
-    return found
+    return offsets
 
 
 def _json(text: str, allowed: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise NotAllowed(allowed) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise NotAllowed(allowed)
-    return found
+    return value
 
 
 def _number(value: object, least: int, most: int, allowed: str) -> int:
@@ -197,19 +199,19 @@ _UNITS_MS: Final[Mapping[str, float]] = {
 
 def duration_ms(text: str) -> int:
     """A time as Spark writes it; milliseconds where no unit is given."""
-    found = _DURATION.fullmatch(text.lower())
-    if found is None or found[2] not in _UNITS_MS:
+    match = _DURATION.fullmatch(text.lower())
+    if match is None or match[2] not in _UNITS_MS:
         raise NotAllowed("a time such as 500ms, 30s, 15m, 1h or 2d")
-    return int(int(found[1]) * _UNITS_MS[found[2]])
+    return int(int(match[1]) * _UNITS_MS[match[2]])
 
 
 def columns(text: str) -> tuple[str, ...]:
     """Names of columns, in any letters."""
     by_letters = {name.lower(): name for name in COLUMNS}
-    found = [by_letters.get(name.strip().lower(), "") for name in text.split(",")]
-    if "" in found or len(set(found)) < len(found):
+    names = [by_letters.get(name.strip().lower(), "") for name in text.split(",")]
+    if "" in names or len(set(names)) < len(names):
         raise NotAllowed(f"some of {', '.join(COLUMNS)}, separated by commas, each once")
-    return tuple(found)
+    return tuple(names)
 
 
 def strategy(text: str) -> bool:

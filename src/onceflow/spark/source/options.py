@@ -210,8 +210,13 @@ def _batch_problems(start: Position, end: Position) -> Iterator[str]:
         ("endingOffsets", end, EARLIEST, "earliest"),
     ):
         if isinstance(given, AtOffsets):
-            for place in sorted(place for place, found in given.offsets.items() if found == edge):
-                yield f"{name} for partition {place} is {edge} ({word}), which a batch cannot have"
+            for partition in sorted(
+                each for each, offset in given.offsets.items() if offset == edge
+            ):
+                yield (
+                    f"{name} for partition {partition} is {edge} ({word}), which a batch cannot "
+                    "have"
+                )
     yield from _crossed(start, end)
 
 
@@ -228,12 +233,15 @@ def _crossed(start: Position, end: Position) -> Iterator[str]:
             return
         case _:
             return
-    for place in sorted(set(first) ^ set(last)):
-        has, lacks = ("a start", "end") if place in first else ("an end", "start")
-        yield f"partition {place} has {has} and no {lacks}"
-    for place in sorted(set(first) & set(last)):
-        if 0 <= last[place] < first[place]:
-            yield f"partition {place}: {what} {first[place]} is behind the ending {last[place]}"
+    for partition in sorted(set(first) ^ set(last)):
+        has, lacks = ("a start", "end") if partition in first else ("an end", "start")
+        yield f"partition {partition} has {has} and no {lacks}"
+    for partition in sorted(set(first) & set(last)):
+        if 0 <= last[partition] < first[partition]:
+            yield (
+                f"partition {partition}: {what} {first[partition]} is behind the ending "
+                f"{last[partition]}"
+            )
 
 
 # --- reading them all ---------------------------------------------------------------------------
@@ -350,9 +358,9 @@ class _Reading:
         if not isinstance(chosen, Assign):
             return
         for which in ("starting", "ending"):
-            for place in _wrongly_placed(_position(self.values, which), chosen.partitions):
+            for partition in _wrongly_placed(_position(self.values, which), chosen.partitions):
                 self.problems.append(
-                    f"assign and the {which} offsets or times differ in partition {place}"
+                    f"assign and the {which} offsets or times differ in partition {partition}"
                 )
 
 
@@ -360,8 +368,8 @@ def _wrongly_placed(
     position: Position | None, assigned: frozenset[TopicPartition]
 ) -> list[TopicPartition]:
     match position:
-        case AtOffsets(places) | AtTimes(Mapping() as places):
-            return sorted(set(places) ^ assigned)
+        case AtOffsets(partitions) | AtTimes(Mapping() as partitions):
+            return sorted(set(partitions) ^ assigned)
         case _:
             return []
 

@@ -30,6 +30,7 @@ from onceflow.client.net.opening import (
     agree_on_versions,
     hangs_up,
     silent,
+    software_version,
     tls_failed,
     unreachable,
     version_for,
@@ -234,7 +235,7 @@ class BrokerConnection:
 
     async def _agree_on_versions(self) -> None:
         key, version = ApiKey.API_VERSIONS, 0
-        steps = agree_on_versions(self.address)
+        steps = agree_on_versions(self.address, software_version())
         try:
             version, body = next(steps)
             while True:

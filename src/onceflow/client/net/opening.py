@@ -26,14 +26,14 @@ SOFTWARE_NAME: Final = "onceflow"
 
 
 def agree_on_versions(
-    address: BrokerAddress,
+    address: BrokerAddress, software_version: str
 ) -> Generator[tuple[int, bytes], memoryview, BrokerOffer]:
     """Yields the version and body of an ApiVersions request, takes the response, returns what the
     broker offers. Asks in the newest version; a broker that does not know it answers in version 0.
     Raises `NotKafka`, or `MessageMalformed` for bytes that are no response."""
     version = SPOKEN[ApiKey.API_VERSIONS].newest
     while True:
-        answer = yield version, write_api_versions(version, SOFTWARE_NAME, _software_version())
+        answer = yield version, write_api_versions(version, SOFTWARE_NAME, software_version)
         offer = read_api_versions(version, answer)
         if offer.error != ErrorCode.UNSUPPORTED_VERSION or version == 0:
             break
@@ -53,8 +53,8 @@ def _older_version(refusal: BrokerOffer, tried: int) -> int:
 
 
 @cache
-def _software_version() -> str:
-    """The version for ApiVersions, in the few characters that brokers allow."""
+def software_version() -> str:
+    """For ApiVersions, in the few characters that brokers allow. Takes some 20 ms the first time."""
     from importlib import metadata  # slow to load
 
     try:

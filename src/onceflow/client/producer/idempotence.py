@@ -11,6 +11,8 @@ Four rules, for a leader that remembers its producers:
   first. Where every transaction has its own epoch, leaders insist on 0, and no batch has to wait.
 - A batch that failed leaves a gap, which stops new batches until a later one is acknowledged or
   the pair is a new one. In a transaction the transaction has to end first.
+
+`worker.partition_queue` follows the same rules with far less: its transaction only aborts.
 """
 
 from __future__ import annotations

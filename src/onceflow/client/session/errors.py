@@ -73,4 +73,7 @@ class NoProgress(SessionError):
 class BatchUndone(SessionError):
     """The last batch before the end of the session could not be committed, and was aborted."""
 
-    advice = "nothing, if the session is started again: whoever has its partitions reads it again"
+    advice = (
+        "nothing, if the session is started again: the member that has its partitions reads it "
+        "again"
+    )

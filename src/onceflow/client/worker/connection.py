@@ -53,6 +53,7 @@ from onceflow.wire import INT32, ApiKey
 
 T = TypeVar("T")
 
+_SOFTWARE_VERSION: Final = "worker"
 _OF_RECORDS: Final = 256 << 10
 """Answers of that size hold records."""
 
@@ -254,7 +255,7 @@ class BlockingConnection:
             raise tls_failed(self.address, error) from error
 
     def _greet(self, deadline: float) -> None:
-        key, steps = ApiKey.API_VERSIONS, agree_on_versions(self.address)
+        key, steps = ApiKey.API_VERSIONS, agree_on_versions(self.address, _SOFTWARE_VERSION)
         try:
             version, body = next(steps)
             while True:

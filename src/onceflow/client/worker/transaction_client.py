@@ -201,6 +201,8 @@ class TransactionClient:
     # --- asking ---------------------------------------------------------------------------------
 
     def _drive(self, operation: Operation[T]) -> T:
+        # As `transactions.driver` does in an event loop: what is asked, and what an answer means,
+        # is the machine's business in both.
         self._check_process()
         try:
             step = next(operation)

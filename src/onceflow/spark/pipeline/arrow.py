@@ -17,17 +17,16 @@ from onceflow.spark.pipeline.arrow_source import SINK, TASKS, SpansSource, spans
 from onceflow.spark.pipeline.arrow_task import ArrowTask
 from onceflow.spark.pipeline.frames import carry_by_value
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
-from onceflow.spark.pipeline.sink import PipelineSink, prepare_cluster_or_refuse, sink_settings
+from onceflow.spark.pipeline.sink import sink_identity, sink_settings
 from onceflow.spark.sink import (
-    LEDGER_TOPIC,
     TOKEN,
-    SinkIdentity,
     SinkOptions,
     SinkTopics,
+    SinkWriter,
     TaskFunction,
     check_spark,
+    prepare_sink,
     producer_settings,
-    run_job,
 )
 from onceflow.spark.source import SourceOptions
 
@@ -41,22 +40,16 @@ PIECE_BYTES: Final = 4 << 20
 """What a function is given at a time, unless it is set: each piece has a price of its own."""
 
 
-def start_arrow(
-    session: SparkSession, plan: PipelinePlan, bootstrap: str
-) -> tuple[DataFrame, PipelineSink]:
-    """The frame of reports, and the sink in whose transactions tasks write. Raises `SinkRefused`,
-    and `InvalidPipeline` for what only the cluster knows to be wrong."""
+def start_arrow(session: SparkSession, plan: PipelinePlan, bootstrap: str) -> SinkWriter:
+    """Raises `SinkRefused`, and `InvalidPipeline` for what only the cluster knows to be wrong."""
     if problems := list(check_spark(dict(session.sparkContext.getConf().getAll()))):
         raise SinkRefused(problems)
     options = _sink_options(plan, bootstrap)
-    limits = prepare_cluster_or_refuse(options)
+    sink = prepare_sink(session, options, is_raise_final=True)
     partitions = _partitions(plan, options)
     carry_by_value(plan.base)
-    sink = PipelineSink(
-        session, options, run_job, base=plan.base, offsets_retention_ms=limits.offsets_retention_ms
-    )
     task = task_of(plan, bootstrap, partitions, _zone(session))
-    return _reports(session, plan, bootstrap, options, task), sink
+    return SinkWriter(_reports(session, plan, bootstrap, options, task), sink)
 
 
 def _zone(session: SparkSession) -> str:
@@ -73,7 +66,7 @@ def _zone(session: SparkSession) -> str:
 
 def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
     settings, timeout_ms = sink_settings(plan)
-    identity = SinkIdentity.of_query(plan.name, None, LEDGER_TOPIC)
+    identity = sink_identity(plan)
     return SinkOptions(
         identity=identity,
         settings=producer_settings(

@@ -14,21 +14,13 @@ if TYPE_CHECKING:
         write as write,
         write_stream as write_stream,
     )
-    from onceflow.spark.sink.claims import (
-        AttemptFailure as AttemptFailure,
-        ClaimService as ClaimService,
-    )
     from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
-        QUERY_ID as QUERY_ID,
         TOKEN as TOKEN,
-        run_job as run_job,
         writing_in_plan as writing_in_plan,
     )
     from onceflow.spark.sink.job_context import (
-        ALL_ROWS as ALL_ROWS,
         REPORT as REPORT,
-        Report as Report,
         pickled as pickled,
         unpickled as unpickled,
     )
@@ -39,15 +31,17 @@ if TYPE_CHECKING:
         checked_options as checked_options,
     )
     from onceflow.spark.sink.preflight import (
-        BrokerLimits as BrokerLimits,
         check_spark as check_spark,
-        prepare_cluster as prepare_cluster,
         producer_settings as producer_settings,
         run_on_own_thread as run_on_own_thread,
     )
     from onceflow.spark.sink.query import SinkWriter as SinkWriter
     from onceflow.spark.sink.routing import TARGET as TARGET, TopicLayout as TopicLayout
-    from onceflow.spark.sink.run import QueryStopped as QueryStopped, StreamRun as StreamRun
+    from onceflow.spark.sink.run import (
+        SinkTotals as SinkTotals,
+        StreamSink as StreamSink,
+        prepare_sink as prepare_sink,
+    )
     from onceflow.spark.sink.task import MadeRows as MadeRows, TaskFunction as TaskFunction
     from onceflow.spark.sink.topics import SinkTopics as SinkTopics
 else:
@@ -55,16 +49,14 @@ else:
         __name__,
         {
             "api": "starting_offsets write write_stream",
-            "claims": "AttemptFailure ClaimService",
             "identity": "SinkIdentity",
-            "job": "QUERY_ID TOKEN run_job writing_in_plan",
-            "job_context": "ALL_ROWS REPORT Report pickled unpickled",
+            "job": "TOKEN writing_in_plan",
+            "job_context": "REPORT pickled unpickled",
             "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
-            "preflight": "BrokerLimits check_spark prepare_cluster producer_settings "
-            "run_on_own_thread",
+            "preflight": "check_spark producer_settings run_on_own_thread",
             "query": "SinkWriter",
             "routing": "TARGET TopicLayout",
-            "run": "QueryStopped StreamRun",
+            "run": "SinkTotals StreamSink prepare_sink",
             "task": "MadeRows TaskFunction",
             "topics": "SinkTopics",
         },

@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from onceflow.client import ClientSettings, OpenTransaction, committed_offsets
 from onceflow.runtime import RealClock
-from onceflow.spark.errors import CommitUnclear, SinkRefused
+from onceflow.spark.errors import CommitUnclear
 from onceflow.spark.formats import dead_letters as dead_letters
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
@@ -38,10 +38,10 @@ from onceflow.spark.sink.options import (
 from onceflow.spark.sink.preflight import (
     BrokerLimits,
     ensure_topic,
-    prepare_cluster,
+    prepare_cluster_or_refuse,
     run_on_own_thread,
 )
-from onceflow.spark.sink.run import StreamSink
+from onceflow.spark.sink.run import prepare_sink
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 
@@ -84,11 +84,10 @@ def write_stream(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _prepare_cluster_or_refuse(options, reads=True)
-    sink = StreamSink(df.sparkSession, options, offsets_retention_ms=limits.offsets_retention_ms)
+    sink = prepare_sink(df.sparkSession, options)
     from onceflow.spark.sink.query import SinkWriter  # Spark is loaded by now
 
-    return SinkWriter(writing_in_plan(df, options), sink, options.identity)
+    return SinkWriter(writing_in_plan(df, options), sink)
 
 
 def write(
@@ -122,7 +121,7 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _prepare_cluster_or_refuse(options, reads=False)
+    limits = prepare_cluster_or_refuse(options, reads=False)
     return _write_once(df, options, limits, run_id)
 
 
@@ -138,13 +137,6 @@ def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
             return await committed_offsets(cluster, group)
 
     return json.dumps(by_topic(run_on_own_thread(ask())))
-
-
-def _prepare_cluster_or_refuse(options: SinkOptions, *, reads: bool) -> BrokerLimits:
-    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
-    if findings.problems:
-        raise SinkRefused(findings.problems)
-    return findings.limits
 
 
 def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_id: str) -> int:

@@ -30,7 +30,7 @@ from onceflow.client import (
 )
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import message_library
-from onceflow.spark.errors import RowRefused
+from onceflow.spark.errors import RowRefused, SinkRefused
 from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.source import TOPIC_RULE, is_topic_name
@@ -38,6 +38,8 @@ from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from onceflow.spark.sink.options import SinkOptions
 
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("string", "binary"),
@@ -235,6 +237,14 @@ def prepare_cluster(
     if reads and not findings.problems and not findings.limits.offsets_retention_ms:
         _warn_of_hidden_age(identity)
     return findings
+
+
+def prepare_cluster_or_refuse(options: SinkOptions, *, reads: bool) -> BrokerLimits:
+    """Raises `SinkRefused`."""
+    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
+    if findings.problems:
+        raise SinkRefused(findings.problems)
+    return findings.limits
 
 
 def _warn_of_hidden_age(identity: SinkIdentity) -> None:

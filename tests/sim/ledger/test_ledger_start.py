@@ -25,8 +25,8 @@ from onceflow.spark.errors.sink import (
 )
 from onceflow.spark.sink import run as sink_run
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import WriterEpoch
+from onceflow.spark.sink.task_plan import Report
 from onceflow.testing.world import run_blocking
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey

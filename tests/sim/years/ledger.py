@@ -32,15 +32,15 @@ from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.spark.errors.sink import LedgerConflict, SinkError
 from onceflow.spark.sink import (
     batch as batch_run,
-    job_context,
     run as sink_run,
+    task_plan,
 )
 from onceflow.spark.sink.batch import BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import LedgerStart, read_since
 from onceflow.spark.sink.run import StreamRun
+from onceflow.spark.sink.task_plan import Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.testing.world import World, run_blocking
 from onceflow.wire.api import ApiKey
@@ -299,7 +299,7 @@ class Query:
         ):
             patch.setattr(batch_run, "check_reports", lambda *_: 0)
             patch.setattr(sink_run, "_drain", lambda _: None)
-            patch.setattr(job_context, "reached", self._reached)
+            patch.setattr(task_plan, "reached", self._reached)
             patch.setattr(BlockingCluster, "transaction_version", lambda *_: version)
             yield
 

@@ -22,9 +22,9 @@ from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import write, write_stream
 from onceflow.spark.sink.claims import ClaimService
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.routing import TopicLayout
+from onceflow.spark.sink.task_plan import Report
 from tests.interop.broker.clients.face import Message
 from tests.interop.harness import eventually
 from tests.spark.sink import driver as sink_driver

@@ -19,14 +19,13 @@ from onceflow.spark.pipeline.frames import carry_by_value
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
 from onceflow.spark.pipeline.sink import sink_identity, sink_settings
 from onceflow.spark.sink import (
-    TOKEN,
     SinkOptions,
     SinkTopics,
     SinkWriter,
-    TaskFunction,
     check_spark,
     prepare_sink,
     producer_settings,
+    secrets_of,
 )
 from onceflow.spark.source import SourceOptions
 
@@ -108,8 +107,7 @@ def _reports(
     session: SparkSession, plan: PipelinePlan, bootstrap: str, options: SinkOptions, task: ArrowTask
 ) -> DataFrame:
     """A stream of what tasks report that read, transform and write."""
-    work = TaskFunction(settings=options.settings, token=TOKEN)
-    session.dataSource.register(spans_source(work, task))
+    session.dataSource.register(spans_source(secrets_of(options), task))
     (source,) = plan.sources
     chosen = {
         **_source_options(plan, source, bootstrap),

@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     )
     from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
-        TOKEN as TOKEN,
+        secrets_of as secrets_of,
         writing_in_plan as writing_in_plan,
-    )
-    from onceflow.spark.sink.job_context import (
-        REPORT as REPORT,
-        pickled as pickled,
-        unpickled as unpickled,
     )
     from onceflow.spark.sink.options import (
         LEDGER_TOPIC as LEDGER_TOPIC,
@@ -42,7 +37,16 @@ if TYPE_CHECKING:
         StreamSink as StreamSink,
         prepare_sink as prepare_sink,
     )
-    from onceflow.spark.sink.task import MadeRows as MadeRows, TaskFunction as TaskFunction
+    from onceflow.spark.sink.task import (
+        MadeRows as MadeRows,
+        write_made_rows as write_made_rows,
+    )
+    from onceflow.spark.sink.task_plan import (
+        REPORT as REPORT,
+        TaskSecrets as TaskSecrets,
+        pickled as pickled,
+        unpickled as unpickled,
+    )
     from onceflow.spark.sink.topics import SinkTopics as SinkTopics
 else:
     __getattr__ = door(
@@ -50,14 +54,14 @@ else:
         {
             "api": "starting_offsets write write_stream",
             "identity": "SinkIdentity",
-            "job": "TOKEN writing_in_plan",
-            "job_context": "REPORT pickled unpickled",
+            "job": "secrets_of writing_in_plan",
             "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
             "preflight": "check_spark producer_settings run_on_own_thread",
             "query": "SinkWriter",
             "routing": "TARGET TopicLayout",
             "run": "SinkTotals StreamSink prepare_sink",
-            "task": "MadeRows TaskFunction",
+            "task": "MadeRows write_made_rows",
+            "task_plan": "REPORT TaskSecrets pickled unpickled",
             "topics": "SinkTopics",
         },
     )

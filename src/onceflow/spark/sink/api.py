@@ -27,7 +27,6 @@ from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.job import claim_service, run_job, writing_in_plan
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.options import (
     LEDGER_TOPIC,
@@ -42,6 +41,7 @@ from onceflow.spark.sink.preflight import (
     run_on_own_thread,
 )
 from onceflow.spark.sink.run import prepare_sink
+from onceflow.spark.sink.task_plan import Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 

@@ -36,11 +36,10 @@ from onceflow.spark.errors import (
     SinkError,
     SinkFenced,
 )
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from onceflow.spark.sink.claims import ClaimBook, TargetOwner
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import (
     LedgerEntry,
     LedgerStart,
@@ -52,6 +51,7 @@ from onceflow.spark.sink.ledger import (
     last_batch,
     seen_by,
 )
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
@@ -316,14 +316,14 @@ class BatchWriter:
         finally:
             self._book.close()
         rows = check_reports(reports, self._book.owners)
-        job_context.reached("before offsets")
+        task_plan.reached("before offsets")
         writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
         planned = job.planned
         entry = LedgerEntry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
         self._commit_offsets(job, entry)
-        job_context.reached("before EndTxn")
+        task_plan.reached("before EndTxn")
         self._commit()
-        job_context.reached("after EndTxn")
+        task_plan.reached("after EndTxn")
         self._remember_commit(entry)
         return rows
 

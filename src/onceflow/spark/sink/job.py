@@ -3,29 +3,29 @@ them to the tasks that write them, and what those tasks report."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from onceflow.client import OpenTransaction
 from onceflow.spark.formats import DEAD_LETTER, with_dead_letters
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, ClaimService, Epoch
-from onceflow.spark.sink.job_context import (
-    REPORT_SCHEMA,
-    JobContext,
-    Report,
-    reports_from_bytes,
-    with_job_context,
-)
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.routing import TopicLayout, with_short_offsets
 from onceflow.spark.sink.shuffle import PACKED, PACKED_NAMES, PART, WAY, unpack
-from onceflow.spark.sink.task import TaskFunction
+from onceflow.spark.sink.task import pack_rows, write_rows
+from onceflow.spark.sink.task_plan import (
+    REPORT_SCHEMA,
+    Report,
+    TaskPlan,
+    TaskSecrets,
+    reports_from_bytes,
+)
 from onceflow.spark.sink.topics import SinkTopics
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-TOKEN: Final = secrets.token_hex(16)
+TOKEN: Final = token_hex(16)
 """Of the claims of this program: it is inside the function of tasks, and that is made before there
 is a service that they could ask."""
 _REPORT_AT: Final = 0
@@ -62,74 +62,72 @@ def run_job(
 ) -> list[Report]:
     """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or,
     in narrow mode, any whose tasks write."""
-    known = None if options.asks_rows else layout
-    job = JobContext(
+    plan = TaskPlan(
+        secrets=secrets_of(options),
         transaction=transaction,
-        layout=known,
+        layout=None if options.asks_rows else layout,
         host=service.client.host,
         port=service.client.port,
         tasks=None,
         is_shuffled=False,
-        reached=job_context.reached,
+        reached=task_plan.reached,
     )
     try:
-        return _reports(frame, options, job, service.book)
+        return _reports(frame, options, plan, service.book)
     finally:
         prepare_next(frame.sparkSession)
 
 
 def _reports(
-    frame: DataFrame, options: SinkOptions, job: JobContext, book: ClaimBook
+    frame: DataFrame, options: SinkOptions, plan: TaskPlan, book: ClaimBook
 ) -> list[Report]:
     if options.narrow:
-        return _collected(frame, _REPORT_AT, job, book)
-    if job.layout is not None and in_one_task(frame):
+        return _collected(frame, _REPORT_AT, plan, book)
+    if plan.layout is not None and in_one_task(frame):
         # It has all rows, so it may write them wherever they belong.
-        return _collected(frame, _PART_AT, replace(job, tasks=1), book)
-    tasks = _tasks(frame, job.layout)
-    written = _behind_shuffle(frame, options, tasks)
-    job = replace(job, tasks=tasks, is_shuffled=True)
-    return _collected(written, _REPORT_AT, job, book)
+        return _collected(frame, _PART_AT, replace(plan, tasks=1), book)
+    tasks = _tasks(frame, plan.layout)
+    function = _writing_packets(frame.sparkSession.sparkContext, plan.secrets)
+    written = map_in_arrow(frame.repartitionById(tasks, WAY), function)
+    return _collected(written, _REPORT_AT, replace(plan, tasks=tasks, is_shuffled=True), book)
 
 
 def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
     """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
     rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
     try of a batch, so that no shuffle is that of an earlier one."""
-    work = TaskFunction(settings=options.settings, token=TOKEN)
+    secrets = secrets_of(options)
     rows, columns = written_frame(frame, options)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.write(batches)
+        return write_rows(secrets, batches)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.pack(batches)
+        return pack_rows(secrets, batches)
 
     function, schema = (write, REPORT_SCHEMA) if options.narrow else (pack, PACKED)
     return map_in_arrow(selected(rows, columns), arrow_function(list(columns), function, schema))
 
 
-def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
-    work = TaskFunction(settings=options.settings, token=TOKEN)
-    function = _writing_packets(frame.sparkSession.sparkContext, work)
-    return map_in_arrow(frame.repartitionById(tasks, WAY), function)
+def secrets_of(options: SinkOptions) -> TaskSecrets:
+    return TaskSecrets(options.settings, TOKEN)
 
 
 @lru_cache(maxsize=8)
-def _writing_packets(_context: SparkContext, work: TaskFunction) -> Any:
+def _writing_packets(_context: SparkContext, secrets: TaskSecrets) -> Any:
     """Making the function takes milliseconds, and it is the same for all batches of a query."""
 
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.write(unpack(with_short_offsets(packets)))
+        return write_rows(secrets, unpack(with_short_offsets(packets)))
 
     return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
 
 
-def _collected(frame: DataFrame, at: int, job: JobContext, book: ClaimBook) -> list[Report]:
+def _collected(frame: DataFrame, at: int, plan: TaskPlan, book: ClaimBook) -> list[Report]:
     """What the tasks of a frame report in one of its columns. The job is cancelled as soon as one
     has failed: Spark would try that task again, and each attempt would be refused."""
     context = frame.sparkSession.sparkContext
-    epoch = job.epoch
+    epoch = plan.epoch
     tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
 
     def cancel() -> None:
@@ -139,7 +137,7 @@ def _collected(frame: DataFrame, at: int, job: JobContext, book: ClaimBook) -> l
     book.give_up = cancel
     context.addJobTag(tag)
     try:
-        with with_job_context(context, job):
+        with plan.goes_with_jobs(context):
             values = collected(frame, at)
             return [each for value in values for each in reports_from_bytes(value)]
     except Exception:

@@ -25,12 +25,12 @@ from onceflow.spark.sink.checkpoint_files import CheckpointFiles
 from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, Epoch
 from onceflow.spark.sink.identity import Files, SinkIdentity, check_identity, keep_identity
 from onceflow.spark.sink.job import QUERY_ID, claim_service, run_job
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
 from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.preflight import ensure_topic, prepare_cluster_or_refuse
 from onceflow.spark.sink.routing import TopicLayout
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 from onceflow.types import TopicPartition

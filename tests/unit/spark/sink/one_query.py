@@ -17,12 +17,12 @@ from onceflow.runtime.clock import RealClock
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
 from onceflow.spark.sink.claims import ClaimBook, TargetOwner
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.preflight import (
     ensure_topic,
     prepare_cluster,
 )
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.types import TopicPartition
 

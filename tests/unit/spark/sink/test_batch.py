@@ -30,7 +30,6 @@ from onceflow.spark.sink import preflight as checks_cluster
 from onceflow.spark.sink.api import write
 from onceflow.spark.sink.batch import TRIES, JobFailed
 from onceflow.spark.sink.claims import AttemptFailure
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.preflight import (
     BrokerLimits,
     check_spark,
@@ -38,6 +37,7 @@ from onceflow.spark.sink.preflight import (
     prepare_cluster,
     run_on_own_thread,
 )
+from onceflow.spark.sink.task_plan import Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey

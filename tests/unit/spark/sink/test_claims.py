@@ -29,7 +29,7 @@ from onceflow.spark.sink.claims import (
     TargetOwner,
     TopicCounts,
 )
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
 
 EPOCH, NEXT = (7, 1), (7, 2)

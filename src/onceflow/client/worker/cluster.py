@@ -7,6 +7,7 @@ drops the connections of its parent and opens its own.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -47,7 +48,11 @@ _OLDER_PROTOCOL: Final = 1
 
 
 class BlockingCluster:
-    """Opens what it needs when it is needed. All deadlines are of the monotonic clock."""
+    """Opens what it needs when it is needed. All deadlines are of the monotonic clock.
+
+    Threads may share one: `lock` is held for as long as one attempt takes, and by nobody who waits
+    for the next. Whoever asks a connection directly takes it, too; closing needs none.
+    """
 
     def __init__(
         self,
@@ -73,6 +78,7 @@ class BlockingCluster:
         """Addresses known to be brokers: one that hangs up is going down, or coming up."""
         self._pid = os.getpid()
         self._is_closed = False
+        self.lock = threading.RLock()
 
     def close(self) -> None:
         """Closes it for good. Other threads that still use it get `ConnectionClosed`, and cannot
@@ -125,13 +131,13 @@ class BlockingCluster:
             raise BrokerError(code, ApiKey.METADATA.name, f"partition {partition}")
         return self._connect(address, deadline)
 
-    def refresh(self, topics: Iterable[str], deadline: float) -> None:
+    def refresh(self, topics: Iterable[str], deadline: float) -> Leaders:
         """Fetches the leaders of some topics' partitions again."""
-        self._learn(self.any_broker(deadline), topics, deadline)
+        return self._learn(self.any_broker(deadline), topics, deadline)
 
     def _learn(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
-    ) -> None:
+    ) -> Leaders:
         found = self._metadata(connection, topics, deadline)
         kept = {
             partition: leader
@@ -143,6 +149,7 @@ class BlockingCluster:
         self._known = Leaders(
             found.brokers, self._known.topics | found.topics, kept | found.leaders, ids | found.ids
         )
+        return found
 
     def _metadata(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
@@ -230,7 +237,8 @@ class BlockingCluster:
         refind = False
         while True:
             try:
-                return attempt(deadline, refind)
+                with self.lock:
+                    return attempt(deadline, refind)
             except ClientError as error:
                 pause_s = backoff.next_s()
                 if not is_worth_it(error) or self._clock.monotonic() + pause_s >= deadline:

@@ -20,9 +20,9 @@ from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
 from onceflow.spark.pipeline.sink import sink_identity, sink_settings
 from onceflow.spark.sink import (
     SinkOptions,
-    SinkTopics,
     SinkWriter,
     check_spark,
+    count_partitions,
     prepare_sink,
     producer_settings,
     secrets_of,
@@ -83,11 +83,7 @@ def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
 def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
     """How many the sink has. Dead letters go by the same numbers, so that each of their partitions
     has one task, too."""
-    topics = SinkTopics(options.settings, options.topics, create=_make_nothing)
-    try:
-        sizes = topics.refresh().counts()
-    finally:
-        topics.close()
+    sizes = count_partitions(options)
     partitions = sizes[plan.sink.topic or ""]
     letters = partitions if plan.dead_letters is None else sizes[plan.dead_letters]
     if letters < partitions:
@@ -97,10 +93,6 @@ def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
         )
         raise InvalidPipeline([KeyProblem(("dead_letters", "topic"), told)])
     return partitions
-
-
-def _make_nothing(name: str) -> None:
-    """All topics are there already."""
 
 
 def _reports(

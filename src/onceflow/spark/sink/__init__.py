@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         pickled as pickled,
         unpickled as unpickled,
     )
-    from onceflow.spark.sink.topics import SinkTopics as SinkTopics
+    from onceflow.spark.sink.topics import count_partitions as count_partitions
 else:
     __getattr__ = door(
         __name__,
@@ -62,6 +62,6 @@ else:
             "run": "SinkTotals StreamSink prepare_sink",
             "task": "MadeRows write_made_rows",
             "task_plan": "REPORT TaskSecrets pickled unpickled",
-            "topics": "SinkTopics",
+            "topics": "count_partitions",
         },
     )

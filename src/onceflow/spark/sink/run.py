@@ -8,30 +8,25 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client import OpenTransaction
 from onceflow.spark.errors import (
-    RAISED,
     LedgerConflict,
     SinkError,
     SinkRefused,
-    find_cause,
     without_stack,
 )
 from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles
-from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, Epoch
 from onceflow.spark.sink.identity import Files, SinkIdentity, check_identity, keep_identity
-from onceflow.spark.sink.job import QUERY_ID, claim_service, run_job
+from onceflow.spark.sink.job import QUERY_ID, JobRunner
 from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
 from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.preflight import ensure_topic, prepare_cluster_or_refuse
+from onceflow.spark.sink.preflight import prepare_cluster_or_refuse
 from onceflow.spark.sink.routing import TopicLayout
 from onceflow.spark.sink.task_plan import ALL_ROWS, Report
-from onceflow.spark.sink.topics import SinkTopics
 from onceflow.spark.source import by_topic
 from onceflow.types import TopicPartition
 
@@ -211,24 +206,12 @@ class StreamRun:
         self._query = query
         self._query_id = query.id
         self._options = options = setup.options
-        self._is_raise_final = setup.is_raise_final
         _register(self, options.identity.name)
         internal: Any = query
         root = internal._jsq.streamingQuery().resolvedCheckpointRoot()
         self._files: Files = CheckpointFiles(setup.session, root)
-        settings = options.settings
-        self._topics = SinkTopics(
-            settings, options.topics, create=lambda name: ensure_topic(settings, name)
-        )
-        book = ClaimBook()
-        self._service = claim_service(setup.session, book, self._topics)
-        self._writer = BatchWriter(
-            options.identity,
-            settings,
-            self._topics,
-            book,
-            offsets_retention_ms=setup.offsets_retention_ms,
-        )
+        self._writer = BatchWriter(options, offsets_retention_ms=setup.offsets_retention_ms)
+        self._jobs = JobRunner(setup.session, self._writer, is_raise_final=setup.is_raise_final)
         self._counts = RowCounts()
         self._has_taken_over = False
         self._start = LedgerStart(self._files, self._planned_ms)
@@ -243,12 +226,11 @@ class StreamRun:
     def _close_at_end(self) -> None:
         with suppress(Exception):  # the thread that waits for the query gets its error
             self._query.awaitTermination()
-        self._service.close()
+        self._jobs.close()
         # A JVM that dies ends the query in the midst of a batch, whose transaction is still to be
         # aborted.
         with self._at_work:
             self._writer.close()
-            self._topics.close()
 
     def write_batch(self, frame: DataFrame, batch_id: int) -> RowCounts:
         """What it has written: nothing where the batch was committed before. Raises whatever ends
@@ -264,20 +246,15 @@ class StreamRun:
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         """Lets the tasks of a batch write."""
-        try:
-            reports = run_job(frame, self._options, self._topics.layout, transaction, self._service)
-        except Exception as error:
-            if self._is_raise_final:
-                epoch = transaction.producer_id, transaction.producer_epoch
-                note_raised(self._service.book, epoch, error)
-            raise
+        reports = self._jobs.run(frame, transaction)
         # The layout has grown if rows have named topics.
-        self._counts = count_rows(reports, self._topics.layout, self._options.dead_letter_topic)
+        layout = self._writer.topics.layout
+        self._counts = count_rows(reports, layout, self._options.dead_letter_topic)
         return reports
 
     def _write(self, frame: DataFrame, planned: Planned, logged: LoggedBatch) -> None:
         ends = logged.ends()
-        known = self._topics.existing(ends)
+        known = self._writer.topics.existing(ends)
         job = BatchJob(
             planned=planned,
             source_offsets={
@@ -335,16 +312,6 @@ def _drain(frame: DataFrame) -> None:
     """Runs the frame of a batch that is committed already: without it Spark's state stores would
     stay a batch behind."""
     frame.write.format("noop").mode("overwrite").save()
-
-
-def note_raised(book: ClaimBook, epoch: Epoch, error: Exception) -> None:
-    """What a row has raised ends the batch: it would raise it again. The job's own error may only
-    say that a later attempt of the task was refused."""
-    texts = (str(error), *(each.message for each in book.failures))
-    causes = (find_cause(text, Path("/")) for text in texts)
-    cause = next((each for each in causes if each and each.kind == RAISED), None)
-    if cause is not None:
-        book.add_failure(epoch, AttemptFailure(f"[{cause.kind}] {cause.text}", is_final=True))
 
 
 def count_rows(

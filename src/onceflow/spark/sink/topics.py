@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 
-from onceflow.client import (
-    BlockingCluster,
-    BrokerError,
-    ClientSettings,
-    Leaders,
-    TopicNotFound,
-    read_metadata,
-    write_metadata,
-)
+from onceflow.client import BlockingCluster, BrokerError, Leaders, TopicNotFound
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import AttemptRefused
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.preflight import ensure_topic
 from onceflow.spark.sink.routing import TopicLayout
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
@@ -31,30 +26,23 @@ class SinkTopics:
 
     def __init__(
         self,
-        settings: ClientSettings,
-        given: Sequence[str],
+        cluster: BlockingCluster,
+        options: SinkOptions,
         *,
-        create: Callable[[str], None],
+        before_use: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
-        """`create` creates a topic that is missing, or raises."""
-        self._cluster = BlockingCluster(
-            settings.bootstrap_servers, settings, RealClock(), RealRand()
-        )
-        self._policy = settings.retry
-        self._create = create
+        """`before_use` is given the partitions of topics that rows name, before tasks write to
+        them."""
+        self._cluster = cluster
+        self._settings = options.settings
+        self._before_use = before_use
         self._lock = threading.Lock()
-        self._given = frozenset(given)
-        self._layout = TopicLayout(tuple((topic, 0) for topic in given))
+        self._given = frozenset(options.topics)
+        self._layout = TopicLayout(tuple((topic, 0) for topic in options.topics))
         self._joined: frozenset[str] = frozenset()
         """The topics that a transaction begins with: those of the last refresh."""
         self.may_grow = True
         """Whether partitions may join a transaction that is open: not in the older protocol."""
-        self.before_use: Callable[[Sequence[TopicPartition]], None] = _nothing
-        """Is given the partitions of topics that are met, before tasks write to them."""
-
-    def close(self) -> None:
-        with self._lock:
-            self._cluster.close()
 
     @property
     def layout(self) -> TopicLayout:
@@ -93,17 +81,16 @@ class SinkTopics:
 
     def _add(self, new: Sequence[str]) -> None:
         for name in new:
-            self._create(name)
+            ensure_topic(self._settings, name)
         sizes = self._sizes(new)
-        self.before_use(TopicLayout(tuple(sizes.items())).partitions())
+        self._before_use(TopicLayout(tuple(sizes.items())).partitions())
         self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
 
     def existing(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Those of the partitions that this cluster has."""
-        with self._lock:
-            topics = {partition.topic for partition in partitions}
-            known = self._metadata(topics).leaders if topics else {}
-            return {partition for partition in partitions if partition in known}
+        topics = {partition.topic for partition in partitions}
+        known = self._metadata(topics).leaders if topics else {}
+        return {partition for partition in partitions if partition in known}
 
     def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
         if not names:
@@ -125,13 +112,15 @@ class SinkTopics:
         return counts
 
     def _metadata(self, names: Collection[str]) -> Leaders:
-        def attempt(deadline: float, refind: bool) -> Leaders:
-            connection = self._cluster.any_broker(deadline)
-            body = write_metadata(sorted(names))
-            return self._cluster.ask(connection, ApiKey.METADATA, body, read_metadata, deadline)
-
-        return self._cluster.trying(attempt, self._policy)
+        return self._cluster.trying(
+            lambda deadline, _: self._cluster.refresh(sorted(names), deadline), self._settings.retry
+        )
 
 
-def _nothing(partitions: Sequence[TopicPartition]) -> None:
-    """There is no epoch in which they could be used."""
+def count_partitions(options: SinkOptions) -> dict[str, int]:
+    """Of each topic that is known before the first row, over connections for this question only."""
+    settings = options.settings
+    with closing(
+        BlockingCluster(settings.bootstrap_servers, settings, RealClock(), RealRand())
+    ) as cluster:
+        return SinkTopics(cluster, options, before_use=lambda _: None).refresh().counts()

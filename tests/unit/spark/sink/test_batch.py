@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
 from onceflow.spark.errors.sink import (
     BatchFailed,
     BatchTimedOut,
@@ -33,7 +35,6 @@ from onceflow.spark.sink.claims import AttemptFailure
 from onceflow.spark.sink.preflight import (
     BrokerLimits,
     check_spark,
-    ensure_topic,
     prepare_cluster,
     run_on_own_thread,
 )
@@ -49,6 +50,7 @@ from tests.unit.spark.sink.one_query import (
     SKIPPED,
     WEEK_MS,
     driver,
+    options_of,
     settings_of,
     settled,
     visible,
@@ -326,9 +328,7 @@ def test_a_query_that_may_not_see_how_long_offsets_are_kept_is_warned(
 
 
 def test_topics_that_rows_name(bootstrap: str) -> None:
-    settings = settings_of(bootstrap)
-    topics = SinkTopics(settings, [], create=lambda name: ensure_topic(settings, name))
-    try:
+    with topics_of(bootstrap, None) as topics:
         assert topics.refresh().topics == ()
         assert topics.ensure(["b", "a"]) == (("b", 1), ("a", 1))
         assert topics.ensure(["a", "c"]) == (("b", 1), ("a", 1), ("c", 1))
@@ -339,8 +339,15 @@ def test_topics_that_rows_name(bootstrap: str) -> None:
             topics.ensure(["?"])
         run_on_own_thread(_delete(bootstrap, "a"))
         assert topics.refresh().topics == (("b", 1), ("c", 1))
-    finally:
-        topics.close()
+
+
+@contextmanager
+def topics_of(bootstrap: str, topic: str | None) -> Iterator[SinkTopics]:
+    settings = settings_of(bootstrap)
+    with closing(
+        BlockingCluster(settings.bootstrap_servers, settings, RealClock(), RealRand())
+    ) as cluster:
+        yield SinkTopics(cluster, options_of(settings, topic), before_use=lambda _: None)
 
 
 async def _delete(bootstrap: str, topic: str) -> None:
@@ -349,12 +356,8 @@ async def _delete(bootstrap: str, topic: str) -> None:
 
 
 def test_a_topic_that_is_given_must_be_there(bootstrap: str) -> None:
-    topics = SinkTopics(settings_of(bootstrap), ["nowhere"], create=lambda name: None)
-    try:
-        with pytest.raises(TopicNotFound):
-            topics.refresh()
-    finally:
-        topics.close()
+    with topics_of(bootstrap, "nowhere") as topics, pytest.raises(TopicNotFound):
+        topics.refresh()
 
 
 @pytest.mark.usefixtures("version")

@@ -30,14 +30,9 @@ from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
-    SinkOptions,
     checked_options,
 )
-from onceflow.spark.sink.preflight import (
-    BrokerLimits,
-    prepare_cluster_or_refuse,
-    run_on_own_thread,
-)
+from onceflow.spark.sink.preflight import prepare_cluster, run_on_own_thread
 from onceflow.spark.sink.run import prepare_sink
 from onceflow.spark.source import by_topic
 
@@ -117,32 +112,12 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = prepare_cluster_or_refuse(options, reads=False)
-    return _write_once(df, options, limits, run_id)
-
-
-def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
-    """Where a group has come to, in the form of a source's option `startingOffsets`: for a query
-    whose checkpoint is lost, to be started with `continue_from_group=True`."""
-    from onceflow.client import Cluster
-
-    made = ClientSettings.of({"bootstrap.servers": bootstrap}, **settings)
-
-    async def ask() -> Any:
-        async with Cluster(made.bootstrap_servers, made.cluster()) as cluster:
-            return await committed_offsets(cluster, group)
-
-    return json.dumps(by_topic(run_on_own_thread(ask())))
-
-
-def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_id: str) -> int:
+    retention_ms = prepare_cluster(options, reads=False)
     planned = Planned(run_id, 0, "", RealClock().wall_ms())
 
     def attempt() -> int:
         with (
-            closing(
-                BatchWriter(options, offsets_retention_ms=limits.offsets_retention_ms)
-            ) as writer,
+            closing(BatchWriter(options, offsets_retention_ms=retention_ms)) as writer,
             closing(JobRunner(df.sparkSession, writer)) as jobs,
         ):
             job = BatchJob(
@@ -162,3 +137,17 @@ def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_i
     except CommitUnclear:
         # The ledger tells whether it was committed; if it was not, it is written now.
         return attempt()
+
+
+def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
+    """Where a group has come to, in the form of a source's option `startingOffsets`: for a query
+    whose checkpoint is lost, to be started with `continue_from_group=True`."""
+    from onceflow.client import Cluster
+
+    made = ClientSettings.of({"bootstrap.servers": bootstrap}, **settings)
+
+    async def ask() -> Any:
+        async with Cluster(made.bootstrap_servers, made.cluster()) as cluster:
+            return await committed_offsets(cluster, group)
+
+    return json.dumps(by_topic(run_on_own_thread(ask())))

@@ -220,31 +220,19 @@ class BrokerLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFindings:
-    """The settings that count, and what is wrong."""
-
-    limits: BrokerLimits
-    problems: tuple[str, ...]
-
-
-def prepare_cluster(
-    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], *, reads: bool
-) -> ClusterFindings:
+def prepare_cluster(options: SinkOptions, *, reads: bool) -> int:
     """Checks the cluster and creates what is missing: the ledger's topic, and output topics where
-    brokers create topics by themselves. `reads`: the query commits source offsets."""
-    findings = run_on_own_thread(_prepare(settings, identity, topics, reads))
-    if reads and not findings.problems and not findings.limits.offsets_retention_ms:
-        _warn_of_hidden_age(identity)
-    return findings
+    brokers create topics by themselves. `reads`: the query commits source offsets.
 
-
-def prepare_cluster_or_refuse(options: SinkOptions, *, reads: bool) -> BrokerLimits:
-    """Raises `SinkRefused`."""
-    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
-    if findings.problems:
-        raise SinkRefused(findings.problems)
-    return findings.limits
+    How long brokers keep the offsets of a group, in milliseconds, 0 where this user may not see it.
+    Raises `SinkRefused` with all that is wrong.
+    """
+    limits, problems = run_on_own_thread(_prepare(options, reads))
+    if problems:
+        raise SinkRefused(problems)
+    if reads and not limits.offsets_retention_ms:
+        _warn_of_hidden_age(options.identity)
+    return limits.offsets_retention_ms
 
 
 def _warn_of_hidden_age(identity: SinkIdentity) -> None:
@@ -277,9 +265,8 @@ def run_on_own_thread(work: Coroutine[Any, Any, T]) -> T:
         return pool.submit(asyncio.run, work).result()
 
 
-async def _prepare(
-    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], reads: bool
-) -> ClusterFindings:
+async def _prepare(options: SinkOptions, reads: bool) -> tuple[BrokerLimits, list[str]]:
+    settings, identity, topics = options.settings, options.identity, options.topics
     async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
         limits = await _read_limits(cluster)
         problems = [*_timeout_problems(settings, limits), *await _api_problems(cluster)]
@@ -289,7 +276,7 @@ async def _prepare(
         if not problems:
             groups = [identity.ledger_group, *([identity.group] if reads else ())]
             problems += await _rights(cluster, topics, identity.ledger_topic, groups)
-        return ClusterFindings(limits, tuple(problems))
+        return limits, problems
 
 
 async def _read_limits(cluster: Cluster) -> BrokerLimits:

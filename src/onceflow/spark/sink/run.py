@@ -24,7 +24,7 @@ from onceflow.spark.sink.job import QUERY_ID, JobRunner
 from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
 from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.preflight import prepare_cluster_or_refuse
+from onceflow.spark.sink.preflight import prepare_cluster
 from onceflow.spark.sink.routing import TopicLayout
 from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.source import by_topic
@@ -85,12 +85,11 @@ def prepare_sink(
 ) -> StreamSink:
     """The sink of a query, when the cluster has all that it needs. Raises `SinkRefused` with all
     that is wrong."""
-    limits = prepare_cluster_or_refuse(options, reads=True)
     return StreamSink(
         SinkSetup(
             session=session,
             options=options,
-            offsets_retention_ms=limits.offsets_retention_ms,
+            offsets_retention_ms=prepare_cluster(options, reads=True),
             is_raise_final=is_raise_final,
         )
     )

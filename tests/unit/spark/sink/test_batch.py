@@ -45,7 +45,6 @@ from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually
 from tests.unit.spark.sink.one_query import (
-    IDENTITY,
     OUT,
     SKIPPED,
     WEEK_MS,
@@ -315,15 +314,15 @@ def test_what_brokers_say_or_do_not_say() -> None:
 def test_a_query_that_may_not_see_how_long_offsets_are_kept_is_warned(
     bootstrap: str, reads: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = settings_of(bootstrap)
+    options = options_of(settings_of(bootstrap), "out")
 
     async def hidden(*_: object) -> Any:
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS", "broker 0")
 
-    prepare_cluster(settings, IDENTITY, ["out"], reads=True)
+    assert prepare_cluster(options, reads=True) == WEEK_MS
     assert not caplog.messages
     monkeypatch.setattr(checks_cluster, "broker_configs", hidden)
-    prepare_cluster(settings, IDENTITY, ["out"], reads=reads)
+    assert prepare_cluster(options, reads=reads) == 0
     assert ["DESCRIBE_CONFIGS" in line for line in caplog.messages] == [True] * reads
 
 

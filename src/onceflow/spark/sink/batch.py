@@ -63,6 +63,7 @@ TIMEOUTS: Final = 2
 _QUICKLY_MS: Final = 2000
 _LONGEST_LINE: Final = 500
 _LONGEST_TEXT: Final = 3000
+_OPEN: Final = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR)
 _NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 _log = logging.getLogger("onceflow.spark")
@@ -191,10 +192,9 @@ class BatchWriter:
 
     def _commit_beginning(self, planned: Planned) -> None:
         opened = self._opened = self._client.begin()  # offsets need no right to write
-        self.book.open((opened.producer_id, opened.producer_epoch))
+        self.book.open(_writer_of(opened))
         self.book.close()  # it has no tasks
-        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
-        entry = LedgerEntry.begun(planned, writer, self._entry)
+        entry = LedgerEntry.begun(planned, _writer_of(opened), self._entry)
         self._commit_ledger(entry)
         self._commit()
         self._remember_commit(entry)
@@ -307,7 +307,7 @@ class BatchWriter:
         self._opened = opened
         self.topics.may_grow = opened.has_own_epoch
         self._end_hanging_transactions(layout.partitions())
-        self.book.open((opened.producer_id, opened.producer_epoch))
+        self.book.open(_writer_of(opened))
         try:
             reports = job.run(replace(opened, claims=()))
         except Exception as error:
@@ -316,9 +316,10 @@ class BatchWriter:
             self.book.close()
         rows = check_reports(reports, self.book.owners)
         task_plan.reached("before offsets")
-        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
         planned = job.planned
-        entry = LedgerEntry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
+        entry = LedgerEntry(
+            planned.query_id, planned.batch_id, planned.digest, rows, _writer_of(opened)
+        )
         self._commit_offsets(job, entry)
         task_plan.reached("before EndTxn")
         self._commit()
@@ -360,10 +361,7 @@ class BatchWriter:
         if not job.is_wanted():
             self._abort_quickly()
             raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
-        if self._client.state not in (
-            ProducerState.IN_TRANSACTION,
-            ProducerState.ABORTABLE_ERROR,
-        ):
+        if self._client.state not in _OPEN:
             return
         try:
             self._client.abort()
@@ -378,11 +376,7 @@ class BatchWriter:
     def _abort_quickly(self) -> None:
         """Consumers of the output wait for an open transaction, so it is better aborted than left
         to time out; but stopping a query must not take long."""
-        is_open = self._client.state in (
-            ProducerState.IN_TRANSACTION,
-            ProducerState.ABORTABLE_ERROR,
-        )
-        if self._opened is None or not is_open:
+        if self._opened is None or self._client.state not in _OPEN:
             return
         # Over connections of its own: those of the query may be waiting for a broker.
         hasty = replace(
@@ -417,8 +411,7 @@ class BatchWriter:
 
     def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
         message = next((each.message for each in self.book.failures), brief(error))
-        opened = self._opened
-        which = opened and _epoch_text(opened.producer_id, opened.producer_epoch)
+        which = self._opened and _epoch_text(_writer_of(self._opened))
         _log.warning(
             "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; "
             "tries left: %s. What failed: %s",
@@ -435,7 +428,7 @@ class BatchWriter:
             "batch %s of %r is skipped: it was committed before, in the transaction of %s",
             planned.batch_id,
             self._identity.name,
-            "an earlier run" if entry is None else _epoch_text(*entry.writer),
+            "an earlier run" if entry is None else _epoch_text(entry.writer),
         )
 
     def _fenced(self, error: FatalProducerError) -> SinkError:
@@ -448,8 +441,12 @@ class BatchWriter:
         return BatchFailed(f"{error}. Start the query again: the ledger says what was committed")
 
 
-def _epoch_text(producer_id: int, epoch: int) -> str:
-    return f"producer id {producer_id}, epoch {epoch}"
+def _writer_of(opened: OpenTransaction) -> WriterEpoch:
+    return WriterEpoch(opened.producer_id, opened.producer_epoch)
+
+
+def _epoch_text(writer: WriterEpoch) -> str:
+    return f"producer id {writer.producer_id}, epoch {writer.producer_epoch}"
 
 
 # --- what the tasks report -----------------------------------------------------------------------

@@ -187,6 +187,8 @@ class HangingTransactions:
             time.sleep(backoff.next_s())
 
     async def _describe(self) -> TransactionDescription | None:
+        """Over connections of its own, like a marker that is written and a topic that is created
+        (`preflight.ensure_topic`): these are rare, and messages of the async client only."""
         settings = self._settings
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
             try:

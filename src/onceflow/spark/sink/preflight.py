@@ -247,7 +247,11 @@ def _warn_of_hidden_age(identity: SinkIdentity) -> None:
 
 
 def ensure_topic(settings: ClientSettings, name: str) -> None:
-    """For a topic that a row names; raises `RowRefused` when it is not there and must not be."""
+    """For a topic that a row names; raises `RowRefused` when it is not there and must not be.
+
+    Over connections of its own, like what `HangingTransactions` asks of coordinators: these are
+    rare, and messages of the async client only.
+    """
 
     async def make() -> list[str]:
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:

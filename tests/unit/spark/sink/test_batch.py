@@ -117,6 +117,22 @@ def test_batches_one_after_the_other(
     assert visible(bootstrap) == ["a", "b", "c", "d"]
 
 
+def test_a_run_has_one_set_of_connections_also_when_its_broker_was_away() -> None:
+    with onceflow.Broker() as broker:
+        with settled(broker.bootstrap) as query:
+            cluster = query.writer._cluster
+            (first,) = cluster._connections.values()
+            query.write(0, "a")
+            assert [*cluster._connections.values()] == [first]
+            broker.restart()
+            query.write(1, "b")
+            (second,) = cluster._connections.values()
+            assert second is not first
+            assert second.is_open
+        assert not second.is_open
+        assert visible(broker.bootstrap) == ["a", "b"]
+
+
 def test_the_ledger_is_read_when_nothing_is_open_any_more(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

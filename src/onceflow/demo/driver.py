@@ -125,11 +125,11 @@ def _end_with_the_demo() -> None:
 
 def main() -> None:
     from onceflow.cli import run
-    from onceflow.spark.sink import job_context
+    from onceflow.spark.sink import task_plan
 
     port, name, pipeline = sys.argv[1:]
     _end_with_the_demo()
-    job_context.reached = Asking(int(port), name)
+    task_plan.reached = Asking(int(port), name)
     sys.exit(run(["run", pipeline, "--master", MASTER, "--json"]))
 
 

@@ -7,6 +7,7 @@ In the simulated world of `year_ledger`, one story each.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,8 +26,8 @@ from onceflow.spark.errors.sink import (
 )
 from onceflow.spark.sink import run as sink_run
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import WriterEpoch
+from onceflow.spark.sink.task_plan import Report
 from onceflow.testing.world import run_blocking
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
@@ -107,8 +108,7 @@ class Story(Query):
     ) -> None:
         """One life of a driver that takes over the ledger of others."""
         run = self.driver(checkpoint)
-        options: Any = run._options
-        options.continue_from_group = True
+        run._options = replace(run._options, continue_from_group=True)
         run.has_bad_row = has_bad_row
         try:
             self.write(run, checkpoint, batch_id)
@@ -304,15 +304,15 @@ def test_an_error_that_passes_while_the_ledger_is_begun(version: int) -> None:
     def story(told: Story) -> list[int]:
         mine = query()
         run = told.driver(mine)
-        finisher: Any = run._writer._finisher
-        honest, failures = finisher.commit_offsets, [AbortableError("no answer in time")]
+        client: Any = run._writer._client
+        honest, failures = client.commit_offsets, [AbortableError("no answer in time")]
 
         def commit_offsets(*given: Any) -> None:
             if failures:
                 raise failures.pop()
             honest(*given)
 
-        finisher.commit_offsets = commit_offsets
+        client.commit_offsets = commit_offsets
         told.write(run, mine, 0)
         run.close()
         return told.rows()
@@ -594,7 +594,7 @@ def test_rows_name_topics_one_after_the_other(version: int, count: int, has_bad_
         def run_tasks(frame: Any, transaction: OpenTransaction) -> list[Report]:
             tries.append(transaction)
             for name in names:
-                run._topics.ensure([name])
+                run._writer.topics.ensure([name])
             return honest(frame, transaction)
 
         run.run_tasks = run_tasks  # type: ignore[method-assign]

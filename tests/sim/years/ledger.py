@@ -19,7 +19,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pytest
@@ -32,16 +31,15 @@ from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.spark.errors.sink import LedgerConflict, SinkError
 from onceflow.spark.sink import (
     batch as batch_run,
-    job_context,
     run as sink_run,
+    task_plan,
 )
 from onceflow.spark.sink.batch import BatchWriter
-from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.ledger import LedgerStart, read_since
+from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.run import StreamRun
-from onceflow.spark.sink.topics import SinkTopics
+from onceflow.spark.sink.task_plan import Report
 from onceflow.testing.world import World, run_blocking
 from onceflow.wire.api import ApiKey
 from tests.sim.ledger.blocking_net import blocking_clients
@@ -211,16 +209,8 @@ class Run(StreamRun):
         self._checkpoint = checkpoint
         self._query_id = checkpoint.query_id
         self._files = Files(checkpoint, world.step)
-        options: Any = SimpleNamespace(identity=identity, continue_from_group=False)
-        self._options = options
-        self._topics = SinkTopics(settings, [OUT.topic], create=lambda name: None)
-        self._writer = BatchWriter(
-            identity,
-            settings,
-            self._topics,
-            ClaimBook(),
-            offsets_retention_ms=world.told_offsets_kept_ms,
-        )
+        self._options = SinkOptions(identity=identity, settings=settings, topic=OUT.topic)
+        self._writer = BatchWriter(self._options, offsets_retention_ms=world.told_offsets_kept_ms)
         self._has_taken_over = False
         self._start = LedgerStart(self._files, self._planned_ms)
         at_work: Any = world.lock
@@ -238,7 +228,6 @@ class Run(StreamRun):
 
     def close(self) -> None:
         self._writer.close()
-        self._topics.close()
 
 
 class Query:
@@ -299,7 +288,7 @@ class Query:
         ):
             patch.setattr(batch_run, "check_reports", lambda *_: 0)
             patch.setattr(sink_run, "_drain", lambda _: None)
-            patch.setattr(job_context, "reached", self._reached)
+            patch.setattr(task_plan, "reached", self._reached)
             patch.setattr(BlockingCluster, "transaction_version", lambda *_: version)
             yield
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyspark.errors import PySparkException
 
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from tests.spark.kills.fate import Fate, parent_of
 from tests.spark.kills.query import Plan, start_query
 from tests.spark.session import MASTER, spark_session
@@ -160,7 +160,7 @@ def main(master: str, scratch: Path, more: Mapping[str, str]) -> None:
         if not line:
             return
         plan = Plan(*json.loads(line))
-        hook = Fate(plan.port, plan.driver) if plan.port else job_context.nothing
+        hook = Fate(plan.port, plan.driver) if plan.port else task_plan.nothing
         with at_points(hook):
             query = start_query(spark, plan)
             try:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 from pyspark.errors import PySparkException
 
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from tests.interop.harness import eventually
 from tests.spark.kills.blows import Blow, Blows
 from tests.spark.kills.brokers import Brokers
@@ -117,7 +117,7 @@ class Here:
         self._query: Any = None
 
     def go(self, plan: Plan) -> None:
-        hook = Fate(plan.port, self.name) if plan.port else job_context.nothing
+        hook = Fate(plan.port, self.name) if plan.port else task_plan.nothing
         self._points.enter_context(at_points(hook))
         self._query = start_query(self._spark, plan)
 

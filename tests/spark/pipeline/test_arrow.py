@@ -19,7 +19,7 @@ from onceflow.errors import OnceflowError
 from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.errors.pipeline import InvalidPipeline
 from onceflow.spark.pipeline.pipeline import Pipeline
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from tests.interop.harness import eventually
 from tests.spark.pipeline.world import make_topic, produce, read_all, tables
 
@@ -122,7 +122,7 @@ def test_a_driver_that_fails_leaves_nothing_twice_and_nothing_out(
     produce(broker.bootstrap, topics[0], orders(60))
     pipeline = make(doubled)
     with monkeypatch.context() as patched:
-        patched.setattr(job_context, "reached", fail)
+        patched.setattr(task_plan, "reached", fail)
         with pytest.raises(OnceflowError):
             pipeline.run(spark, once=True)
     produce(broker.bootstrap, topics[0], orders(5, first=60))

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from onceflow.client.transactions.retrier import Reply, RequestAttempt
 from onceflow.client.worker.transaction_client import TransactionClient
-from onceflow.spark.sink import job_context
-from onceflow.spark.sink.task import TaskFunction
+from onceflow.spark.sink import task_plan
+from onceflow.spark.sink.task_plan import TaskSecrets
 from onceflow.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class DriverOnly:
 
 
 def _no_hook() -> Callable[[str], None]:
-    return job_context.nothing
+    return task_plan.nothing
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,18 @@ class Attempts:
         return sorted((int(a), int(b), int(c), int(d)) for a, b, c, d in names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PiecesNoted(TaskFunction):
-    """What the tasks of a query do, and a note of the bytes of each piece of rows that they are
-    given at once."""
+@dataclass(frozen=True)
+class PiecesNoted:
+    """What the tasks of a query do with rows, and a note of the bytes of each piece of rows that
+    they are given at once."""
 
+    function: Callable[[TaskSecrets, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     notes: Path
 
-    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return super().write(self._noted(rows))
+    def __call__(
+        self, secrets: TaskSecrets, rows: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        return self.function(secrets, self._noted(rows))
 
     def _noted(self, pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for piece in pieces:
@@ -149,7 +152,7 @@ def die() -> None:
 @contextmanager
 def at_points(hook: Callable[[str], None]) -> Iterator[None]:
     """Has the hook called at all points, that of a lost answer included."""
-    perform, reached = TransactionClient._perform, job_context.reached
+    perform, reached = TransactionClient._perform, task_plan.reached
 
     def unanswered(self: TransactionClient, step: RequestAttempt) -> Reply:
         reply = perform(self, step)
@@ -158,9 +161,9 @@ def at_points(hook: Callable[[str], None]) -> Iterator[None]:
         return reply
 
     TransactionClient._perform = unanswered  # type: ignore[method-assign]  # a driver that dies in between
-    job_context.reached = hook
+    task_plan.reached = hook
     try:
         yield
     finally:
         TransactionClient._perform = perform  # type: ignore[method-assign]
-        job_context.reached = reached
+        task_plan.reached = reached

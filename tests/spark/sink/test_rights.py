@@ -13,7 +13,9 @@ from confluent_kafka import admin as confluent_admin
 from onceflow.client.errors.requests import BrokerError
 from onceflow.client.settings.clients import ProducerSettings
 from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.spark.errors.sink import SinkRefused
 from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.preflight import prepare_cluster
 from tests.interop.client.secured_kafka import (
     PASSWORD,
@@ -83,8 +85,12 @@ def test_missing_rights_are_named(strict: SecuredKafka, caplog: pytest.LogCaptur
     out = make_topic(strict.bootstrap, "out")
 
     def problems() -> list[str]:
-        found = prepare_cluster(settings(strict), IDENTITY, [out], reads=True)
-        return sorted(found.problems)
+        options = SinkOptions(identity=IDENTITY, settings=settings(strict), topic=out)
+        try:
+            prepare_cluster(options, reads=True)
+        except SinkRefused as refused:
+            return sorted(refused.problems)
+        return []
 
     def becomes(*expected: str) -> None:
         wanted = sorted(f"this user needs the right to {each}" for each in expected)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from onceflow.spark.errors.sink import BatchFailed, SinkRefused
 from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import dead_letters, starting_offsets, write, write_stream
 from onceflow.spark.sink.job import PIECE_BYTES
+from onceflow.spark.sink.task import pack_rows, write_rows
 from tests.interop.broker.clients.face import Message
 from tests.spark.sink import driver as sink_driver
 from tests.spark.sink.hooks import Attempts, PiecesNoted, at_points
@@ -201,7 +201,8 @@ def test_large_rows_come_to_tasks_in_small_pieces(
     """However many rows fit into a piece, and however small those of the first batch were."""
     topic, notes = make_topic(broker.bootstrap, "out", 2), tmp_path / "notes"
     notes.mkdir()
-    monkeypatch.setattr(sink_job, "TaskFunction", partial(PiecesNoted, notes=notes))
+    for function in (pack_rows, write_rows):
+        monkeypatch.setattr(sink_job, function.__name__, PiecesNoted(function, notes))
     put(tmp_path / "in", 0, range(100))
     frame = spark.readStream.option("maxFilesPerTrigger", 1).text(str(tmp_path / "in"))
     rows = frame.selectExpr(

@@ -19,12 +19,10 @@ import onceflow
 from onceflow.client.admin.admin import Admin
 from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.records.partitioning import partition_for_key
-from onceflow.spark.sink import job as sink_job
 from onceflow.spark.sink.api import write, write_stream
 from onceflow.spark.sink.claims import ClaimService
-from onceflow.spark.sink.job_context import Report
-from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.routing import TopicLayout
+from onceflow.spark.sink.job import JobRunner
+from onceflow.spark.sink.task_plan import Report
 from tests.interop.broker.clients.face import Message
 from tests.interop.harness import eventually
 from tests.spark.sink import driver as sink_driver
@@ -197,22 +195,18 @@ def test_the_claims_cannot_be_reached(
     tries: list[OpenTransaction] = []
     failures: list[str] = []
 
-    def run_job(
-        frame: DataFrame,
-        options: SinkOptions,
-        layout: TopicLayout,
-        transaction: OpenTransaction,
-        service: ClaimService,
-    ) -> list[Report]:
+    honest = JobRunner.run
+
+    def run(jobs: JobRunner, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
         tries.append(transaction)
         try:
-            with not_listening(service) if len(tries) == 2 else nullcontext():
-                return sink_job.run_job(frame, options, layout, transaction, service)
+            with not_listening(jobs._service) if len(tries) == 2 else nullcontext():
+                return honest(jobs, frame, transaction)
         except Exception as error:
             failures.append(str(error))
             raise
 
-    monkeypatch.setattr("onceflow.spark.sink.run.run_job", run_job)
+    monkeypatch.setattr(JobRunner, "run", run)
     sink_driver.files_query(spark, plan).start().awaitTermination()
     assert len(tries) == 4, "one of three batches was tried twice"
     (failure,) = failures

@@ -16,7 +16,7 @@ import pytest
 from onceflow.cli import run
 from onceflow.cli.common.streams import OutputFailed
 from onceflow.spark.pipeline.pipeline import Pipeline
-from onceflow.spark.pipeline.sink import PipelineTotals
+from onceflow.spark.sink.run import SinkTotals
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -59,7 +59,7 @@ class Running:
 
     def __init__(self, *during: Callable[[], object]) -> None:
         self._during = during
-        self.written = PipelineTotals()
+        self.written = SinkTotals()
         self.is_active, self.is_stopping = True, False
         self.calls: list[str] = []
 

@@ -7,6 +7,7 @@ drops the connections of its parent and opens its own.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
@@ -46,7 +47,11 @@ _OLDER_PROTOCOL: Final = 1
 
 
 class BlockingCluster:
-    """Opens what it needs when it is needed. All deadlines are of the monotonic clock."""
+    """Opens what it needs when it is needed. All deadlines are of the monotonic clock.
+
+    Threads may share one: `lock` is held for as long as one attempt takes, and by nobody who waits
+    for the next. Whoever asks a connection directly takes it, too; closing needs none.
+    """
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class BlockingCluster:
         """Addresses known to be brokers: one that hangs up is going down, or coming up."""
         self._pid = os.getpid()
         self._is_closed = False
+        self.lock = threading.RLock()
 
     def close(self) -> None:
         """Closes it for good. Other threads that still use it get `ConnectionClosed`, and cannot
@@ -120,20 +126,17 @@ class BlockingCluster:
             raise no_leader(partition)
         return self._connect(self._view.address(node_id), deadline)
 
-    def refresh(self, topics: Iterable[str], deadline: float) -> None:
+    def refresh(self, topics: Iterable[str], deadline: float) -> MetadataResponse:
         """Fetches the leaders of some topics' partitions again."""
-        self._learn(self.any_broker(deadline), topics, deadline)
+        return self._learn(self.any_broker(deadline), topics, deadline)
 
     def _learn(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
-    ) -> None:
+    ) -> MetadataResponse:
         metadata = self.ask(connection, metadata_request(topics), deadline)
         self._view.learn(metadata, self._clock.monotonic())
         self._brokers |= set(metadata.brokers.values())
-
-    def metadata(self, topics: Iterable[str], deadline: float) -> MetadataResponse:
-        """What a broker says of topics now; it is not kept."""
-        return self.ask(self.any_broker(deadline), metadata_request(topics), deadline)
+        return metadata
 
     def known_topic_id(self, topic: str) -> str | None:
         """As it was when the topic was last asked about."""
@@ -203,7 +206,8 @@ class BlockingCluster:
         attempts = Attempts(policy, self._clock.monotonic, self._rand)
         while True:
             try:
-                return attempt(attempts.deadline, attempts.must_refresh)
+                with self.lock:
+                    return attempt(attempts.deadline, attempts.must_refresh)
             except ClientError as error:
                 pause_s = attempts.pause_after((error,))
             time.sleep(pause_s)

@@ -17,17 +17,15 @@ from onceflow.spark.pipeline.arrow_source import SINK, TASKS, SpansSource, spans
 from onceflow.spark.pipeline.arrow_task import ArrowTask
 from onceflow.spark.pipeline.frames import carry_by_value
 from onceflow.spark.pipeline.plan import PipelinePlan, SourcePlan
-from onceflow.spark.pipeline.sink import PipelineSink, prepare_cluster_or_refuse, sink_settings
+from onceflow.spark.pipeline.sink import sink_identity, sink_settings
 from onceflow.spark.sink import (
-    LEDGER_TOPIC,
-    TOKEN,
-    SinkIdentity,
     SinkOptions,
-    SinkTopics,
-    TaskFunction,
+    SinkWriter,
     check_spark,
+    count_partitions,
+    prepare_sink,
     producer_settings,
-    run_job,
+    secrets_of,
 )
 from onceflow.spark.source import SourceOptions
 
@@ -41,22 +39,16 @@ PIECE_BYTES: Final = 4 << 20
 """What a function is given at a time, unless it is set: each piece has a price of its own."""
 
 
-def start_arrow(
-    session: SparkSession, plan: PipelinePlan, bootstrap: str
-) -> tuple[DataFrame, PipelineSink]:
-    """The frame of reports, and the sink in whose transactions tasks write. Raises `SinkRefused`,
-    and `InvalidPipeline` for what only the cluster knows to be wrong."""
+def start_arrow(session: SparkSession, plan: PipelinePlan, bootstrap: str) -> SinkWriter:
+    """Raises `SinkRefused`, and `InvalidPipeline` for what only the cluster knows to be wrong."""
     if problems := list(check_spark(dict(session.sparkContext.getConf().getAll()))):
         raise SinkRefused(problems)
     options = _sink_options(plan, bootstrap)
-    limits = prepare_cluster_or_refuse(options)
+    sink = prepare_sink(session, options, is_raise_final=True)
     partitions = _partitions(plan, options)
     carry_by_value(plan.base)
-    sink = PipelineSink(
-        session, options, run_job, base=plan.base, offsets_retention_ms=limits.offsets_retention_ms
-    )
     task = task_of(plan, bootstrap, partitions, _zone(session))
-    return _reports(session, plan, bootstrap, options, task), sink
+    return SinkWriter(_reports(session, plan, bootstrap, options, task), sink)
 
 
 def _zone(session: SparkSession) -> str:
@@ -73,7 +65,7 @@ def _zone(session: SparkSession) -> str:
 
 def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
     settings, timeout_ms = sink_settings(plan)
-    identity = SinkIdentity.of_query(plan.name, None, LEDGER_TOPIC)
+    identity = sink_identity(plan)
     return SinkOptions(
         identity=identity,
         settings=producer_settings(
@@ -91,11 +83,7 @@ def _sink_options(plan: PipelinePlan, bootstrap: str) -> SinkOptions:
 def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
     """How many the sink has. Dead letters go by the same numbers, so that each of their partitions
     has one task, too."""
-    topics = SinkTopics(options.settings, options.topics, create=_make_nothing)
-    try:
-        sizes = topics.refresh().counts()
-    finally:
-        topics.close()
+    sizes = count_partitions(options)
     partitions = sizes[plan.sink.topic or ""]
     letters = partitions if plan.dead_letters is None else sizes[plan.dead_letters]
     if letters < partitions:
@@ -107,16 +95,11 @@ def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
     return partitions
 
 
-def _make_nothing(name: str) -> None:
-    """All topics are there already."""
-
-
 def _reports(
     session: SparkSession, plan: PipelinePlan, bootstrap: str, options: SinkOptions, task: ArrowTask
 ) -> DataFrame:
     """A stream of what tasks report that read, transform and write."""
-    work = TaskFunction(settings=options.settings, token=TOKEN)
-    session.dataSource.register(spans_source(work, task))
+    session.dataSource.register(spans_source(secrets_of(options), task))
     (source,) = plan.sources
     chosen = {
         **_source_options(plan, source, bootstrap),

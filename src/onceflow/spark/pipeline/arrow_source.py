@@ -14,7 +14,15 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from onceflow.runtime import RealClock
 from onceflow.spark.errors import AttemptRefused, InvalidOptions, raises_briefly
 from onceflow.spark.pipeline.arrow_task import ArrowTask, shared_out
-from onceflow.spark.sink import REPORT, MadeRows, TaskFunction, TopicLayout, pickled, unpickled
+from onceflow.spark.sink import (
+    REPORT,
+    MadeRows,
+    TaskSecrets,
+    TopicLayout,
+    pickled,
+    unpickled,
+    write_made_rows,
+)
 from onceflow.spark.source import OffsetSpan, OnceflowSource, SourceOptions, StreamReader
 
 if TYPE_CHECKING:
@@ -92,11 +100,12 @@ class SpansReader(StreamReader):
         return self._targets
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        work: TaskFunction
+        secrets: TaskSecrets
         task: ArrowTask
-        work, task = unpickled(self._work)
+        secrets, task = unpickled(self._work)
         spans, targets = partition.value
-        return work.write_made(lambda at: _made(replace(task, partitions=targets), spans, at))
+        planned = replace(task, partitions=targets)
+        return write_made_rows(secrets, lambda layout: _made(planned, spans, layout))
 
 
 def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: TopicLayout) -> MadeRows:
@@ -110,11 +119,11 @@ def _made(task: ArrowTask, spans: tuple[OffsetSpan, ...], layout: TopicLayout) -
     return MadeRows(task.rows(spans, layout), task.targets(spans, layout))
 
 
-def spans_source(work: TaskFunction, task: ArrowTask) -> type[SpansSource]:
+def spans_source(secrets: TaskSecrets, task: ArrowTask) -> type[SpansSource]:
     """The source for one pipeline; it goes to Spark by value."""
 
     class Source(SpansSource):
         pass
 
-    Source.work = pickled((work, task))
+    Source.work = pickled((secrets, task))
     return Source

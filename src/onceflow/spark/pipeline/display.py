@@ -17,10 +17,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from onceflow.spark.pipeline.progress import BatchProgress
-from onceflow.spark.pipeline.sink import PipelineTotals
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from onceflow.spark.sink import SinkTotals
 
 FRAMES_PER_SECOND: Final = 4
 _LOOK_S: Final = 0.25
@@ -56,7 +57,7 @@ class Running(Protocol):
     @property
     def is_stopping(self) -> bool: ...
     @property
-    def written(self) -> PipelineTotals: ...
+    def written(self) -> SinkTotals: ...
     def progress(self) -> tuple[BatchProgress, int] | None: ...
 
 

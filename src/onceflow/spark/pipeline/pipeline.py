@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from onceflow.spark.pipeline.running import RunningPipeline
-    from onceflow.spark.pipeline.sink import PipelineSink
+    from onceflow.spark.sink import SinkWriter
 
 __all__ = ["InvalidPipeline", "Pipeline"]
 
@@ -114,7 +114,7 @@ class Pipeline:
     ) -> RunningPipeline:
         """Starts it and returns its handle. Without a session it makes one, which ends with it."""
         require_spark()
-        from onceflow.spark.pipeline.running import RunningPipeline
+        from onceflow.spark.pipeline.running import PipelineParts, RunningPipeline
 
         chosen = self._master(spark, master)
         with ExitStack() as cleanup:
@@ -124,19 +124,23 @@ class Pipeline:
                 bootstrap = broker.bootstrap
             self._require_topics(bootstrap)
             session = spark or cleanup.enter_context(self._session(chosen))
-            writer, sink = self._writer(session, bootstrap)
-            start = self._configured(writer, once=once).start
+            writer = self._writer(session, bootstrap)
+            start, sink = self._configured(writer, once=once).start, writer.sink
             with blame("sink.mode", self.plan.base):
                 query = start()
+            if broker is not None:
+                broker.watch(lambda: sink.written.batches)
             return RunningPipeline(
                 query,
-                sink,
-                self.plan.base,
-                start=start,
-                bootstrap=bootstrap,
-                broker=broker,
-                log_path=None if spark else self.log_path,
-                cleanup=cleanup.pop_all(),
+                PipelineParts(
+                    sink=sink,
+                    start=start,
+                    base=self.plan.base,
+                    bootstrap=bootstrap,
+                    broker=broker,
+                    log_path=None if spark else self.log_path,
+                    cleanup=cleanup.pop_all(),
+                ),
             )
 
     def _master(self, spark: SparkSession | None, master: str | None) -> str:
@@ -164,22 +168,16 @@ class Pipeline:
         finally:
             session.stop()
 
-    def _writer(
-        self, session: SparkSession, bootstrap: str
-    ) -> tuple[DataStreamWriter, PipelineSink]:
+    def _writer(self, session: SparkSession, bootstrap: str) -> SinkWriter:
         from onceflow.spark.pipeline.frames import output_frame
         from onceflow.spark.pipeline.sink import start_sink
-        from onceflow.spark.sink import SinkWriter
 
         plan = with_function(self.plan)
         if plan.transform.kind is TransformKind.ARROW:
             from onceflow.spark.pipeline.arrow import start_arrow
 
-            frame, sink = start_arrow(session, plan, bootstrap)
-        else:
-            output = output_frame(session, plan, bootstrap)
-            frame, sink = start_sink(output, plan, bootstrap)
-        return SinkWriter(frame, sink, sink.identity), sink
+            return start_arrow(session, plan, bootstrap)
+        return start_sink(output_frame(session, plan, bootstrap), plan, bootstrap)
 
     def _configured(self, writer: DataStreamWriter, *, once: bool) -> DataStreamWriter:
         plan = self.plan

@@ -12,18 +12,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.errors import OnceflowError
 from onceflow.spark.errors import SOURCE_GONE, PipelineFailed, explain, is_source_gone
 from onceflow.spark.pipeline.progress import BatchProgress, ReadCount, batch_progress
-from onceflow.spark.pipeline.sink import PipelineSink, PipelineTotals
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from onceflow.spark.pipeline.broker import PipelineBroker
+    from onceflow.spark.sink import SinkTotals, StreamSink
 
 _POLL_S: Final = 0.05
 STARTS: Final = 3
@@ -32,39 +33,44 @@ _SOURCE_ADVICE: Final = "look in the system log for what killed it: usually memo
 _log = logging.getLogger("onceflow.spark")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineParts:
+    """What a pipeline was started with."""
+
+    sink: StreamSink
+    start: Callable[[], StreamingQuery]
+    """Starts its query again."""
+    base: Path
+    bootstrap: str
+    broker: PipelineBroker | None
+    log_path: Path | None
+    cleanup: ExitStack
+    """Ends whatever was started with it."""
+
+
 class RunningPipeline:
     """The handle of a pipeline that was started. `query` is Spark's own; another one after it was
     started again."""
 
-    def __init__(
-        self,
-        query: StreamingQuery,
-        sink: PipelineSink,
-        base: Path,
-        *,
-        start: Callable[[], StreamingQuery],
-        bootstrap: str,
-        broker: PipelineBroker | None,
-        log_path: Path | None,
-        cleanup: ExitStack,
-    ) -> None:
+    def __init__(self, query: StreamingQuery, parts: PipelineParts) -> None:
         self.query = query
-        self._start = start
-        self.bootstrap = bootstrap
-        """The cluster; that of the broker beside it, if there is one."""
-        self.broker = broker
-        """None where others run the brokers."""
-        self._log_path = log_path
-        self._sink = sink
-        self._base = base
-        self._cleanup = cleanup
+        self._parts = parts
+        self._sink = parts.sink
         self._reads = ReadCount()
         self._is_stopping = threading.Event()
         self._starts_left = STARTS
-        self._written_before: PipelineTotals | None = None
+        self._written_before: SinkTotals | None = None
         """When the query was last started again."""
-        if broker is not None:
-            broker.watch(lambda: sink.written.batches)
+
+    @property
+    def bootstrap(self) -> str:
+        """The cluster; that of the broker beside it, if there is one."""
+        return self._parts.bootstrap
+
+    @property
+    def broker(self) -> PipelineBroker | None:
+        """None where others run the brokers."""
+        return self._parts.broker
 
     @property
     def is_active(self) -> bool:
@@ -75,7 +81,7 @@ class RunningPipeline:
         return self._is_stopping.is_set()
 
     @property
-    def written(self) -> PipelineTotals:
+    def written(self) -> SinkTotals:
         """What this run has committed so far."""
         return self._sink.written
 
@@ -120,7 +126,7 @@ class RunningPipeline:
             if self.is_active:
                 self.query.stop()
         finally:
-            self._cleanup.close()
+            self._parts.cleanup.close()
 
     def kill(self) -> None:
         """For a program that ends at once: nothing of it stays behind."""
@@ -137,13 +143,13 @@ class RunningPipeline:
         except StreamingQueryException as error:
             if self._goes_on_after(error):
                 return False
-            self._cleanup.close()
+            self._parts.cleanup.close()
             failure = self._sink.failure or error
             explained = self._explained(failure)
             # Not from Spark's error, whose cause is the sink's: a walk through the causes would
             # go round for ever.
             raise explained from (failure.__cause__ if explained is failure else failure)
-        self._cleanup.close()
+        self._parts.cleanup.close()
         return True
 
     def _goes_on_after(self, error: Exception) -> bool:
@@ -162,7 +168,7 @@ class RunningPipeline:
             "started again behind batch %s",
             "none" if written.last_batch is None else written.last_batch,
         )
-        self.query = self._start()
+        self.query = self._parts.start()
         return True
 
     def _explained(self, error: Exception) -> OnceflowError:
@@ -170,15 +176,19 @@ class RunningPipeline:
         if is_source_gone(error):
             failure = PipelineFailed(SOURCE_GONE, advice=_SOURCE_ADVICE)
         else:
-            failure = explain(error, self._base)
-        return failure.logged_in(self._log_path) if isinstance(failure, PipelineFailed) else failure
+            failure = explain(error, self._parts.base)
+        return (
+            failure.logged_in(self._parts.log_path)
+            if isinstance(failure, PipelineFailed)
+            else failure
+        )
 
     def _end_query(self) -> None:
         try:
             self.query.stop()
             self._has_ended()
         finally:
-            self._cleanup.close()
+            self._parts.cleanup.close()
 
     def _is_between_batches(self) -> bool:
         """Whether the last batch that was written is done with for Spark, too."""

@@ -14,23 +14,10 @@ if TYPE_CHECKING:
         write as write,
         write_stream as write_stream,
     )
-    from onceflow.spark.sink.claims import (
-        AttemptFailure as AttemptFailure,
-        ClaimService as ClaimService,
-    )
     from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
-        QUERY_ID as QUERY_ID,
-        TOKEN as TOKEN,
-        run_job as run_job,
+        secrets_of as secrets_of,
         writing_in_plan as writing_in_plan,
-    )
-    from onceflow.spark.sink.job_context import (
-        ALL_ROWS as ALL_ROWS,
-        REPORT as REPORT,
-        Report as Report,
-        pickled as pickled,
-        unpickled as unpickled,
     )
     from onceflow.spark.sink.options import (
         LEDGER_TOPIC as LEDGER_TOPIC,
@@ -39,33 +26,42 @@ if TYPE_CHECKING:
         checked_options as checked_options,
     )
     from onceflow.spark.sink.preflight import (
-        BrokerLimits as BrokerLimits,
         check_spark as check_spark,
-        prepare_cluster as prepare_cluster,
         producer_settings as producer_settings,
         run_on_own_thread as run_on_own_thread,
     )
     from onceflow.spark.sink.query import SinkWriter as SinkWriter
     from onceflow.spark.sink.routing import TARGET as TARGET, TopicLayout as TopicLayout
-    from onceflow.spark.sink.run import QueryStopped as QueryStopped, StreamRun as StreamRun
-    from onceflow.spark.sink.task import MadeRows as MadeRows, TaskFunction as TaskFunction
-    from onceflow.spark.sink.topics import SinkTopics as SinkTopics
+    from onceflow.spark.sink.run import (
+        SinkTotals as SinkTotals,
+        StreamSink as StreamSink,
+        prepare_sink as prepare_sink,
+    )
+    from onceflow.spark.sink.task import (
+        MadeRows as MadeRows,
+        write_made_rows as write_made_rows,
+    )
+    from onceflow.spark.sink.task_plan import (
+        REPORT as REPORT,
+        TaskSecrets as TaskSecrets,
+        pickled as pickled,
+        unpickled as unpickled,
+    )
+    from onceflow.spark.sink.topics import count_partitions as count_partitions
 else:
     __getattr__ = door(
         __name__,
         {
             "api": "starting_offsets write write_stream",
-            "claims": "AttemptFailure ClaimService",
             "identity": "SinkIdentity",
-            "job": "QUERY_ID TOKEN run_job writing_in_plan",
-            "job_context": "ALL_ROWS REPORT Report pickled unpickled",
+            "job": "secrets_of writing_in_plan",
             "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
-            "preflight": "BrokerLimits check_spark prepare_cluster producer_settings "
-            "run_on_own_thread",
+            "preflight": "check_spark producer_settings run_on_own_thread",
             "query": "SinkWriter",
             "routing": "TARGET TopicLayout",
-            "run": "QueryStopped StreamRun",
-            "task": "MadeRows TaskFunction",
-            "topics": "SinkTopics",
+            "run": "SinkTotals StreamSink prepare_sink",
+            "task": "MadeRows write_made_rows",
+            "task_plan": "REPORT TaskSecrets pickled unpickled",
+            "topics": "count_partitions",
         },
     )

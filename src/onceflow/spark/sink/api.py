@@ -19,30 +19,21 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from onceflow.client import ClientSettings, OpenTransaction, committed_offsets
+from onceflow.client import ClientSettings, committed_offsets
 from onceflow.runtime import RealClock
-from onceflow.spark.errors import CommitUnclear, SinkRefused
+from onceflow.spark.errors import CommitUnclear
 from onceflow.spark.formats import dead_letters as dead_letters
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
-from onceflow.spark.sink.claims import ClaimBook
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job import claim_service, run_job, writing_in_plan
-from onceflow.spark.sink.job_context import Report
+from onceflow.spark.sink.job import JobRunner, writing_in_plan
 from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
-    SinkOptions,
     checked_options,
 )
-from onceflow.spark.sink.preflight import (
-    BrokerLimits,
-    ensure_topic,
-    prepare_cluster,
-    run_on_own_thread,
-)
-from onceflow.spark.sink.run import StreamSink
-from onceflow.spark.sink.topics import SinkTopics
+from onceflow.spark.sink.preflight import prepare_cluster, run_on_own_thread
+from onceflow.spark.sink.run import prepare_sink
 from onceflow.spark.source import by_topic
 
 if TYPE_CHECKING:
@@ -84,11 +75,10 @@ def write_stream(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _prepare_cluster_or_refuse(options, reads=True)
-    sink = StreamSink(df.sparkSession, options, offsets_retention_ms=limits.offsets_retention_ms)
+    sink = prepare_sink(df.sparkSession, options)
     from onceflow.spark.sink.query import SinkWriter  # Spark is loaded by now
 
-    return SinkWriter(writing_in_plan(df, options), sink, options.identity)
+    return SinkWriter(writing_in_plan(df, options), sink)
 
 
 def write(
@@ -122,8 +112,31 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
-    limits = _prepare_cluster_or_refuse(options, reads=False)
-    return _write_once(df, options, limits, run_id)
+    retention_ms = prepare_cluster(options, reads=False)
+    planned = Planned(run_id, 0, "", RealClock().wall_ms())
+
+    def attempt() -> int:
+        with (
+            closing(BatchWriter(options, offsets_retention_ms=retention_ms)) as writer,
+            closing(JobRunner(df.sparkSession, writer)) as jobs,
+        ):
+            job = BatchJob(
+                planned=planned,
+                source_offsets={},
+                # Planned anew for each try: a plan that has failed may keep its failed parts.
+                run=lambda transaction: jobs.run(writing_in_plan(df, options), transaction),
+                is_wanted=lambda: True,
+            )
+            writer.adopt(run_id)
+            writer.take_over()
+            rows = writer.write(job)
+            return writer.committed_rows if rows is None else rows
+
+    try:
+        return attempt()
+    except CommitUnclear:
+        # The ledger tells whether it was committed; if it was not, it is written now.
+        return attempt()
 
 
 def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
@@ -138,49 +151,3 @@ def starting_offsets(*, bootstrap: str, group: str, **settings: object) -> str:
             return await committed_offsets(cluster, group)
 
     return json.dumps(by_topic(run_on_own_thread(ask())))
-
-
-def _prepare_cluster_or_refuse(options: SinkOptions, *, reads: bool) -> BrokerLimits:
-    findings = prepare_cluster(options.settings, options.identity, options.topics, reads=reads)
-    if findings.problems:
-        raise SinkRefused(findings.problems)
-    return findings.limits
-
-
-def _write_once(df: DataFrame, options: SinkOptions, limits: BrokerLimits, run_id: str) -> int:
-    settings, book = options.settings, ClaimBook()
-    planned = Planned(run_id, 0, "", RealClock().wall_ms())
-    with (
-        closing(
-            SinkTopics(settings, options.topics, create=lambda name: ensure_topic(settings, name))
-        ) as topics,
-        claim_service(df.sparkSession, book, topics) as service,
-    ):
-
-        def run(transaction: OpenTransaction) -> list[Report]:
-            # Anew for each try: a plan that has failed may keep its failed parts.
-            frame = writing_in_plan(df, options)
-            return run_job(frame, options, topics.layout, transaction, service)
-
-        job = BatchJob(planned=planned, source_offsets={}, run=run, is_wanted=lambda: True)
-
-        def attempt() -> int | None:
-            writer = BatchWriter(
-                options.identity,
-                settings,
-                topics,
-                book,
-                offsets_retention_ms=limits.offsets_retention_ms,
-            )
-            with closing(writer):
-                writer.adopt(run_id)
-                writer.take_over()
-                rows = writer.write(job)
-                return writer.committed_rows if rows is None else rows
-
-        try:
-            rows = attempt()
-        except CommitUnclear:
-            # The ledger tells whether it was committed; if it was not, it is written now.
-            rows = attempt()
-        return rows or 0

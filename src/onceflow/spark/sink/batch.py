@@ -16,18 +16,18 @@ from typing import Final
 
 from onceflow.client import (
     AbortableError,
+    BlockingCluster,
     BrokerError,
     ClientError,
     FatalProducerError,
     Fenced,
     OffsetToCommit,
     OpenTransaction,
-    ProducerSettings,
     ProducerState,
     TransactionClient,
     UnknownOutcome,
 )
-from onceflow.runtime import Clock, RealClock
+from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import (
     BatchFailed,
     BatchTimedOut,
@@ -36,11 +36,9 @@ from onceflow.spark.errors import (
     SinkError,
     SinkFenced,
 )
-from onceflow.spark.sink import job_context
+from onceflow.spark.sink import task_plan
 from onceflow.spark.sink.claims import ClaimBook, TargetOwner
 from onceflow.spark.sink.hanging_transactions import HangingTransactions
-from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import (
     LedgerEntry,
     LedgerStart,
@@ -52,6 +50,8 @@ from onceflow.spark.sink.ledger import (
     last_batch,
     seen_by,
 )
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
@@ -63,6 +63,7 @@ TIMEOUTS: Final = 2
 _QUICKLY_MS: Final = 2000
 _LONGEST_LINE: Final = 500
 _LONGEST_TEXT: Final = 3000
+_OPEN: Final = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR)
 _NOT_ALLOWED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 _log = logging.getLogger("onceflow.spark")
@@ -93,26 +94,26 @@ class BatchJob:
 
 
 class BatchWriter:
-    """Writes the batches of one run of a query, one after the other."""
+    """Writes the batches of one run of a query, one after the other.
 
-    def __init__(
-        self,
-        identity: SinkIdentity,
-        settings: ProducerSettings,
-        topics: SinkTopics,
-        book: ClaimBook,
-        *,
-        offsets_retention_ms: int,
-        clock: Clock | None = None,
-    ) -> None:
-        self._identity = identity
+    All that the driver asks of brokers meanwhile goes over one set of connections: for its
+    transactions, for its topics, and for what hangs in them.
+    """
+
+    def __init__(self, options: SinkOptions, *, offsets_retention_ms: int) -> None:
+        settings = options.settings
+        self.options = options
+        self._identity = options.identity
         self._settings = settings
-        self._topics = topics
-        self._book = book
         self._offsets_retention_ms = offsets_retention_ms
-        self._clock = clock or RealClock()
-        self._finisher = TransactionClient(settings)
-        self._hanging = HangingTransactions(settings, identity)
+        self._clock = RealClock()
+        self._cluster = BlockingCluster(
+            settings.bootstrap_servers, settings, self._clock, RealRand()
+        )
+        self._client = TransactionClient(settings, cluster=self._cluster)
+        self._hanging = HangingTransactions(self._cluster, options)
+        self.topics = SinkTopics(self._cluster, options, before_use=self._end_hanging_transactions)
+        self.book = ClaimBook()
         self._entry: LedgerEntry | None = None
         """What the ledger has, of whatever query."""
         self._is_entry_current = False
@@ -124,8 +125,8 @@ class BatchWriter:
         self._adopted_by: str | None = None
 
     def close(self) -> None:
-        self._finisher.close()
-        self._hanging.close()
+        with self._cluster.lock:  # a late task may still be answered
+            self._cluster.close()
 
     # --- the ledger -----------------------------------------------------------------------------
 
@@ -139,8 +140,8 @@ class BatchWriter:
         # In this order. InitProducerId makes the coordinator forget how the last transaction ended;
         # before it a predecessor may still commit, so a ledger that is read earlier proves nothing.
         self._hanging.remember()
-        mine = self._finisher.init()
-        partitions = self._topics.refresh().partitions()
+        mine = self._client.init()
+        partitions = self.topics.refresh().partitions()
         entry = self._read(require_stable=False)
         self._hanging.end_all(mine, partitions, entry, own=None)
         self._load_entry()
@@ -159,7 +160,7 @@ class BatchWriter:
 
     def _read(self, *, require_stable: bool) -> LedgerEntry | None:
         ledger = self._identity.ledger
-        committed = self._finisher.committed_offsets(
+        committed = self._client.committed_offsets(
             self._identity.ledger_group, [ledger], require_stable=require_stable
         )[ledger]
         return None if committed is None else LedgerEntry.from_metadata(committed.metadata)
@@ -190,11 +191,10 @@ class BatchWriter:
         )
 
     def _commit_beginning(self, planned: Planned) -> None:
-        opened = self._opened = self._finisher.begin()  # offsets need no right to write
-        self._book.open((opened.producer_id, opened.producer_epoch))
-        self._book.close()  # it has no tasks
-        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
-        entry = LedgerEntry.begun(planned, writer, self._entry)
+        opened = self._opened = self._client.begin()  # offsets need no right to write
+        self.book.open(_writer_of(opened))
+        self.book.close()  # it has no tasks
+        entry = LedgerEntry.begun(planned, _writer_of(opened), self._entry)
         self._commit_ledger(entry)
         self._commit()
         self._remember_commit(entry)
@@ -213,7 +213,7 @@ class BatchWriter:
         self, partitions: Iterable[TopicPartition], *, require_stable: bool
     ) -> dict[TopicPartition, int]:
         """The committed source offsets of this name, of partitions that have any."""
-        committed = self._finisher.committed_offsets(
+        committed = self._client.committed_offsets(
             self._identity.group, partitions, require_stable=require_stable
         )
         return {partition: each.offset for partition, each in committed.items() if each is not None}
@@ -233,7 +233,7 @@ class BatchWriter:
 
     def _try(self, job: BatchJob, work: Callable[[BatchJob], int]) -> int | None:
         """One transaction, tried as often as it makes sense; None when the batch is committed."""
-        timeouts, left, known = 0, TRIES, self._topics.names
+        timeouts, left, known = 0, TRIES, self.topics.names
         while True:
             if self._fence_and_decide(job.planned, job.start) is LedgerVerdict.SKIP:
                 self._log_skipped(job.planned)
@@ -247,8 +247,8 @@ class BatchWriter:
                 timeouts += is_late
                 # In the older protocol each try may end at a topic that rows name and that is not
                 # in its transaction. It is in the next one; rows name so many and no more.
-                has_grown = not self._topics.may_grow and not self._topics.names <= known
-                known |= self._topics.names
+                has_grown = not self.topics.may_grow and not self.topics.names <= known
+                known |= self.topics.names
                 left -= not has_grown
                 self._raise_if_hopeless(job, error, left, timeouts)
                 self._log_retry(job.planned, error, left)
@@ -279,18 +279,18 @@ class BatchWriter:
         a batch begins with a new epoch, and so with a check of who holds the id. After a long rest
         brokers may have dropped the id, the ledger, and any driver that came in between: so the id
         is renewed only here, before the ledger decides anything."""
-        if self._is_entry_current and self._finisher.needs_renewal:
-            self._finisher.renew()
+        if self._is_entry_current and self._client.needs_renewal:
+            self._client.renew()
             self._load_entry()
         if self._opened is not None and not self._opened.has_own_epoch:
-            is_used = self._opened.identity == self._finisher.identity
+            is_used = self._opened.identity == self._client.identity
             if is_used and self._is_entry_current and self.peek_ledger() not in self._own_entries:
                 raise self._fenced(
                     Fenced("batches were committed that this driver has not written")
                 )
             if is_used:
                 # Never `init`: it would fence a successor that is rightly at work.
-                self._finisher.renew()
+                self._client.renew()
                 self._load_entry()
         if not self._is_entry_current:
             self._load_entry()
@@ -300,54 +300,54 @@ class BatchWriter:
         return self._settings.transaction_timeout_ms
 
     def _attempt(self, job: BatchJob) -> int:
-        layout = self._topics.refresh()
+        layout = self.topics.refresh()
         # Never without a partition: only then does an abort go to the coordinator, whose answer
         # says whether this driver is fenced.
-        opened = self._finisher.begin(layout.partitions() or (self._identity.ledger,))
+        opened = self._client.begin(layout.partitions() or (self._identity.ledger,))
         self._opened = opened
-        self._topics.may_grow = opened.has_own_epoch
-        self._topics.before_use = self._end_hanging_transactions
+        self.topics.may_grow = opened.has_own_epoch
         self._end_hanging_transactions(layout.partitions())
-        self._book.open((opened.producer_id, opened.producer_epoch))
+        self.book.open(_writer_of(opened))
         try:
             reports = job.run(replace(opened, claims=()))
         except Exception as error:
             raise JobFailed(brief(error)) from error
         finally:
-            self._book.close()
-        rows = check_reports(reports, self._book.owners)
-        job_context.reached("before offsets")
-        writer = WriterEpoch(opened.producer_id, opened.producer_epoch)
+            self.book.close()
+        rows = check_reports(reports, self.book.owners)
+        task_plan.reached("before offsets")
         planned = job.planned
-        entry = LedgerEntry(planned.query_id, planned.batch_id, planned.digest, rows, writer)
+        entry = LedgerEntry(
+            planned.query_id, planned.batch_id, planned.digest, rows, _writer_of(opened)
+        )
         self._commit_offsets(job, entry)
-        job_context.reached("before EndTxn")
+        task_plan.reached("before EndTxn")
         self._commit()
-        job_context.reached("after EndTxn")
+        task_plan.reached("after EndTxn")
         self._remember_commit(entry)
         return rows
 
     def _end_hanging_transactions(self, partitions: Sequence[TopicPartition]) -> None:
         """Before tasks write to these partitions under the epoch that is open."""
-        self._hanging.end_all(self._finisher.identity, partitions, self._entry, own=self._own_last)
+        self._hanging.end_all(self._client.identity, partitions, self._entry, own=self._own_last)
 
     def _commit_offsets(self, job: BatchJob, entry: LedgerEntry) -> None:
         ends = {partition: OffsetToCommit(end) for partition, end in job.source_offsets.items()}
-        self._finisher.commit_offsets(self._identity.group, ends)
+        self._client.commit_offsets(self._identity.group, ends)
         self._commit_ledger(entry)
 
     def _commit_ledger(self, entry: LedgerEntry) -> None:
         # The metadata counts. The offset must not be below 0: brokers would return none at all.
         ledger = OffsetToCommit(max(0, entry.batch_id), entry.to_metadata())
-        self._finisher.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
+        self._client.commit_offsets(self._identity.ledger_group, {self._identity.ledger: ledger})
 
     def _commit(self) -> None:
         self._is_entry_current = False
         try:
-            self._finisher.commit()
+            self._client.commit()
         except UnknownOutcome:
             try:
-                self._finisher.resolve()
+                self._client.resolve()
             except UnknownOutcome as error:
                 raise CommitUnclear(
                     f"{error}. The broker could not be reached for too long; when the query is "
@@ -361,13 +361,10 @@ class BatchWriter:
         if not job.is_wanted():
             self._abort_quickly()
             raise JobFailed(f"the query is not wanted any more ({brief(error)})") from error
-        if self._finisher.state not in (
-            ProducerState.IN_TRANSACTION,
-            ProducerState.ABORTABLE_ERROR,
-        ):
+        if self._client.state not in _OPEN:
             return
         try:
-            self._finisher.abort()
+            self._client.abort()
         except FatalProducerError as fatal:
             raise self._fenced(fatal) from fatal
         except AbortableError as unanswered:
@@ -379,18 +376,15 @@ class BatchWriter:
     def _abort_quickly(self) -> None:
         """Consumers of the output wait for an open transaction, so it is better aborted than left
         to time out; but stopping a query must not take long."""
-        is_open = self._finisher.state in (
-            ProducerState.IN_TRANSACTION,
-            ProducerState.ABORTABLE_ERROR,
-        )
-        if self._opened is None or not is_open:
+        if self._opened is None or self._client.state not in _OPEN:
             return
+        # Over connections of its own: those of the query may be waiting for a broker.
         hasty = replace(
             self._settings, delivery_timeout_ms=_QUICKLY_MS, request_timeout_ms=_QUICKLY_MS
         )
-        with TransactionClient.of(self._opened, hasty) as finisher:
+        with TransactionClient.of(self._opened, hasty) as client:
             try:
-                finisher.abort()
+                client.abort()
             except ClientError:
                 return  # the next start, or time, ends it
 
@@ -398,7 +392,7 @@ class BatchWriter:
         self, job: BatchJob, error: SinkError | ClientError, left: int, timeouts: int
     ) -> None:
         batch = f"batch {job.planned.batch_id}"
-        final = [each.message for each in self._book.failures if each.is_final]
+        final = [each.message for each in self.book.failures if each.is_final]
         if final:
             raise BatchFailed(f"{batch} cannot be written: {final[0]}") from error
         if timeouts >= TIMEOUTS:
@@ -411,14 +405,13 @@ class BatchWriter:
         cause = error.__cause__
         is_forbidden = isinstance(cause, BrokerError) and cause.code in _NOT_ALLOWED
         if left == 0 or is_forbidden:
-            messages = [each.message for each in self._book.failures] or [brief(error)]
+            messages = [each.message for each in self.book.failures] or [brief(error)]
             tries = "" if is_forbidden else f" after {TRIES} tries"
             raise BatchFailed(f"{batch} could not be written{tries}: {messages[0]}") from error
 
     def _log_retry(self, planned: Planned, error: SinkError | ClientError, left: int) -> None:
-        message = next((each.message for each in self._book.failures), brief(error))
-        opened = self._opened
-        which = opened and _epoch_text(opened.producer_id, opened.producer_epoch)
+        message = next((each.message for each in self.book.failures), brief(error))
+        which = self._opened and _epoch_text(_writer_of(self._opened))
         _log.warning(
             "batch %s of %r failed, its transaction (%s) is aborted, and it is written again; "
             "tries left: %s. What failed: %s",
@@ -435,7 +428,7 @@ class BatchWriter:
             "batch %s of %r is skipped: it was committed before, in the transaction of %s",
             planned.batch_id,
             self._identity.name,
-            "an earlier run" if entry is None else _epoch_text(*entry.writer),
+            "an earlier run" if entry is None else _epoch_text(entry.writer),
         )
 
     def _fenced(self, error: FatalProducerError) -> SinkError:
@@ -448,8 +441,12 @@ class BatchWriter:
         return BatchFailed(f"{error}. Start the query again: the ledger says what was committed")
 
 
-def _epoch_text(producer_id: int, epoch: int) -> str:
-    return f"producer id {producer_id}, epoch {epoch}"
+def _writer_of(opened: OpenTransaction) -> WriterEpoch:
+    return WriterEpoch(opened.producer_id, opened.producer_epoch)
+
+
+def _epoch_text(writer: WriterEpoch) -> str:
+    return f"producer id {writer.producer_id}, epoch {writer.producer_epoch}"
 
 
 # --- what the tasks report -----------------------------------------------------------------------

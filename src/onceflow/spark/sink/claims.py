@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import hmac
 import json
-import secrets
 import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.errors import OnceflowError
 from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
@@ -66,10 +65,6 @@ class ClaimRefusal(NamedTuple):
     """Another attempt of the same task came before."""
 
 
-def _go_on() -> None:
-    """Nothing has to be given up."""
-
-
 class ClaimBook:
     """The claims of the epoch that is open. Used by many threads."""
 
@@ -78,8 +73,7 @@ class ClaimBook:
         self._epoch: Epoch | None = None
         self._owners: dict[int, TargetOwner] = {}
         self._failures: list[AttemptFailure] = []
-        self.give_up: Callable[[], None] = _go_on
-        """Called when a task attempt of the open epoch has failed: no other can take its place."""
+        self._give_up: Callable[[], None] | None = None
 
     def open(self, epoch: Epoch) -> None:
         """From now on only this epoch counts, and nothing is claimed in it."""
@@ -92,6 +86,16 @@ class ClaimBook:
         """Nothing can be claimed any more; what is known stays."""
         with self._lock:
             self._epoch = None
+
+    @contextmanager
+    def giving_up_by(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """Inside, that is called when a task attempt of the open epoch has failed: no other can
+        take its place."""
+        self._give_up = give_up
+        try:
+            yield
+        finally:
+            self._give_up = None
 
     def claim(
         self, epoch: Epoch, asker: TargetOwner, targets: Sequence[int]
@@ -119,9 +123,9 @@ class ClaimBook:
             if epoch != self._epoch:
                 return
             self._failures.append(failure)
-            is_first = len(self._failures) == 1
-        if is_first:
-            self.give_up()
+            give_up = self._give_up if len(self._failures) == 1 else None
+        if give_up is not None:
+            give_up()
 
     @property
     def owners(self) -> dict[int, TargetOwner]:
@@ -139,10 +143,6 @@ class ClaimBook:
 # --- the driver's side --------------------------------------------------------------------------
 
 
-def _no_layout(topics: Sequence[str]) -> TopicCounts:
-    raise RowRefused(f"no topic was expected in a row, but {', '.join(map(repr, topics))}")
-
-
 @dataclass
 class ClaimService:
     """Serves a book, and the layout of topics that rows name: `layout` is given the topics that a
@@ -151,8 +151,8 @@ class ClaimService:
     book: ClaimBook
     host: str
     bind: str
-    layout: Callable[[Sequence[str]], TopicCounts] = _no_layout
-    token: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
+    layout: Callable[[Sequence[str]], TopicCounts]
+    token: str = field(repr=False)
 
     def __post_init__(self) -> None:
         service = self
@@ -189,17 +189,6 @@ class ClaimService:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def answer(self, line: bytes) -> bytes | None:
         """None for a stranger: only tasks of this query know the token."""
@@ -256,7 +245,7 @@ class ClaimClient(NamedTuple):
     token: str
 
     def __repr__(self) -> str:
-        return f"Door({self.host}:{self.port})"
+        return f"ClaimClient({self.host}:{self.port})"
 
     def claim(self, epoch: Epoch, asker: TargetOwner, targets: Sequence[int]) -> None:
         """Raises `AttemptRefused`, or `RowRefused` when they are another task's."""

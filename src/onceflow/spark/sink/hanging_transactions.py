@@ -22,7 +22,6 @@ from onceflow.client import (
     Cluster,
     HangingTransaction,
     ProducerIdentity,
-    ProducerSettings,
     TransactionDescription,
     TransactionNotFound,
     describe_transaction,
@@ -30,10 +29,10 @@ from onceflow.client import (
     find_hanging_transactions,
     offsets_partitions,
 )
-from onceflow.runtime import RealClock, RealRand
+from onceflow.runtime import RealRand
 from onceflow.spark.errors import BatchFailed, EndUnknown
-from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch, begun_entries, last_batch
+from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.preflight import run_on_own_thread
 from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
@@ -110,21 +109,15 @@ def _said_before(writer: WriterEpoch, before: TransactionDescription | None) -> 
 class HangingTransactions:
     """Finds and ends them; the threads that answer tasks may use it, too."""
 
-    def __init__(self, settings: ProducerSettings, identity: SinkIdentity) -> None:
-        self._settings = settings
-        self._identity = identity
-        self._policy = settings.transactional_retry
-        self._cluster = BlockingCluster(
-            settings.bootstrap_servers, settings, RealClock(), RealRand()
-        )
+    def __init__(self, cluster: BlockingCluster, options: SinkOptions) -> None:
+        self._settings = options.settings
+        self._identity = options.identity
+        self._policy = options.settings.transactional_retry
+        self._cluster = cluster
         self._lock = threading.Lock()
         self._before: TransactionDescription | None = None
         self._kept_at: dict[str, TopicPartition] = {}
         self._hidden: set[str] = set()
-
-    def close(self) -> None:
-        with self._lock:
-            self._cluster.close()
 
     def remember(self) -> None:
         """Must come before InitProducerId, which makes the coordinator forget how the last
@@ -194,6 +187,8 @@ class HangingTransactions:
             time.sleep(backoff.next_s())
 
     async def _describe(self) -> TransactionDescription | None:
+        """Over connections of its own, like a marker that is written and a topic that is created
+        (`preflight.ensure_topic`): these are rare, and messages of the async client only."""
         settings = self._settings
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
             try:

@@ -3,30 +3,31 @@ them to the tasks that write them, and what those tasks report."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache
+from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from onceflow.client import OpenTransaction
+from onceflow.spark.errors import RAISED, find_cause
 from onceflow.spark.formats import DEAD_LETTER, with_dead_letters
-from onceflow.spark.sink import job_context
-from onceflow.spark.sink.claims import AttemptFailure, ClaimBook, ClaimService, Epoch
-from onceflow.spark.sink.job_context import (
-    REPORT_SCHEMA,
-    JobContext,
-    Report,
-    reports_from_bytes,
-    with_job_context,
-)
+from onceflow.spark.sink import task_plan
+from onceflow.spark.sink.claims import AttemptFailure, ClaimService, Epoch
 from onceflow.spark.sink.options import SinkOptions
 from onceflow.spark.sink.routing import TopicLayout, with_short_offsets
 from onceflow.spark.sink.shuffle import PACKED, PACKED_NAMES, PART, WAY, unpack
-from onceflow.spark.sink.task import TaskFunction
-from onceflow.spark.sink.topics import SinkTopics
+from onceflow.spark.sink.task import pack_rows, write_rows
+from onceflow.spark.sink.task_plan import (
+    REPORT_SCHEMA,
+    Report,
+    TaskPlan,
+    TaskSecrets,
+    reports_from_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,127 +36,144 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-TOKEN: Final = secrets.token_hex(16)
+    from onceflow.spark.sink.batch import BatchWriter
+
+TOKEN: Final = token_hex(16)
 """Of the claims of this program: it is inside the function of tasks, and that is made before there
 is a service that they could ask."""
 _REPORT_AT: Final = 0
 _PART_AT: Final = PACKED_NAMES.index(PART)
 
 
-def claim_service(session: SparkSession, book: ClaimBook, topics: SinkTopics) -> ClaimService:
-    """On this machine only where all tasks are, else where executors find the driver."""
-    conf = session.sparkContext.getConf()
-    if str(session.sparkContext.master).startswith("local"):
-        host = bind = "127.0.0.1"
-    else:
-        host = conf.get("spark.driver.host") or "127.0.0.1"
-        bind = conf.get("spark.driver.bindAddress") or host
-    return ClaimService(book, host, bind, topics.ensure, TOKEN)
+class JobRunner:
+    """Lets the tasks of one run's batches write, and answers their claims until it is closed."""
+
+    def __init__(
+        self, session: SparkSession, writer: BatchWriter, *, is_raise_final: bool = False
+    ) -> None:
+        """`is_raise_final` is that of `SinkSetup`."""
+        self._options = writer.options
+        self._topics = writer.topics
+        self._book = writer.book
+        self._is_raise_final = is_raise_final
+        host, bind = _addresses(session.sparkContext)
+        self._service = ClaimService(self._book, host, bind, self._topics.ensure, TOKEN)
+
+    def close(self) -> None:
+        self._service.close()
+
+    def run(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
+        """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`,
+        or, in narrow mode, any whose tasks write."""
+        plan = TaskPlan(
+            secrets=secrets_of(self._options),
+            transaction=transaction,
+            layout=None if self._options.asks_rows else self._topics.layout,
+            host=self._service.client.host,
+            port=self._service.client.port,
+            tasks=None,
+            is_shuffled=False,
+            reached=task_plan.reached,
+        )
+        try:
+            return self._reports(frame, plan)
+        except Exception as error:
+            if self._is_raise_final:
+                self._add_raised(error, plan.epoch)
+            raise
+        finally:
+            prepare_next(frame.sparkSession)
+
+    def _reports(self, frame: DataFrame, plan: TaskPlan) -> list[Report]:
+        if self._options.narrow:
+            return self._collected(frame, _REPORT_AT, plan)
+        if plan.layout is not None and in_one_task(frame):
+            # It has all rows, so it may write them wherever they belong.
+            return self._collected(frame, _PART_AT, replace(plan, tasks=1))
+        tasks = _tasks(frame, plan.layout)
+        function = _writing_packets(frame.sparkSession.sparkContext, plan.secrets)
+        written = map_in_arrow(frame.repartitionById(tasks, WAY), function)
+        return self._collected(written, _REPORT_AT, replace(plan, tasks=tasks, is_shuffled=True))
+
+    def _collected(self, frame: DataFrame, at: int, plan: TaskPlan) -> list[Report]:
+        """What the tasks of a frame report in one of its columns. The job is cancelled as soon as
+        one has failed: Spark would try that task again, and each attempt would be refused."""
+        context = frame.sparkSession.sparkContext
+        tag = f"onceflow-{plan.epoch[0]}-{plan.epoch[1]}-{uuid4().hex}"
+
+        def cancel() -> None:
+            with suppress(Exception):  # it only saves time
+                context.cancelJobsWithTag(tag)
+
+        context.addJobTag(tag)
+        try:
+            with self._book.giving_up_by(cancel), plan.goes_with_jobs(context):
+                values = collected(frame, at)
+                return [each for value in values for each in reports_from_bytes(value)]
+        except Exception:
+            self._add_first_cause(context, tag, plan.epoch)
+            raise
+        finally:
+            context.removeJobTag(tag)
+
+    def _add_first_cause(self, context: SparkContext, tag: str, epoch: Epoch) -> None:
+        """When all that is known is that attempts came too late: what the first one ended with."""
+        failures = self._book.failures
+        if failures and all(each.is_late for each in failures):
+            cause = first_cause(context, tag)
+            if cause:
+                self._book.add_failure(epoch, AttemptFailure(cause, is_final=False))
+
+    def _add_raised(self, error: Exception, epoch: Epoch) -> None:
+        """What a row has raised, as the reason not to try again. The job's own error may only say
+        that a later attempt of its task was refused."""
+        texts = (str(error), *(each.message for each in self._book.failures))
+        causes = (find_cause(text, Path("/")) for text in texts)
+        cause = next((each for each in causes if each and each.kind == RAISED), None)
+        if cause is not None:
+            failure = AttemptFailure(f"[{cause.kind}] {cause.text}", is_final=True)
+            self._book.add_failure(epoch, failure)
 
 
-def run_job(
-    frame: DataFrame,
-    options: SinkOptions,
-    layout: TopicLayout,
-    transaction: OpenTransaction,
-    service: ClaimService,
-) -> list[Report]:
-    """What the tasks of a batch report, when all have written. `frame` is of `writing_in_plan`, or,
-    in narrow mode, any whose tasks write."""
-    known = None if options.asks_rows else layout
-    job = JobContext(
-        transaction=transaction,
-        layout=known,
-        host=service.client.host,
-        port=service.client.port,
-        tasks=None,
-        is_shuffled=False,
-        reached=job_context.reached,
-    )
-    try:
-        return _reports(frame, options, job, service.book)
-    finally:
-        prepare_next(frame.sparkSession)
-
-
-def _reports(
-    frame: DataFrame, options: SinkOptions, job: JobContext, book: ClaimBook
-) -> list[Report]:
-    if options.narrow:
-        return _collected(frame, _REPORT_AT, job, book)
-    if job.layout is not None and in_one_task(frame):
-        # It has all rows, so it may write them wherever they belong.
-        return _collected(frame, _PART_AT, replace(job, tasks=1), book)
-    tasks = _tasks(frame, job.layout)
-    written = _behind_shuffle(frame, options, tasks)
-    job = replace(job, tasks=tasks, is_shuffled=True)
-    return _collected(written, _REPORT_AT, job, book)
+def _addresses(context: SparkContext) -> tuple[str, str]:
+    """Where claims are asked for, and where the driver listens for them: on this machine only where
+    all tasks are, else where executors find the driver."""
+    if str(context.master).startswith("local"):
+        return "127.0.0.1", "127.0.0.1"
+    conf = context.getConf()
+    host = conf.get("spark.driver.host") or "127.0.0.1"
+    return host, conf.get("spark.driver.bindAddress") or host
 
 
 def writing_in_plan(frame: DataFrame, options: SinkOptions) -> DataFrame:
     """A frame whose own plan does what can be done without a shuffle: in narrow mode it writes its
     rows, and has reports as rows; else it packs them. What is behind a shuffle is planned for each
     try of a batch, so that no shuffle is that of an earlier one."""
-    work = TaskFunction(settings=options.settings, token=TOKEN)
+    secrets = secrets_of(options)
     rows, columns = written_frame(frame, options)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.write(batches)
+        return write_rows(secrets, batches)
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.pack(batches)
+        return pack_rows(secrets, batches)
 
     function, schema = (write, REPORT_SCHEMA) if options.narrow else (pack, PACKED)
     return map_in_arrow(selected(rows, columns), arrow_function(list(columns), function, schema))
 
 
-def _behind_shuffle(frame: DataFrame, options: SinkOptions, tasks: int) -> DataFrame:
-    work = TaskFunction(settings=options.settings, token=TOKEN)
-    function = _writing_packets(frame.sparkSession.sparkContext, work)
-    return map_in_arrow(frame.repartitionById(tasks, WAY), function)
+def secrets_of(options: SinkOptions) -> TaskSecrets:
+    return TaskSecrets(options.settings, TOKEN)
 
 
 @lru_cache(maxsize=8)
-def _writing_packets(_context: SparkContext, work: TaskFunction) -> Any:
+def _writing_packets(_context: SparkContext, secrets: TaskSecrets) -> Any:
     """Making the function takes milliseconds, and it is the same for all batches of a query."""
 
     def write(packets: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return work.write(unpack(with_short_offsets(packets)))
+        return write_rows(secrets, unpack(with_short_offsets(packets)))
 
     return arrow_function(PACKED_NAMES, write, REPORT_SCHEMA)
-
-
-def _collected(frame: DataFrame, at: int, job: JobContext, book: ClaimBook) -> list[Report]:
-    """What the tasks of a frame report in one of its columns. The job is cancelled as soon as one
-    has failed: Spark would try that task again, and each attempt would be refused."""
-    context = frame.sparkSession.sparkContext
-    epoch = job.epoch
-    tag = f"onceflow-{epoch[0]}-{epoch[1]}-{uuid4().hex}"
-
-    def cancel() -> None:
-        with suppress(Exception):  # it only saves time
-            context.cancelJobsWithTag(tag)
-
-    book.give_up = cancel
-    context.addJobTag(tag)
-    try:
-        with with_job_context(context, job):
-            values = collected(frame, at)
-            return [each for value in values for each in reports_from_bytes(value)]
-    except Exception:
-        _add_first_cause(context, tag, book, epoch)
-        raise
-    finally:
-        context.removeJobTag(tag)
-
-
-def _add_first_cause(context: SparkContext, tag: str, book: ClaimBook, epoch: Epoch) -> None:
-    """When all that is known is that attempts came too late: what the first one ended with."""
-    failures = book.failures
-    if failures and all(each.is_late for each in failures):
-        cause = first_cause(context, tag)
-        if cause:
-            book.add_failure(epoch, AttemptFailure(cause, is_final=False))
 
 
 def written_frame(frame: DataFrame, options: SinkOptions) -> tuple[DataFrame, Columns]:

@@ -30,7 +30,7 @@ from onceflow.client import (
 )
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import message_library
-from onceflow.spark.errors import RowRefused
+from onceflow.spark.errors import RowRefused, SinkRefused
 from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.source import TOPIC_RULE, is_topic_name
@@ -38,6 +38,8 @@ from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from onceflow.spark.sink.options import SinkOptions
 
 TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "key": ("string", "binary"),
@@ -218,23 +220,19 @@ class BrokerLimits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFindings:
-    """The settings that count, and what is wrong."""
-
-    limits: BrokerLimits
-    problems: tuple[str, ...]
-
-
-def prepare_cluster(
-    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], *, reads: bool
-) -> ClusterFindings:
+def prepare_cluster(options: SinkOptions, *, reads: bool) -> int:
     """Checks the cluster and creates what is missing: the ledger's topic, and output topics where
-    brokers create topics by themselves. `reads`: the query commits source offsets."""
-    findings = run_on_own_thread(_prepare(settings, identity, topics, reads))
-    if reads and not findings.problems and not findings.limits.offsets_retention_ms:
-        _warn_of_hidden_age(identity)
-    return findings
+    brokers create topics by themselves. `reads`: the query commits source offsets.
+
+    How long brokers keep the offsets of a group, in milliseconds, 0 where this user may not see it.
+    Raises `SinkRefused` with all that is wrong.
+    """
+    limits, problems = run_on_own_thread(_prepare(options, reads))
+    if problems:
+        raise SinkRefused(problems)
+    if reads and not limits.offsets_retention_ms:
+        _warn_of_hidden_age(options.identity)
+    return limits.offsets_retention_ms
 
 
 def _warn_of_hidden_age(identity: SinkIdentity) -> None:
@@ -249,7 +247,11 @@ def _warn_of_hidden_age(identity: SinkIdentity) -> None:
 
 
 def ensure_topic(settings: ClientSettings, name: str) -> None:
-    """For a topic that a row names; raises `RowRefused` when it is not there and must not be."""
+    """For a topic that a row names; raises `RowRefused` when it is not there and must not be.
+
+    Over connections of its own, like what `HangingTransactions` asks of coordinators: these are
+    rare, and messages of the async client only.
+    """
 
     async def make() -> list[str]:
         async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
@@ -267,9 +269,8 @@ def run_on_own_thread(work: Coroutine[Any, Any, T]) -> T:
         return pool.submit(asyncio.run, work).result()
 
 
-async def _prepare(
-    settings: ProducerSettings, identity: SinkIdentity, topics: Sequence[str], reads: bool
-) -> ClusterFindings:
+async def _prepare(options: SinkOptions, reads: bool) -> tuple[BrokerLimits, list[str]]:
+    settings, identity, topics = options.settings, options.identity, options.topics
     async with Cluster(settings.bootstrap_servers, settings.cluster()) as cluster:
         limits = await _read_limits(cluster)
         problems = [*_timeout_problems(settings, limits), *await _api_problems(cluster)]
@@ -279,7 +280,7 @@ async def _prepare(
         if not problems:
             groups = [identity.ledger_group, *([identity.group] if reads else ())]
             problems += await _rights(cluster, topics, identity.ledger_topic, groups)
-        return ClusterFindings(limits, tuple(problems))
+        return limits, problems
 
 
 async def _read_limits(cluster: Cluster) -> BrokerLimits:

@@ -4,7 +4,7 @@ begins with its cause, with all that Spark says behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +14,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from onceflow.spark.errors import SinkRefused, cause_of
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles, qualified
-from onceflow.spark.sink.identity import SinkIdentity, check_identity
-from onceflow.spark.sink.run import Sink, check_not_running
+from onceflow.spark.sink.identity import check_identity
+from onceflow.spark.sink.run import StreamSink, check_not_running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,13 +28,12 @@ _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 class SinkWriter(DataStreamWriter):
     """Writes a frame by a sink; its query has the sink's name unless it is given another."""
 
-    def __init__(self, frame: DataFrame, sink: Sink, identity: SinkIdentity) -> None:
+    def __init__(self, frame: DataFrame, sink: StreamSink) -> None:
         super().__init__(frame)
-        self._sink = sink
-        self._identity = identity
+        self.sink = sink
         self._checkpoint: str | None = None
-        self._query_name = identity.name
-        self.queryName(identity.name)
+        self._query_name = sink.identity.name
+        self.queryName(self._query_name)
         self.foreachBatch(sink)
 
     def option(self, key: str, value: Any) -> SinkWriter:
@@ -68,21 +67,22 @@ class SinkWriter(DataStreamWriter):
             self.queryName(queryName)
         self._check()
         query: Any = super().start(path, format, outputMode, partitionBy)
-        return SinkQuery(query._jsq, lambda: self._sink.failure)
+        return SinkQuery(query._jsq, self.sink)
 
     def _see(self, key: str, value: Any) -> None:
         if key.lower() == _CHECKPOINT.lower():
             self._checkpoint = None if value is None else str(value)
 
     def _check(self) -> None:
-        check_not_running(self._identity.name)
+        identity = self.sink.identity
+        check_not_running(identity.name)
         session = self._df.sparkSession
         place = self._checkpoint
         if place is None and (above := session.conf.get(_CHECKPOINTS, None)):
             place = f"{above}/{self._query_name}"
         if not place:
-            raise SinkRefused([missing_checkpoint(self._identity.name)])
-        check_identity(CheckpointFiles(session, qualified(session, place)), self._identity)
+            raise SinkRefused([missing_checkpoint(identity.name)])
+        check_identity(CheckpointFiles(session, qualified(session, place)), identity)
 
 
 def missing_checkpoint(name: str) -> str:
@@ -96,10 +96,9 @@ def missing_checkpoint(name: str) -> str:
 class SinkQuery(StreamingQuery):
     """The query, whose errors begin with their cause."""
 
-    def __init__(self, jsq: Any, failure: Callable[[], Exception | None]) -> None:
+    def __init__(self, jsq: Any, sink: StreamSink) -> None:
         super().__init__(jsq)
-        self._failure = failure
-        """What the sink has raised, if that ended it."""
+        self._sink = sink
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:  # noqa: N802 - Spark's
         with self._cause_first():
@@ -122,10 +121,10 @@ class SinkQuery(StreamingQuery):
         except StreamingQueryException as error:
             self._put_first(error)
             # With its own causes: the errors of tasks, in full.
-            raise error from self._failure()
+            raise error from self._sink.failure
 
     def _put_first(self, error: Any) -> None:
         """Spark's own text stays, behind it."""
-        cause = cause_of(self._failure() or error)
+        cause = cause_of(self._sink.failure or error)
         if cause and not error._desc.startswith(cause):
             error._desc = f"{cause}\n\n{error._desc}"

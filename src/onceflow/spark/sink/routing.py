@@ -57,6 +57,11 @@ class TopicLayout:
             TopicPartition(topic, number) for topic, count in self.topics for number in range(count)
         )
 
+    def numbers_of(self, topic: str) -> range:
+        """Those of a topic's partitions."""
+        base = self.bases()[topic]
+        return range(base, base + self.counts()[topic])
+
     def of_task(self, task: int, tasks: int) -> range:
         """The numbers that one of so many tasks writes."""
         return range(task, self.total, tasks)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from onceflow.client import OpenTransaction
-from onceflow.spark.errors import LedgerConflict, SinkError, SinkRefused, without_stack
+from onceflow.spark.errors import (
+    LedgerConflict,
+    SinkError,
+    SinkRefused,
+    without_stack,
+)
 from onceflow.spark.sink.batch import BatchJob, BatchWriter, JobFailed
 from onceflow.spark.sink.checkpoint_files import CheckpointFiles
-from onceflow.spark.sink.claims import ClaimBook
-from onceflow.spark.sink.identity import Files, check_identity, keep_identity
-from onceflow.spark.sink.job import QUERY_ID, claim_service, run_job
-from onceflow.spark.sink.job_context import Report
+from onceflow.spark.sink.identity import Files, SinkIdentity, check_identity, keep_identity
+from onceflow.spark.sink.job import QUERY_ID, JobRunner
 from onceflow.spark.sink.ledger import Finding, LedgerStart, Planned, refusal, seen_by
 from onceflow.spark.sink.offset_log import LoggedBatch, read_offset_log, topic_offsets_of
 from onceflow.spark.sink.options import SinkOptions
-from onceflow.spark.sink.preflight import ensure_topic
-from onceflow.spark.sink.topics import SinkTopics
+from onceflow.spark.sink.preflight import prepare_cluster
+from onceflow.spark.sink.routing import TopicLayout
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.source import by_topic
 from onceflow.types import TopicPartition
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_RUN_ID: Final = "spark.jobGroup.id"
+_POLL_S: Final = 0.02
 
 _running: dict[str, StreamRun] = {}
 """The run that writes under each name in this process."""
@@ -48,84 +54,164 @@ class QueryStopped(SinkError):
         )
 
 
-class Sink(Protocol):
-    """A function of `foreachBatch` that remembers what ended its query."""
+@dataclass(frozen=True, slots=True)
+class SinkTotals:
+    """What the runs of a query have committed since its sink was made."""
 
-    failure: Exception | None
+    batches: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    last_batch: int | None = None
+    at: float | None = None
+    """When the last batch was committed, in seconds since 1970."""
 
-    def __call__(self, frame: DataFrame, batch_id: int, /) -> None: ...
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSetup:
+    """What all runs of a query have in common."""
+
+    session: SparkSession
+    """The one in which the query is started: that of a batch's frame is a copy that does not know
+    its queries."""
+    options: SinkOptions
+    offsets_retention_ms: int
+    is_raise_final: bool
+    """A row that raises an error on purpose, as pipelines do for one that cannot be used, ends the
+    query at once, as it would raise it again. Else a batch is tried again, whatever was raised."""
+
+
+def prepare_sink(
+    session: SparkSession, options: SinkOptions, *, is_raise_final: bool = False
+) -> StreamSink:
+    """The sink of a query, when the cluster has all that it needs. Raises `SinkRefused` with all
+    that is wrong."""
+    return StreamSink(
+        SinkSetup(
+            session=session,
+            options=options,
+            offsets_retention_ms=prepare_cluster(options, reads=True),
+            is_raise_final=is_raise_final,
+        )
+    )
 
 
 class StreamSink:
-    """The function of `foreachBatch`. `session` is the one in which the query is started: that of
-    a batch's frame is a copy that does not know its queries."""
+    """The function of `foreachBatch`, with a gate and a count.
 
-    def __init__(
-        self, session: SparkSession, options: SinkOptions, *, offsets_retention_ms: int
-    ) -> None:
-        self._session = session
-        self._options = options
-        self._offsets_retention_ms = offsets_retention_ms
+    The gate lets a query end between two batches: once it is closed, the batch under way is written
+    and committed to the end, and none begins. All but the call itself is for other threads.
+    """
+
+    def __init__(self, setup: SinkSetup) -> None:
+        self._setup = setup
         self._run: StreamRun | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._is_busy = False
+        self._is_parked = False
+        self._written = SinkTotals()
         self.failure: Exception | None = None
         """What ended the query, as it was raised here."""
+
+    @property
+    def identity(self) -> SinkIdentity:
+        return self._setup.options.identity
+
+    @property
+    def written(self) -> SinkTotals:
+        with self._lock:
+            return self._written
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a batch is being written."""
+        with self._lock:
+            return self._is_busy
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether a batch has come that is not to be begun: all before it is done with."""
+        with self._lock:
+            return self._is_parked
+
+    def close_gate(self) -> None:
+        """No batch begins any more."""
+        with self._lock:
+            self._is_closed = True
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         self.failure = None
         try:
-            self._write(frame, batch_id)
+            query = self._query()
+            self._enter(query)
+            self._note(batch_id, self._run_of(query).write_batch(frame, batch_id))
         except QueryStopped:
             raise
         except Exception as error:
             self.failure = error
             raise without_stack(error) from None
+        finally:
+            with self._lock:
+                self._is_busy = False
 
-    def _write(self, frame: DataFrame, batch_id: int) -> None:
-        context = self._session.sparkContext
-        query_id = context.getLocalProperty(QUERY_ID)
-        run_id = context.getLocalProperty(_RUN_ID)
-        query = None if query_id is None else self._session.streams.get(query_id)
+    def _query(self) -> StreamingQuery:
+        session = self._setup.session
+        query_id = session.sparkContext.getLocalProperty(QUERY_ID)
+        query = None if query_id is None else session.streams.get(query_id)
         if query is None:
             raise SinkRefused(["the query that this batch belongs to is not known to its session"])
-        if self._run is None or self._run.run_id != run_id:
-            self._run = StreamRun(
-                self._session, query, self._options, offsets_retention_ms=self._offsets_retention_ms
+        return query
+
+    def _enter(self, query: StreamingQuery) -> None:
+        with self._lock:
+            self._is_parked = self._is_closed
+            self._is_busy = not self._is_closed
+            if self._is_busy:
+                return
+        while query.isActive:
+            time.sleep(_POLL_S)
+        raise QueryStopped
+
+    def _run_of(self, query: StreamingQuery) -> StreamRun:
+        """A query that is started again is another run of it, with connections of its own."""
+        if self._run is None or self._run.run_id != query.runId:
+            self._run = StreamRun(self._setup, query)
+        return self._run
+
+    def _note(self, batch_id: int, counts: RowCounts) -> None:
+        with self._lock:
+            before = self._written
+            self._written = SinkTotals(
+                batches=before.batches + 1,
+                rows=before.rows + counts.rows,
+                dead_letters=before.dead_letters + counts.dead_letters,
+                last_batch=batch_id,
+                at=time.time(),
             )
-        self._run.write_batch(frame, batch_id)
+
+
+class RowCounts(NamedTuple):
+    """Of one batch."""
+
+    rows: int = 0
+    dead_letters: int = 0
 
 
 class StreamRun:
     """Holds connections and the claim service as long as the query runs."""
 
-    def __init__(
-        self,
-        session: SparkSession,
-        query: StreamingQuery,
-        options: SinkOptions,
-        *,
-        offsets_retention_ms: int,
-    ) -> None:
+    def __init__(self, setup: SinkSetup, query: StreamingQuery) -> None:
         self.run_id = query.runId
         self._query = query
         self._query_id = query.id
-        self._options = options
+        self._options = options = setup.options
         _register(self, options.identity.name)
         internal: Any = query
         root = internal._jsq.streamingQuery().resolvedCheckpointRoot()
-        self._files: Files = CheckpointFiles(session, root)
-        settings = options.settings
-        self._topics = SinkTopics(
-            settings, options.topics, create=lambda name: ensure_topic(settings, name)
-        )
-        book = ClaimBook()
-        self._service = claim_service(session, book, self._topics)
-        self._writer = BatchWriter(
-            options.identity,
-            settings,
-            self._topics,
-            book,
-            offsets_retention_ms=offsets_retention_ms,
-        )
+        self._files: Files = CheckpointFiles(setup.session, root)
+        self._writer = BatchWriter(options, offsets_retention_ms=setup.offsets_retention_ms)
+        self._jobs = JobRunner(setup.session, self._writer, is_raise_final=setup.is_raise_final)
+        self._counts = RowCounts()
         self._has_taken_over = False
         self._start = LedgerStart(self._files, self._planned_ms)
         self._at_work = threading.Lock()
@@ -139,29 +225,35 @@ class StreamRun:
     def _close_at_end(self) -> None:
         with suppress(Exception):  # the thread that waits for the query gets its error
             self._query.awaitTermination()
-        self._service.close()
+        self._jobs.close()
         # A JVM that dies ends the query in the midst of a batch, whose transaction is still to be
         # aborted.
         with self._at_work:
             self._writer.close()
-            self._topics.close()
 
-    def write_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Raises whatever ends the query."""
+    def write_batch(self, frame: DataFrame, batch_id: int) -> RowCounts:
+        """What it has written: nothing where the batch was committed before. Raises whatever ends
+        the query."""
         with self._at_work:
+            self._counts = RowCounts()
             logged = self._logged(batch_id)
             planned = self._planned(batch_id, logged)
             if not self._has_taken_over:
                 self._take_over(planned, logged)
             self._write(frame, planned, logged)
+            return self._counts
 
     def run_tasks(self, frame: DataFrame, transaction: OpenTransaction) -> list[Report]:
-        """Lets the tasks of a batch write; to be overridden by other kinds of tasks."""
-        return run_job(frame, self._options, self._topics.layout, transaction, self._service)
+        """Lets the tasks of a batch write."""
+        reports = self._jobs.run(frame, transaction)
+        # The layout has grown if rows have named topics.
+        layout = self._writer.topics.layout
+        self._counts = count_rows(reports, layout, self._options.dead_letter_topic)
+        return reports
 
     def _write(self, frame: DataFrame, planned: Planned, logged: LoggedBatch) -> None:
         ends = logged.ends()
-        known = self._topics.existing(ends)
+        known = self._writer.topics.existing(ends)
         job = BatchJob(
             planned=planned,
             source_offsets={
@@ -219,6 +311,17 @@ def _drain(frame: DataFrame) -> None:
     """Runs the frame of a batch that is committed already: without it Spark's state stores would
     stay a batch behind."""
     frame.write.format("noop").mode("overwrite").save()
+
+
+def count_rows(
+    reports: Iterable[Report], layout: TopicLayout, dead_letter_topic: str | None
+) -> RowCounts:
+    letters = range(0) if dead_letter_topic is None else layout.numbers_of(dead_letter_topic)
+    counts = [0, 0]
+    for each in reports:
+        if each.target != ALL_ROWS:
+            counts[each.target in letters] += each.rows
+    return RowCounts(*counts)
 
 
 def check_not_running(name: str) -> None:

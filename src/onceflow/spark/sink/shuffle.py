@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.spark.errors import RowRefused, SinkError
 from onceflow.spark.sink.claims import ClaimClient, Epoch
-from onceflow.spark.sink.job_context import REPORT
 from onceflow.spark.sink.routing import (
     TARGET,
     TopicLayout,
@@ -23,6 +22,7 @@ from onceflow.spark.sink.routing import (
     runs,
     unknown_topics,
 )
+from onceflow.spark.sink.task_plan import REPORT
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,23 +19,13 @@ from onceflow.client import (
     BrokerAddress,
     BrokerError,
     Claim,
-    OpenTransaction,
     ProducerSettings,
 )
 from onceflow.errors import OnceflowError, RecordError
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.connection_cache import ConnectionCache
 from onceflow.spark.errors import AttemptRefused, ClaimsUnreachable, LaterAttempt, RowRefused
-from onceflow.spark.sink.claims import AttemptFailure, ClaimClient, Epoch, TargetOwner
-from onceflow.spark.sink.job_context import (
-    ALL_ROWS,
-    REPORT,
-    JobContext,
-    Reached,
-    Report,
-    job_context_of_task,
-    reports_to_bytes,
-)
+from onceflow.spark.sink.claims import AttemptFailure, TargetOwner
 from onceflow.spark.sink.routing import (
     TARGET,
     TopicLayout,
@@ -46,6 +36,14 @@ from onceflow.spark.sink.routing import (
     with_short_offsets,
 )
 from onceflow.spark.sink.shuffle import pack, report_as_packet
+from onceflow.spark.sink.task_plan import (
+    ALL_ROWS,
+    REPORT,
+    Report,
+    TaskPlan,
+    TaskSecrets,
+    reports_to_bytes,
+)
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
@@ -73,24 +71,20 @@ def _cluster(key: tuple[tuple[BrokerAddress, ...], ProducerSettings]) -> Blockin
 CLUSTERS: Final = ConnectionCache(_cluster)
 
 
-@dataclass(frozen=True)
-class FailureReporter:
+@contextmanager
+def _reporting_failures(plan: TaskPlan) -> Iterator[None]:
     """Tells the driver why an attempt fails: Spark's own error does not say whether another try
     could help."""
-
-    epoch: Epoch
-
-    @contextmanager
-    def __call__(self, claims: ClaimClient) -> Iterator[None]:
-        try:
-            yield
-        except ClaimsUnreachable:
-            raise
-        except OnceflowError as error:
-            message = f"{type(error).__name__}: {error}"
-            is_late = isinstance(error, LaterAttempt)
-            claims.report_failure(self.epoch, AttemptFailure(message, _is_final(error), is_late))
-            raise
+    try:
+        yield
+    except ClaimsUnreachable:
+        raise
+    except OnceflowError as error:
+        message = f"{type(error).__name__}: {error}"
+        is_late = isinstance(error, LaterAttempt)
+        failure = AttemptFailure(message, _is_final(error), is_late)
+        plan.claims.report_failure(plan.epoch, failure)
+        raise
 
 
 def _is_final(error: OnceflowError) -> bool:
@@ -99,23 +93,30 @@ def _is_final(error: OnceflowError) -> bool:
     return is_hopeless or isinstance(error, RowRefused | RecordError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskPlan:
-    """What a task of one epoch works with."""
+# --- what Spark calls ----------------------------------------------------------------------------
 
-    transaction: OpenTransaction
-    """Without claims: those are made in the task."""
-    settings: ProducerSettings
-    layout: TopicLayout | None
-    """None: ask the driver; all topics are known when the first task writes."""
-    claims: ClaimClient
-    tasks: int | None
-    """None: narrow, rows are where they were."""
-    reached: Reached
 
-    @property
-    def reporter(self) -> FailureReporter:
-        return FailureReporter((self.transaction.producer_id, self.transaction.producer_epoch))
+def pack_rows(secrets: TaskSecrets, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What goes through the shuffle, so that the tasks behind it have their rows. Where there is
+    none, this task has them all: it writes them, and its reports are what it gives."""
+    plan = TaskPlan.of_task(secrets)
+    if plan is None or plan.tasks is None or not plan.is_shuffled:
+        yield from map(report_as_packet, write_rows(secrets, batches))
+        return
+    with _reporting_failures(plan):
+        rows = with_short_offsets(batches)
+        yield from pack(plan.layout, plan.claims, plan.epoch, plan.tasks, rows)
+
+
+def write_rows(secrets: TaskSecrets, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The reports of a task that writes these rows. Where there is nothing to be written, they are
+    gone through all the same: what Spark computes for them may be state."""
+    plan = TaskPlan.of_task(secrets)
+    if plan is None:
+        for _ in rows:
+            continue
+    else:
+        yield from _reports(plan, with_short_offsets(rows))
 
 
 class MadeRows(NamedTuple):
@@ -126,53 +127,17 @@ class MadeRows(NamedTuple):
     """Where they go, as far as that is known before: it is claimed at once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFunction:
-    """The function of a query's tasks, made once with its plan. What changes with each job comes as
-    a `JobContext`."""
+def write_made_rows(
+    secrets: TaskSecrets, made: Callable[[TopicLayout], MadeRows]
+) -> Iterator[pa.RecordBatch]:
+    """The reports of a task that writes the rows that it makes itself."""
+    plan = TaskPlan.of_task(secrets)
+    if plan is None or plan.layout is None:
+        return iter(())
+    return _reports(plan, *made(plan.layout))
 
-    settings: ProducerSettings
-    token: str
-    """Of the claims."""
 
-    def plan(self, job: JobContext) -> TaskPlan:
-        return TaskPlan(
-            transaction=job.transaction,
-            settings=self.settings,
-            layout=job.layout,
-            claims=job.claim_client(self.token),
-            tasks=job.tasks,
-            reached=job.reached,
-        )
-
-    def pack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What goes through the shuffle, so that the tasks behind it have their rows. Where there
-        is none, this task has them all: it writes them, and its reports are what it gives."""
-        job = job_context_of_task()
-        if job is None or job.tasks is None or not job.is_shuffled:
-            yield from map(report_as_packet, self.write(batches))
-            return
-        claims, reporter = job.claim_client(self.token), FailureReporter(job.epoch)
-        with reporter(claims):
-            rows = with_short_offsets(batches)
-            yield from pack(job.layout, claims, job.epoch, job.tasks, rows)
-
-    def write_made(self, made: Callable[[TopicLayout], MadeRows]) -> Iterator[pa.RecordBatch]:
-        """The reports of a task that writes the rows that it makes itself."""
-        job = job_context_of_task()
-        if job is None or job.layout is None:
-            return iter(())
-        return write_rows(self.plan(job), *made(job.layout))
-
-    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The reports of a task that writes these rows. Where there is nothing to be written, they
-        are gone through all the same: what Spark computes for them may be state."""
-        job = job_context_of_task()
-        if job is None:
-            for _ in rows:
-                continue
-        else:
-            yield from write_rows(self.plan(job), with_short_offsets(rows))
+# --- one attempt ---------------------------------------------------------------------------------
 
 
 @cache
@@ -190,16 +155,16 @@ def _warm() -> None:
     gc.freeze()
 
 
-def write_rows(
+def _reports(
     plan: TaskPlan, batches: Iterator[pa.RecordBatch], targets: Sequence[int] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """The function of `mapInArrow`. `targets` are claimed before there are any rows."""
+    """`targets` are claimed before there are any rows."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
         raise AttemptRefused("only tasks of Spark write rows")
-    with plan.reporter(plan.claims):
+    with _reporting_failures(plan):
         if context.attemptNumber() > 0:
             raise LaterAttempt(
                 f"this is attempt {context.attemptNumber()} of task {context.partitionId()}, and "
@@ -216,6 +181,7 @@ def _write(
 ) -> list[Report]:
     from onceflow.client import BlockingWriter
 
+    settings = plan.secrets.settings
     layout = plan.layout or TopicLayout(tuple(plan.claims.layout(())))
     places = layout.partitions()
     plan.reached("before claim")
@@ -223,8 +189,8 @@ def _write(
     received = 0
     transaction = replace(plan.transaction, claims=tuple(map(Claim, places)))
     with (
-        CLUSTERS.lease((transaction.bootstrap, plan.settings)) as cluster,
-        BlockingWriter(transaction, plan.settings, cluster=cluster) as writer,
+        CLUSTERS.lease((transaction.bootstrap, settings)) as cluster,
+        BlockingWriter(transaction, settings, cluster=cluster) as writer,
     ):
         for batch in portions(batches):
             received += batch.num_rows
@@ -280,7 +246,7 @@ class _Rows:
             self._claim_more(target)
 
     def _claim(self, targets: Sequence[int]) -> None:
-        self._plan.claims.claim(self._plan.reporter.epoch, self._me, targets)
+        self._plan.claims.claim(self._plan.epoch, self._me, targets)
         self._claimed.update(targets)
 
     def _claim_more(self, target: int) -> None:

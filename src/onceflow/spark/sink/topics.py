@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 
-from onceflow.client import (
-    BlockingCluster,
-    BrokerError,
-    ClientSettings,
-    MetadataResponse,
-    TopicNotFound,
-)
+from onceflow.client import BlockingCluster, BrokerError, MetadataResponse, TopicNotFound
 from onceflow.runtime import RealClock, RealRand
 from onceflow.spark.errors import AttemptRefused
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.preflight import ensure_topic
 from onceflow.spark.sink.routing import TopicLayout
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
@@ -29,30 +26,23 @@ class SinkTopics:
 
     def __init__(
         self,
-        settings: ClientSettings,
-        given: Sequence[str],
+        cluster: BlockingCluster,
+        options: SinkOptions,
         *,
-        create: Callable[[str], None],
+        before_use: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
-        """`create` creates a topic that is missing, or raises."""
-        self._cluster = BlockingCluster(
-            settings.bootstrap_servers, settings, RealClock(), RealRand()
-        )
-        self._policy = settings.retry
-        self._create = create
+        """`before_use` is given the partitions of topics that rows name, before tasks write to
+        them."""
+        self._cluster = cluster
+        self._settings = options.settings
+        self._before_use = before_use
         self._lock = threading.Lock()
-        self._given = frozenset(given)
-        self._layout = TopicLayout(tuple((topic, 0) for topic in given))
+        self._given = frozenset(options.topics)
+        self._layout = TopicLayout(tuple((topic, 0) for topic in options.topics))
         self._joined: frozenset[str] = frozenset()
         """The topics that a transaction begins with: those of the last refresh."""
         self.may_grow = True
         """Whether partitions may join a transaction that is open: not in the older protocol."""
-        self.before_use: Callable[[Sequence[TopicPartition]], None] = _nothing
-        """Is given the partitions of topics that are met, before tasks write to them."""
-
-    def close(self) -> None:
-        with self._lock:
-            self._cluster.close()
 
     @property
     def layout(self) -> TopicLayout:
@@ -91,22 +81,21 @@ class SinkTopics:
 
     def _add(self, new: Sequence[str]) -> None:
         for name in new:
-            self._create(name)
+            ensure_topic(self._settings, name)
         sizes = self._sizes(new)
-        self.before_use(TopicLayout(tuple(sizes.items())).partitions())
+        self._before_use(TopicLayout(tuple(sizes.items())).partitions())
         self._layout = self._layout.with_topics([(name, sizes[name]) for name in new])
 
     def existing(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
         """Those of the partitions that this cluster has."""
-        with self._lock:
-            topics = {partition.topic for partition in partitions}
-            found = self._metadata(topics).topics if topics else ()
-            known = {
-                TopicPartition(topic.name, each.partition)
-                for _, topic in found
-                for each in topic.partitions
-            }
-            return known.intersection(partitions)
+        topics = {partition.topic for partition in partitions}
+        found = self._metadata(topics).topics if topics else ()
+        known = {
+            TopicPartition(topic.name, each.partition)
+            for _, topic in found
+            for each in topic.partitions
+        }
+        return known.intersection(partitions)
 
     def _sizes(self, names: Collection[str], may_be_gone: Collection[str] = ()) -> dict[str, int]:
         if not names:
@@ -128,11 +117,15 @@ class SinkTopics:
         return counts
 
     def _metadata(self, names: Collection[str]) -> MetadataResponse:
-        asked = sorted(names)
         return self._cluster.trying(
-            lambda deadline, _: self._cluster.metadata(asked, deadline), self._policy
+            lambda deadline, _: self._cluster.refresh(sorted(names), deadline), self._settings.retry
         )
 
 
-def _nothing(partitions: Sequence[TopicPartition]) -> None:
-    """There is no epoch in which they could be used."""
+def count_partitions(options: SinkOptions) -> dict[str, int]:
+    """Of each topic that is known before the first row, over connections for this question only."""
+    settings = options.settings
+    with closing(
+        BlockingCluster(settings.bootstrap_servers, settings, RealClock(), RealRand())
+    ) as cluster:
+        return SinkTopics(cluster, options, before_use=lambda _: None).refresh().counts()

@@ -21,7 +21,7 @@ from onceflow.spark.pipeline.display import (
     screen_for,
 )
 from onceflow.spark.pipeline.progress import BatchProgress, ReadCount, batch_progress
-from onceflow.spark.pipeline.sink import PipelineTotals
+from onceflow.spark.sink.run import SinkTotals
 from onceflow.types import TopicPartition
 
 
@@ -64,7 +64,7 @@ class Pipeline:
     is_stopping = False
 
     def __init__(self) -> None:
-        self.written = PipelineTotals()
+        self.written = SinkTotals()
         self.found: tuple[BatchProgress, int] | None = None
 
     def progress(self) -> tuple[BatchProgress, int] | None:
@@ -78,7 +78,7 @@ def test_a_watch_knows_rates_and_states() -> None:
     assert watch.look() == PipelineSnapshot(state="running")
     now[0] = 2.0
     pipeline.found = batch_progress(progress(0, 100, 130)), 100
-    pipeline.written = PipelineTotals(1, 90, 10, 0, 1_767_225_600.0)
+    pipeline.written = SinkTotals(1, 90, 10, 0, 1_767_225_600.0)
     snapshot = watch.look()
     assert snapshot == PipelineSnapshot(
         state="running",

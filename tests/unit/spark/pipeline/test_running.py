@@ -17,8 +17,8 @@ from onceflow.cli.common.errors import as_document
 from onceflow.errors import OnceflowError
 from onceflow.spark.errors.pipeline import PipelineFailed
 from onceflow.spark.errors.sink import SinkFenced
-from onceflow.spark.pipeline.running import STARTS, RunningPipeline
-from onceflow.spark.pipeline.sink import PipelineTotals
+from onceflow.spark.pipeline.running import STARTS, PipelineParts, RunningPipeline
+from onceflow.spark.sink.run import SinkTotals
 from tests.unit.spark.errors.spark_errors import GONE
 
 
@@ -57,7 +57,7 @@ class Sink:
     is_parked = is_busy = False
 
     def __init__(self) -> None:
-        self.written = PipelineTotals(batches=3, last_batch=7)
+        self.written = SinkTotals(batches=3, last_batch=7)
 
     def close_gate(self) -> None:
         pass
@@ -67,16 +67,16 @@ def running(sink: Sink, *queries: Query) -> RunningPipeline:
     left = list(queries)
     stand_in: Any = sink
     started: Any = left.pop(0)
-    return RunningPipeline(
-        started,
-        stand_in,
-        Path("/"),
+    parts = PipelineParts(
+        sink=stand_in,
         start=lambda: left.pop(0),  # type: ignore[arg-type, return-value]  # as far as it is used
+        base=Path("/"),
         bootstrap="a:1",
         broker=None,
         log_path=None,
         cleanup=ExitStack(),
     )
+    return RunningPipeline(started, parts)
 
 
 def test_it_is_started_again_and_can_be_stopped(caplog: pytest.LogCaptureFixture) -> None:

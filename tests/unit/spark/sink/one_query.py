@@ -15,15 +15,12 @@ from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.writer import BlockingWriter
 from onceflow.runtime.clock import RealClock
 from onceflow.spark.sink.batch import BatchJob, BatchWriter
-from onceflow.spark.sink.claims import ClaimBook, TargetOwner
+from onceflow.spark.sink.claims import TargetOwner
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
 from onceflow.spark.sink.ledger import Planned
-from onceflow.spark.sink.preflight import (
-    ensure_topic,
-    prepare_cluster,
-)
-from onceflow.spark.sink.topics import SinkTopics
+from onceflow.spark.sink.options import SinkOptions
+from onceflow.spark.sink.preflight import prepare_cluster
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.types import TopicPartition
 
 IDENTITY = SinkIdentity.of_query("totals", None, "ledger")
@@ -45,20 +42,19 @@ def settings_of(bootstrap: str, **more: object) -> ProducerSettings:
     )
 
 
+def options_of(settings: ProducerSettings, topic: str | None) -> SinkOptions:
+    return SinkOptions(identity=IDENTITY, settings=settings, topic=topic)
+
+
 class Driver:
     """One run of a query, and what its tasks do."""
 
     def __init__(self, bootstrap: str, query_id: str = "q", **more: object) -> None:
         settings = settings_of(bootstrap, **more)
-        found = prepare_cluster(settings, IDENTITY, ["out"], reads=True)
-        assert found.problems == ()
-        self.topics = SinkTopics(
-            settings, ["out"], create=lambda name: ensure_topic(settings, name)
-        )
-        self.book = ClaimBook()
-        self.writer = BatchWriter(
-            IDENTITY, settings, self.topics, self.book, offsets_retention_ms=WEEK_MS
-        )
+        options = options_of(settings, "out")
+        prepare_cluster(options, reads=True)
+        self.writer = BatchWriter(options, offsets_retention_ms=WEEK_MS)
+        self.book = self.writer.book
         self.query_id = query_id
         self.is_wanted = True
         self.epochs: list[tuple[int, int]] = []
@@ -100,7 +96,6 @@ def driver(bootstrap: str, **more: Any) -> Iterator[Driver]:
         yield made
     finally:
         made.writer.close()
-        made.topics.close()
 
 
 @contextmanager

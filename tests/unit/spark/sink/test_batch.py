@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -17,6 +17,8 @@ from onceflow.client.transactions.handoff import OpenTransaction
 from onceflow.client.worker.cluster import BlockingCluster
 from onceflow.client.worker.reader import BlockingReader
 from onceflow.client.worker.transaction_client import TransactionClient
+from onceflow.runtime.clock import RealClock
+from onceflow.runtime.rand import RealRand
 from onceflow.spark.errors.sink import (
     BatchFailed,
     BatchTimedOut,
@@ -30,25 +32,24 @@ from onceflow.spark.sink import preflight as checks_cluster
 from onceflow.spark.sink.api import write
 from onceflow.spark.sink.batch import TRIES, JobFailed
 from onceflow.spark.sink.claims import AttemptFailure
-from onceflow.spark.sink.job_context import Report
 from onceflow.spark.sink.preflight import (
     BrokerLimits,
     check_spark,
-    ensure_topic,
     prepare_cluster,
     run_on_own_thread,
 )
+from onceflow.spark.sink.task_plan import Report
 from onceflow.spark.sink.topics import SinkTopics
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.error_codes import ErrorCode
 from tests.interop.harness import eventually
 from tests.unit.spark.sink.one_query import (
-    IDENTITY,
     OUT,
     SKIPPED,
     WEEK_MS,
     driver,
+    options_of,
     settings_of,
     settled,
     visible,
@@ -114,6 +115,22 @@ def test_batches_one_after_the_other(
             again.write(3, "e")
         assert again.write(2, "d") == 1
     assert visible(bootstrap) == ["a", "b", "c", "d"]
+
+
+def test_a_run_has_one_set_of_connections_also_when_its_broker_was_away() -> None:
+    with onceflow.Broker() as broker:
+        with settled(broker.bootstrap) as query:
+            cluster = query.writer._cluster
+            (first,) = cluster._connections.values()
+            query.write(0, "a")
+            assert [*cluster._connections.values()] == [first]
+            broker.restart()
+            query.write(1, "b")
+            (second,) = cluster._connections.values()
+            assert second is not first
+            assert second.is_open
+        assert not second.is_open
+        assert visible(broker.bootstrap) == ["a", "b"]
 
 
 def test_the_ledger_is_read_when_nothing_is_open_any_more(
@@ -313,22 +330,20 @@ def test_what_brokers_say_or_do_not_say() -> None:
 def test_a_query_that_may_not_see_how_long_offsets_are_kept_is_warned(
     bootstrap: str, reads: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = settings_of(bootstrap)
+    options = options_of(settings_of(bootstrap), "out")
 
     async def hidden(*_: object) -> Any:
         raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "DESCRIBE_CONFIGS", "broker 0")
 
-    prepare_cluster(settings, IDENTITY, ["out"], reads=True)
+    assert prepare_cluster(options, reads=True) == WEEK_MS
     assert not caplog.messages
     monkeypatch.setattr(checks_cluster, "broker_configs", hidden)
-    prepare_cluster(settings, IDENTITY, ["out"], reads=reads)
+    assert prepare_cluster(options, reads=reads) == 0
     assert ["DESCRIBE_CONFIGS" in line for line in caplog.messages] == [True] * reads
 
 
 def test_topics_that_rows_name(bootstrap: str) -> None:
-    settings = settings_of(bootstrap)
-    topics = SinkTopics(settings, [], create=lambda name: ensure_topic(settings, name))
-    try:
+    with topics_of(bootstrap, None) as topics:
         assert topics.refresh().topics == ()
         assert topics.ensure(["b", "a"]) == (("b", 1), ("a", 1))
         assert topics.ensure(["a", "c"]) == (("b", 1), ("a", 1), ("c", 1))
@@ -339,8 +354,15 @@ def test_topics_that_rows_name(bootstrap: str) -> None:
             topics.ensure(["?"])
         run_on_own_thread(_delete(bootstrap, "a"))
         assert topics.refresh().topics == (("b", 1), ("c", 1))
-    finally:
-        topics.close()
+
+
+@contextmanager
+def topics_of(bootstrap: str, topic: str | None) -> Iterator[SinkTopics]:
+    settings = settings_of(bootstrap)
+    with closing(
+        BlockingCluster(settings.bootstrap_servers, settings, RealClock(), RealRand())
+    ) as cluster:
+        yield SinkTopics(cluster, options_of(settings, topic), before_use=lambda _: None)
 
 
 async def _delete(bootstrap: str, topic: str) -> None:
@@ -349,12 +371,8 @@ async def _delete(bootstrap: str, topic: str) -> None:
 
 
 def test_a_topic_that_is_given_must_be_there(bootstrap: str) -> None:
-    topics = SinkTopics(settings_of(bootstrap), ["nowhere"], create=lambda name: None)
-    try:
-        with pytest.raises(TopicNotFound):
-            topics.refresh()
-    finally:
-        topics.close()
+    with topics_of(bootstrap, "nowhere") as topics, pytest.raises(TopicNotFound):
+        topics.refresh()
 
 
 @pytest.mark.usefixtures("version")

@@ -7,12 +7,11 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 
-from onceflow.client.settings.clients import ClientSettings
 from onceflow.spark.errors.sink import (
     AttemptRefused,
     ClaimsUnreachable,
@@ -20,6 +19,7 @@ from onceflow.spark.errors.sink import (
     ReportsWrong,
     RowRefused,
 )
+from onceflow.spark.sink import topics as sink_topics
 from onceflow.spark.sink.batch import check_reports
 from onceflow.spark.sink.claims import (
     AttemptFailure,
@@ -29,8 +29,9 @@ from onceflow.spark.sink.claims import (
     TargetOwner,
     TopicCounts,
 )
-from onceflow.spark.sink.job_context import ALL_ROWS, Report
+from onceflow.spark.sink.task_plan import ALL_ROWS, Report
 from onceflow.spark.sink.topics import SinkTopics
+from tests.unit.spark.sink.one_query import options_of, settings_of
 
 EPOCH, NEXT = (7, 1), (7, 2)
 FIRST, RETRY, OTHER_TASK = TargetOwner(10, 0), TargetOwner(20, 0), TargetOwner(11, 1)
@@ -82,13 +83,13 @@ def test_an_epoch_that_is_over(book: ClaimBook) -> None:
 
 def test_what_follows_from_another_failure_is_told_after_it(book: ClaimBook) -> None:
     given_up: list[str] = []
-    book.give_up = lambda: given_up.append("once")
     late, first = (
         AttemptFailure("too late", False, is_late=True),
         AttemptFailure("ValueError", False),
     )
-    book.add_failure(EPOCH, late)
-    book.add_failure(EPOCH, first)
+    with book.giving_up_by(lambda: given_up.append("once")):
+        book.add_failure(EPOCH, late)
+        book.add_failure(EPOCH, first)
     assert book.failures == (first, late)
     assert given_up == ["once"]
 
@@ -104,9 +105,15 @@ def layout(topics: Sequence[str]) -> TopicCounts:
     return (("out", 3), *((topic, 1) for topic in topics))
 
 
+def serving(
+    book: ClaimBook, layout: Callable[[Sequence[str]], TopicCounts]
+) -> closing[ClaimService]:
+    return closing(ClaimService(book, "127.0.0.1", "127.0.0.1", layout, "token"))
+
+
 @pytest.fixture
 def service(book: ClaimBook) -> Iterator[ClaimService]:
-    with ClaimService(book, "127.0.0.1", "127.0.0.1", layout) as service:
+    with serving(book, layout) as service:
         yield service
 
 
@@ -213,7 +220,7 @@ def cut_off(service: ClaimService, cut: Cut, times: int) -> Iterator[ClaimClient
 def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook, cut: Cut) -> None:
     """The claim was granted, and whoever asked was cut off before it heard of that."""
     with (
-        ClaimService(book, "127.0.0.1", "127.0.0.1") as service,
+        serving(book, layout) as service,
         cut_off(service, cut, 2) as client,
     ):
         client.claim(EPOCH, FIRST, [0, 1])
@@ -223,16 +230,19 @@ def test_an_answer_that_is_lost_is_asked_for_again(book: ClaimBook, cut: Cut) ->
 
 @pytest.mark.parametrize("times", [0, 1])
 def test_a_refusal_that_is_lost_is_one_when_it_is_asked_for_again(
-    book: ClaimBook, times: int
+    book: ClaimBook, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the older protocol a topic that rows name first can join the next transaction only."""
-    topics = SinkTopics(ClientSettings.of(), ["known"], create=lambda name: None)
+    monkeypatch.setattr(sink_topics, "ensure_topic", lambda *_: None)
+    options = options_of(settings_of("127.0.0.1:1"), "known")
+    cluster: Any = None  # nobody asks it
+    topics = SinkTopics(cluster, options, before_use=lambda _: None)
     sizes: Any = lambda names, may_be_gone=(): dict.fromkeys(names, 1)  # noqa: E731
     topics._sizes = sizes  # type: ignore[method-assign]
     topics.refresh()
     topics.may_grow = False
     with (
-        ClaimService(book, "127.0.0.1", "127.0.0.1", topics.ensure) as service,
+        serving(book, topics.ensure) as service,
         cut_off(service, reset, times) as client,
         pytest.raises(AttemptRefused, match="'new' can join the next transaction only"),
     ):
@@ -243,7 +253,7 @@ def test_a_refusal_that_is_lost_is_one_when_it_is_asked_for_again(
 
 
 def test_a_driver_that_is_gone(book: ClaimBook) -> None:
-    with ClaimService(book, "127.0.0.1", "127.0.0.1") as service:
+    with serving(book, layout) as service:
         client: ClaimClient = service.client
     with pytest.raises(ClaimsUnreachable, match="does not answer"):
         client.claim(EPOCH, FIRST, [0])

@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 from onceflow.records.arrow import HEADERS
 from onceflow.records.partitioning import partition_for_key
 from onceflow.spark.sink.claims import ClaimClient
-from onceflow.spark.sink.job_context import REPORT, Report, reports_from_bytes, reports_to_bytes
 from onceflow.spark.sink.routing import TARGET, TopicLayout, split
 from onceflow.spark.sink.shuffle import (
     PACKED_NAMES,
@@ -25,6 +24,7 @@ from onceflow.spark.sink.shuffle import (
     report_as_packet,
     unpack,
 )
+from onceflow.spark.sink.task_plan import REPORT, Report, reports_from_bytes, reports_to_bytes
 
 DOOR = ClaimClient("nowhere", 1, "")
 EPOCH = (1, 0)

@@ -1,9 +1,8 @@
-"""What crosses between the driver and the tasks of a job: the context there, reports back.
+"""What the tasks of a job are to do, and what they report.
 
-The function of a query's tasks is made once, with the plan of the query. What changes with each
-batch, its transaction above all, goes with the job as a local property of Spark. Spark shows and
-logs properties, so a job context holds no secret: logins and the token of the claims are in the
-function.
+A plan comes to its tasks in two parts. The function of a query's tasks is made once, with the plan
+of the query, before there is a transaction; it holds the secrets: logins, and the token of the
+claims. All else goes with each job as a local property, which Spark shows and logs.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from onceflow.client import OpenTransaction
+from onceflow.client import OpenTransaction, ProducerSettings
 from onceflow.spark.sink.claims import ClaimClient, Epoch
 from onceflow.spark.sink.routing import TopicLayout
 
@@ -23,14 +22,25 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 PROPERTY: Final = "onceflow.writing"
+_SECRETS: Final = "secrets"
 Reached = Callable[[str], None]
 """Called at named points of a batch: see `reached`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext:
-    """One job."""
+@dataclass(frozen=True, slots=True)
+class TaskSecrets:
+    """What only the function of a query's tasks holds."""
 
+    settings: ProducerSettings
+    token: str = field(repr=False)
+    """Of the claims."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What the tasks of one job work with."""
+
+    secrets: TaskSecrets
     transaction: OpenTransaction
     """Without claims: those are made in the task."""
     layout: TopicLayout | None
@@ -48,32 +58,31 @@ class JobContext:
     def epoch(self) -> Epoch:
         return self.transaction.producer_id, self.transaction.producer_epoch
 
-    def claim_client(self, token: str) -> ClaimClient:
-        return ClaimClient(self.host, self.port, token)
+    @property
+    def claims(self) -> ClaimClient:
+        return ClaimClient(self.host, self.port, self.secrets.token)
 
+    @contextmanager
+    def goes_with_jobs(self, context: SparkContext) -> Iterator[None]:
+        """Jobs of Spark that this thread starts inside bring the plan to their tasks."""
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        del shown[_SECRETS]
+        of_thread: Any = context
+        of_thread.setLocalProperty(PROPERTY, base64.b64encode(pickled(shown)).decode())
+        try:
+            yield
+        finally:
+            of_thread.setLocalProperty(PROPERTY, None)
 
-@contextmanager
-def with_job_context(context: SparkContext, job: JobContext) -> Iterator[None]:
-    """Jobs of Spark that this thread starts inside have this context."""
-    text = base64.b64encode(pickled(job)).decode()
-    of_thread: Any = context
-    of_thread.setLocalProperty(PROPERTY, text)
-    try:
-        yield
-    finally:
-        of_thread.setLocalProperty(PROPERTY, None)
+    @classmethod
+    def of_task(cls, secrets: TaskSecrets) -> Self | None:
+        """That of the job which the task of this thread belongs to; None: nothing is to be
+        written."""
+        from pyspark import TaskContext
 
-
-def job_context_of_task() -> JobContext | None:
-    """That of the job which the task of this thread belongs to; None: nothing is to be written."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    text = None if context is None else context.getLocalProperty(PROPERTY)
-    if text is None:
-        return None
-    job: JobContext = unpickled(base64.b64decode(text))
-    return job
+        context = TaskContext.get()
+        text = None if context is None else context.getLocalProperty(PROPERTY)
+        return None if text is None else cls(secrets=secrets, **unpickled(base64.b64decode(text)))
 
 
 def pickled(value: object) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
-from onceflow.broker.config.settings import SETTINGS, ListenAddress, Setting
+from onceflow.broker.config.settings import SETTINGS, BrokerSetting, ListenAddress
 from onceflow.broker.config.topic_config import (
     ConfigEntry,
     ConfigSource,
@@ -133,7 +133,7 @@ def _own(settings: BrokerSettings, wanted: Collection[str]) -> Iterator[ConfigEn
         yield _entry(key, _text(value), setting.kind.type, setting.documentation, synonyms)
 
 
-def _own_synonyms(settings: BrokerSettings, setting: Setting) -> Iterator[ConfigSynonym]:
+def _own_synonyms(settings: BrokerSettings, setting: BrokerSetting) -> Iterator[ConfigSynonym]:
     for source, layer in settings.layers:
         if setting.key in layer:
             yield ConfigSynonym(setting.key, layer[setting.key], source)

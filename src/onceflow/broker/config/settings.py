@@ -31,7 +31,7 @@ class ListenAddress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SettingKind:
+class BrokerSettingKind:
     """What a setting takes: in words for the user, from text, and as a check of a value."""
 
     allowed: str
@@ -45,11 +45,11 @@ class SettingKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class BrokerSetting:
     """One setting of the broker."""
 
     key: str
-    kind: SettingKind
+    kind: BrokerSettingKind
     documentation: str
     field: str
     """Of `BrokerConfig`."""
@@ -93,8 +93,8 @@ def _read_path(text: str) -> Path:
     return Path(text)
 
 
-def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> SettingKind:
-    return SettingKind(
+def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> BrokerSettingKind:
+    return BrokerSettingKind(
         f"a whole number from {lowest} to {highest}",
         _read_whole,
         lambda value: type(value) is int and lowest <= value <= highest,
@@ -102,22 +102,22 @@ def _whole(lowest: int, highest: int, kind: ConfigType | None = None) -> Setting
     )
 
 
-def _address(lowest_port: int) -> SettingKind:
-    return SettingKind(
+def _address(lowest_port: int) -> BrokerSettingKind:
+    return BrokerSettingKind(
         f"HOST:PORT (an IPv6 host in brackets) with a port from {lowest_port} to 65535",
         parse_address,
         lambda value: isinstance(value, ListenAddress) and lowest_port <= value.port <= 65535,
     )
 
 
-def _choice(*choices: str) -> SettingKind:
-    return SettingKind(f"one of {', '.join(choices)}", str, lambda value: value in choices)
+def _choice(*choices: str) -> BrokerSettingKind:
+    return BrokerSettingKind(f"one of {', '.join(choices)}", str, lambda value: value in choices)
 
 
-_BOOLEAN: Final = SettingKind(
+_BOOLEAN: Final = BrokerSettingKind(
     "true or false", _read_boolean, lambda value: isinstance(value, bool), ConfigType.BOOLEAN
 )
-_PATH: Final = SettingKind(
+_PATH: Final = BrokerSettingKind(
     "the path of a directory, without blanks before or behind it",
     _read_path,
     lambda value: isinstance(value, Path),
@@ -130,8 +130,10 @@ _MS_AS_INT: Final = _whole(1, LONG_MAX, ConfigType.INT)
 """Where Kafka takes an INT, and we take more."""
 
 
-def _setting(key: str, kind: SettingKind, documentation: str, field: str = "") -> Setting:
-    return Setting(key, kind, documentation, field or key.replace(".", "_"))
+def _setting(
+    key: str, kind: BrokerSettingKind, documentation: str, field: str = ""
+) -> BrokerSetting:
+    return BrokerSetting(key, kind, documentation, field or key.replace(".", "_"))
 
 
 _ROWS: Final = (
@@ -291,4 +293,4 @@ _ROWS: Final = (
     ),
 )
 
-SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType({row.key: row for row in _ROWS})
+SETTINGS: Final[Mapping[str, BrokerSetting]] = MappingProxyType({row.key: row for row in _ROWS})

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from onceflow.client import NotAllowed
+from onceflow.settings import NotAllowed
 from onceflow.spark.errors import InvalidPipeline, KeyPath, KeyProblem
 from onceflow.spark.formats import Field, Format, Plain, has_other_keys
 from onceflow.spark.pipeline import parse_values as values

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from onceflow.client import NotAllowed
+from onceflow.settings import NotAllowed
 from onceflow.spark.formats import Field, SchemaMalformed, parse_schema
 from onceflow.spark.source import TOPIC_RULE, is_topic_name
 

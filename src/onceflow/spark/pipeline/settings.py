@@ -5,12 +5,12 @@ started."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from onceflow.client import ClientSettings, NotAllowed, ProducerSettings, ReaderSettings, secret
+from onceflow.client import ClientSettings, ProducerSettings, ReaderSettings
 from onceflow.errors import InvalidSetting
+from onceflow.settings import NotAllowed, SettingKind, settings_of
 from onceflow.spark.errors import InvalidOptions, KeyPath, KeyProblem
 from onceflow.spark.pipeline.plan import SourcePlan
 from onceflow.spark.source import SourceOptions
@@ -72,8 +72,8 @@ def divide_settings(given: Mapping[str, str]) -> Divided:
     return divided
 
 
-def _readers(kind: type[ClientSettings]) -> dict[str, Any]:
-    return {each.name.replace("_", "."): each.metadata["read"] for each in fields(kind)}
+def _readers(kind: type[ClientSettings]) -> dict[str, SettingKind]:
+    return {name: each.kind for name, each in settings_of(kind).items()}
 
 
 def _unknown(key: str, known: Mapping[str, Any]) -> str:
@@ -82,11 +82,11 @@ def _unknown(key: str, known: Mapping[str, Any]) -> str:
     return f"there is no such setting of a Kafka client; {guess}"
 
 
-def _judged(path: KeyPath, read: Any, value: str) -> Iterator[KeyProblem]:
+def _judged(path: KeyPath, read: SettingKind, value: str) -> Iterator[KeyProblem]:
     try:
         read(value)
     except NotAllowed as error:
-        shown = "the value" if read is secret else f'"{value}"'
+        shown = "the value" if read.is_secret else f'"{value}"'
         yield KeyProblem(path, f"{shown} is not allowed; it may be {error}")
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from onceflow.client import EARLIEST, LARGEST_INT, LATEST, NotAllowed, one_of, whole_number
+from onceflow.client import EARLIEST, LATEST
+from onceflow.settings import INT_MAX, LONG_MAX, NotAllowed, one_of, whole_number
 from onceflow.types import TopicPartition
 
-LARGEST_LONG: Final = 2**63 - 1
 COLUMNS: Final = (
     "key",
     "value",
@@ -93,7 +93,7 @@ def assignment(text: str) -> Assign:
     for topic, numbers in _json(text, allowed).items():
         if not isinstance(numbers, list):
             raise NotAllowed(allowed)
-        found |= {TopicPartition(topic, _number(each, 0, LARGEST_INT, allowed)) for each in numbers}
+        found |= {TopicPartition(topic, _number(each, 0, INT_MAX, allowed)) for each in numbers}
     if not found:
         raise NotAllowed(allowed)
     _require_topic_names(place.topic for place in sorted(found))
@@ -148,7 +148,7 @@ def times(text: str) -> AtTimes:
 
 def time(text: str) -> AtTimes:
     """Milliseconds."""
-    return AtTimes(whole_number(0, LARGEST_LONG)(text))
+    return AtTimes(whole_number(0, LONG_MAX)(text))
 
 
 def _by_partition(text: str, least: int, allowed: str) -> dict[TopicPartition, int]:
@@ -158,7 +158,7 @@ def _by_partition(text: str, least: int, allowed: str) -> dict[TopicPartition, i
             raise NotAllowed(allowed)
         for number, offset in partitions.items():
             place = TopicPartition(topic, whole_number(0)(number))
-            found[place] = _number(offset, least, LARGEST_LONG, allowed)
+            found[place] = _number(offset, least, LONG_MAX, allowed)
     if not found:
         raise NotAllowed(allowed)
     return found
@@ -214,7 +214,7 @@ def columns(text: str) -> tuple[str, ...]:
 
 def strategy(text: str) -> bool:
     """Whether to start at the latest where no record is late enough."""
-    return bool(one_of("error", "latest")(text) == "latest")
+    return bool(one_of("error", "latest", any_case=True)(text) == "latest")
 
 
 Reader: TypeAlias = Callable[[str], Any]

@@ -17,22 +17,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn
 
-from onceflow.client import (
-    EARLIEST,
-    LATEST,
-    NotAllowed,
-    ReaderSettings,
-    whole_number,
-    words,
-    yes_or_no,
-)
+from onceflow.client import EARLIEST, LATEST, ReaderSettings
 from onceflow.errors import InvalidSetting
+from onceflow.settings import LONG_MAX, TEXT, YES_OR_NO, NotAllowed, whole_number
 from onceflow.spark.errors import InvalidOptions
 from onceflow.spark.source.offsets import Division
 from onceflow.spark.source.option_values import (
     COLUMNS,
     HEADERS,
-    LARGEST_LONG,
     Assign,
     AtOffsets,
     AtTimes,
@@ -56,7 +48,7 @@ _log = logging.getLogger("onceflow.spark")
 
 _PREFIX: Final = "kafka."
 _BOOTSTRAP: Final = "bootstrap.servers"
-_SOME: Final = whole_number(1, LARGEST_LONG)
+_SOME: Final = whole_number(1, LONG_MAX)
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
 _READERS: Final[Mapping[str, Reader]] = {
@@ -70,8 +62,8 @@ _READERS: Final[Mapping[str, Reader]] = {
     "endingOffsets": position,
     "endingTimestamp": time,
     "endingOffsetsByTimestamp": times,
-    "failOnDataLoss": yes_or_no,
-    "includeHeaders": yes_or_no,
+    "failOnDataLoss": YES_OR_NO,
+    "includeHeaders": YES_OR_NO,
     "columns": columns,
     "minPartitions": whole_number(1),
     "maxPartitions": whole_number(1),
@@ -82,7 +74,7 @@ _READERS: Final[Mapping[str, Reader]] = {
     "fetchOffset.numRetries": whole_number(0),
     "fetchOffset.retryIntervalMs": whole_number(0),
     "kafkaConsumer.pollTimeoutMs": whole_number(1),
-    "groupIdPrefix": words,
+    "groupIdPrefix": TEXT,
 }
 _NAMES: Final = {name.lower(): name for name in _READERS}
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         host_and_port as host_and_port,
         list_of as list_of,
         one_of as one_of,
+        plain_text as plain_text,
         read_whole as read_whole,
         shown as shown,
         text_of as text_of,
@@ -60,12 +61,12 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "catalogue": "Catalogue Setting dotted settings_of flat merged not_allowed setting",
-            "pages": "Page Section example_lines render_page wrapped_comment",
-            "rules": "Rule broken_rules contradiction first_is_larger",
+            "catalogue": "Catalogue dotted flat merged not_allowed Setting setting settings_of",
+            "pages": "example_lines Page render_page Section wrapped_comment",
+            "rules": "broken_rules contradiction first_is_larger Rule",
             "suggestions": "did_you_mean either",
-            "values": "INT_MAX SettingKind LARGEST_PORT LONG_MAX NotAllowed PATTERN SECRET TEXT "
-            "TOPIC_NAME TRUE_OR_FALSE YES_OR_NO duration host_and_port list_of one_of read_whole "
-            "shown text_of whole_number",
+            "values": "duration host_and_port INT_MAX LARGEST_PORT list_of LONG_MAX NotAllowed "
+            "one_of PATTERN plain_text read_whole SECRET SettingKind shown TEXT text_of "
+            "TOPIC_NAME TRUE_OR_FALSE whole_number YES_OR_NO",
         },
     )

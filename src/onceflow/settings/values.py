@@ -1,5 +1,8 @@
 """What the value of a setting may be. A value is read from what people write: numbers, booleans and
 lists may be texts, as they are in files, flags and the environment, or values of Python.
+
+Topic configs have kinds of their own beside these, in `broker/config/topic_values.py`: what they
+refuse is told in Apache Kafka's words, which tools show.
 """
 
 from __future__ import annotations
@@ -41,6 +44,13 @@ def text_of(value: object) -> str:
     if isinstance(value, tuple) and type(value) is tuple:
         return ",".join(map(text_of, value))
     return str(value)
+
+
+def plain_text(value: object) -> str | None:
+    """What a file says, as a flag or a variable would have it; None for what those cannot have."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ",".join(value)
+    return text_of(value) if isinstance(value, str | int | float) else None
 
 
 def shown(value: object) -> str:

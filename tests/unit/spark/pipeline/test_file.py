@@ -197,8 +197,8 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
             "to 2147483647"
         ),
         (
-            "line 21: broker.num.partitions: num.partitions is '0': "
-            "allowed is a whole number from 1 to 10000"
+            "line 21: broker.num.partitions: num.partitions = '0' is not allowed; it may be "
+            "a whole number from 1 to 10000"
         ),
     ]
 

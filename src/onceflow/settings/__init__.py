@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SECRET as SECRET,
         TEXT as TEXT,
         TOPIC_NAME as TOPIC_NAME,
+        TOPIC_NAMES as TOPIC_NAMES,
         TRUE_OR_FALSE as TRUE_OR_FALSE,
         YES_OR_NO as YES_OR_NO,
         NotAllowed as NotAllowed,
@@ -67,6 +68,6 @@ else:
             "suggestions": "did_you_mean either",
             "values": "duration host_and_port INT_MAX LARGEST_PORT list_of LONG_MAX NotAllowed "
             "one_of PATTERN plain_text read_whole SECRET SettingKind shown TEXT text_of "
-            "TOPIC_NAME TRUE_OR_FALSE whole_number YES_OR_NO",
+            "TOPIC_NAME TOPIC_NAMES TRUE_OR_FALSE whole_number YES_OR_NO",
         },
     )

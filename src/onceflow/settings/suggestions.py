@@ -12,8 +12,11 @@ def did_you_mean(
     `likeness` is from 0 to 1: how similar a name has to be."""
     from difflib import get_close_matches  # a few milliseconds, that only a mistake has to pay
 
-    near = get_close_matches(written, list(known), n=most, cutoff=likeness)
-    return f"; did you mean {either(map(repr, near))}?" if near else ""
+    by_lower = {each.lower(): each for each in known}
+    near = get_close_matches(written.lower(), by_lower, n=most, cutoff=likeness)
+    if not near:
+        return ""
+    return f"; did you mean {either(repr(by_lower[each]) for each in near)}?"
 
 
 def either(words: Iterable[str]) -> str:

@@ -171,11 +171,8 @@ def _read_topic(value: object) -> str:
     return name
 
 
-TOPIC_NAME: Final = SettingKind(
-    "string",
-    "a topic name: up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'",
-    _read_topic,
-)
+_TOPIC_RULE: Final = "up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
+TOPIC_NAME: Final = SettingKind("string", f"a topic name: {_TOPIC_RULE}", _read_topic)
 
 
 def _read_pattern(value: object) -> str:
@@ -216,6 +213,9 @@ def list_of(item: SettingKind, allowed: str, *, each_once: bool = False) -> Sett
             raise ValueError(value) from error
 
     return SettingKind("list", allowed, read_or_refuse)
+
+
+TOPIC_NAMES: Final = list_of(TOPIC_NAME, f"one or several topic names: {_TOPIC_RULE}")
 
 
 # --- durations ----------------------------------------------------------------------------------

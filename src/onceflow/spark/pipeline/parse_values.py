@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from onceflow.settings import NotAllowed
+from onceflow.settings import TOPIC_NAME, NotAllowed
 from onceflow.spark.formats import Field, SchemaMalformed, parse_schema
-from onceflow.spark.source import TOPIC_RULE, is_topic_name
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _SOURCE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -63,9 +62,7 @@ def source_name(value: str) -> str:
 
 def topic(value: object) -> str:
     """By Kafka's rules."""
-    if not isinstance(value, str) or not is_topic_name(value):
-        raise NotAllowed(f"a topic name: {TOPIC_RULE}")
-    return value
+    return str(TOPIC_NAME(value))
 
 
 def topics(value: object) -> tuple[str, ...]:

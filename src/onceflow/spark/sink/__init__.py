@@ -33,7 +33,9 @@ if TYPE_CHECKING:
         unpickled as unpickled,
     )
     from onceflow.spark.sink.options import (
+        ARGUMENTS as ARGUMENTS,
         LEDGER_TOPIC as LEDGER_TOPIC,
+        QUERY_NAME as QUERY_NAME,
         TRANSACTION_TIMEOUT_MS as TRANSACTION_TIMEOUT_MS,
         SinkOptions as SinkOptions,
         checked_options as checked_options,
@@ -59,7 +61,8 @@ else:
             "identity": "SinkIdentity",
             "job": "QUERY_ID TOKEN run_job writing_in_plan",
             "job_context": "ALL_ROWS REPORT Report pickled unpickled",
-            "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
+            "options": "ARGUMENTS LEDGER_TOPIC QUERY_NAME SinkOptions TRANSACTION_TIMEOUT_MS "
+            "checked_options",
             "preflight": "BrokerLimits check_spark prepare_cluster producer_settings "
             "run_on_own_thread",
             "query": "SinkWriter",

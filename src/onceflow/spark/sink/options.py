@@ -1,20 +1,31 @@
-"""The arguments of `write` and `write_stream`, checked as far as that goes without brokers."""
+"""The arguments of `write` and `write_stream`, checked as far as that goes without brokers.
+
+They are keywords of Python, so their names have underscores; settings of the producer beside them
+go by Kafka's names.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from onceflow.client import ProducerSettings
+from onceflow.client import ProducerSettings, catalogue_of
 from onceflow.errors import InvalidSetting
+from onceflow.settings import (
+    TOPIC_NAME,
+    TRUE_OR_FALSE,
+    Catalogue,
+    Setting,
+    SettingKind,
+)
 from onceflow.spark.errors import SinkRefused
 from onceflow.spark.sink.identity import SinkIdentity
 from onceflow.spark.sink.preflight import (
     CONNECT,
     check_frame,
     check_kind,
-    check_names,
     check_spark,
     is_connect,
     problems_of,
@@ -29,6 +40,76 @@ LEDGER_TOPIC: Final = "onceflow-ledger"
 TRANSACTION_TIMEOUT_MS: Final = 300_000
 """Long enough for a batch and the loss of a broker; readers of the output wait so long at most for
 a driver that never comes back."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_CLIENTS: Final = catalogue_of(ProducerSettings).settings
+
+
+def _read_name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+QUERY_NAME: Final = SettingKind(
+    "string", "a name: up to 200 letters, digits, '.', '_' and '-'", _read_name
+)
+"""It becomes a transactional id, a group and the name of a query."""
+_ROWS: Final = (
+    Setting(
+        name="bootstrap",
+        kind=_CLIENTS["bootstrap.servers"].kind,
+        is_required=True,
+        meaning="The brokers that are asked first.",
+    ),
+    Setting(
+        name="name",
+        kind=QUERY_NAME,
+        meaning="The name of the query: the same at every start, and no other's.",
+        unset="must be given to write_stream; write makes one",
+    ),
+    Setting(
+        name="topic",
+        kind=TOPIC_NAME,
+        meaning="The topic that rows are written to.",
+        unset="the column topic of each row",
+    ),
+    Setting(
+        name="group",
+        kind=QUERY_NAME,
+        meaning="The group under which a stream's source offsets are committed.",
+        unset="name",
+    ),
+    Setting(
+        name="ledger_topic",
+        kind=TOPIC_NAME,
+        default=LEDGER_TOPIC,
+        meaning="The topic under whose name the sink commits what it has done; it stays empty.",
+    ),
+    Setting(
+        name="dead_letter_topic",
+        kind=TOPIC_NAME,
+        meaning="The topic for rows that dead_letters has marked.",
+    ),
+    Setting(
+        name="narrow",
+        kind=TRUE_OR_FALSE,
+        default=False,
+        meaning="Whether rows stay in the partition where they are, and no shuffle is needed.",
+    ),
+    Setting(
+        name="continue_from_group",
+        kind=TRUE_OR_FALSE,
+        default=False,
+        meaning="Whether a stream without a checkpoint goes on where its group has come to.",
+    ),
+    Setting(
+        name="transaction_timeout_ms",
+        kind=_CLIENTS["transaction.timeout.ms"].kind,
+        default=TRANSACTION_TIMEOUT_MS,
+        meaning="The age at which brokers abort a batch whose driver never comes back.",
+    ),
+)
+ARGUMENTS: Final = Catalogue({each.name: each for each in _ROWS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +183,13 @@ def _wrong_names(identity: SinkIdentity, **topics: str | None) -> Iterator[str]:
     group = None if identity.group in identity.own_names else identity.group
     names = {"name": identity.name, "group": group, "ledger_topic": identity.ledger_topic}
     return check_names({**names, **topics})
+
+
+def check_names(names: Mapping[str, str | None]) -> Iterator[str]:
+    """Names of topics, and what becomes part of the names of groups and transactional ids."""
+    for argument, name in names.items():
+        try:
+            if name is not None:
+                ARGUMENTS.read(argument, name)
+        except InvalidSetting as error:
+            yield str(error)

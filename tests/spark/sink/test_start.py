@@ -48,7 +48,7 @@ def test_all_that_is_wrong_is_told_at_once(spark: SparkSession, given: dict[str,
         write_stream(frame, **{**given, "name": "two words", "narrow": True})
     assert [problem.split(":")[0] for problem in refused.value.problems] == [
         "the frame is not a stream",
-        "name = 'two words' is not allowed; it may be a name",
+        "name = 'two words' is not allowed; it may be up to 200 letters, digits, '.', '_' and '-'",
         "there is no column 'value'",
         "column 'key' is of type bigint; it must be string or binary",
         "column 'headers' is of type array<bigint>; it must be array<struct<key",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         AttemptFailure as AttemptFailure,
         ClaimService as ClaimService,
     )
-    from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
+    from onceflow.spark.sink.identity import QUERY_NAME as QUERY_NAME, SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
         QUERY_ID as QUERY_ID,
         TOKEN as TOKEN,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from onceflow.spark.sink.options import (
         ARGUMENTS as ARGUMENTS,
         LEDGER_TOPIC as LEDGER_TOPIC,
-        QUERY_NAME as QUERY_NAME,
         TRANSACTION_TIMEOUT_MS as TRANSACTION_TIMEOUT_MS,
         SinkOptions as SinkOptions,
         checked_options as checked_options,
@@ -58,11 +57,10 @@ else:
         {
             "api": "starting_offsets write write_stream",
             "claims": "AttemptFailure ClaimService",
-            "identity": "SinkIdentity",
+            "identity": "QUERY_NAME SinkIdentity",
             "job": "QUERY_ID TOKEN run_job writing_in_plan",
             "job_context": "ALL_ROWS REPORT Report pickled unpickled",
-            "options": "ARGUMENTS LEDGER_TOPIC QUERY_NAME SinkOptions TRANSACTION_TIMEOUT_MS "
-            "checked_options",
+            "options": "ARGUMENTS LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
             "preflight": "BrokerLimits check_spark prepare_cluster producer_settings "
             "run_on_own_thread",
             "query": "SinkWriter",

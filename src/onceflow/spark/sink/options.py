@@ -6,7 +6,6 @@ go by Kafka's names.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +17,9 @@ from onceflow.settings import (
     TRUE_OR_FALSE,
     Catalogue,
     Setting,
-    SettingKind,
 )
 from onceflow.spark.errors import SinkRefused
-from onceflow.spark.sink.identity import SinkIdentity
+from onceflow.spark.sink.identity import QUERY_NAME, SinkIdentity
 from onceflow.spark.sink.preflight import (
     CONNECT,
     check_frame,
@@ -40,20 +38,9 @@ LEDGER_TOPIC: Final = "onceflow-ledger"
 TRANSACTION_TIMEOUT_MS: Final = 300_000
 """Long enough for a batch and the loss of a broker; readers of the output wait so long at most for
 a driver that never comes back."""
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _CLIENTS: Final = catalogue_of(ProducerSettings).settings
 
 
-def _read_name(value: object) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError(value)
-    return value
-
-
-QUERY_NAME: Final = SettingKind(
-    "string", "a name: up to 200 letters, digits, '.', '_' and '-'", _read_name
-)
-"""It becomes a transactional id, a group and the name of a query."""
 _ROWS: Final = (
     Setting(
         name="bootstrap",

@@ -47,9 +47,11 @@ def render_page(page: Page, written_by: str) -> str:
 
 def _sections(sections: Iterable[Section]) -> Iterator[str]:
     for section in sections:
-        yield from ("", f"## {section.title}", "", section.text, "")
-        yield _row(_HEAD)
-        yield _row(["---"] * len(_HEAD))
+        yield from ("", f"## {section.title}")
+        if section.text:
+            yield from ("", section.text)
+        if section.settings:
+            yield from ("", _row(_HEAD), _row(["---"] * len(_HEAD)))
         for each in section.settings:
             cells = (each.kind.type, _default(each), each.kind.allowed, each.meaning)
             yield _row((f"`{each.name}`", *(cell.replace("|", "\\|") for cell in cells)))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onceflow.settings.catalogue import (
         Catalogue as Catalogue,
         Setting as Setting,
+        by_name as by_name,
         dotted as dotted,
         flat as flat,
         merged as merged,
@@ -62,7 +63,8 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "catalogue": "Catalogue dotted flat merged not_allowed Setting setting settings_of",
+            "catalogue": "by_name Catalogue dotted flat merged not_allowed Setting setting "
+            "settings_of",
             "pages": "example_lines Page render_page Section wrapped_comment",
             "rules": "broken_rules contradiction first_is_larger Rule",
             "suggestions": "did_you_mean either",

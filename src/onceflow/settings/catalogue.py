@@ -7,7 +7,7 @@ have underscores in their place; whoever writes those, or hyphens, is understood
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, Final
 
@@ -18,23 +18,24 @@ from onceflow.settings.values import NotAllowed, SettingKind, shown
 _KEY: Final = "onceflow.setting"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Setting:
     """One setting."""
 
     name: str
     kind: SettingKind
-    default: Any = None
-    """None where there is none."""
     meaning: str
     """In a plain sentence."""
-    attribute: str = ""
-    """Of the class that holds the value."""
+    default: Any = None
+    """None where there is none."""
+    _: KW_ONLY
     unset: str = ""
     """What counts without a default, in words."""
     example: object = None
     """A value, where there is no default to show."""
     is_required: bool = False
+    attribute: str = ""
+    """Of the class that holds the value."""
 
     def told(self, value: object) -> str:
         """The setting with its value, in a message."""
@@ -78,6 +79,11 @@ def settings_of(kind: type) -> Mapping[str, Setting]:
             **described,
         )
     return found
+
+
+def by_name(*settings: Setting) -> dict[str, Setting]:
+    """A table of settings that are no fields of a class."""
+    return {each.name: each for each in settings}
 
 
 def dotted(written: str) -> str:

@@ -9,12 +9,12 @@ from onceflow.settings.pages import Page, Section, example_lines, render_page, w
 from onceflow.settings.values import TEXT, TRUE_OR_FALSE, list_of, one_of, whole_number
 
 SETTINGS = [
-    Setting(name="data.dir", kind=TEXT, meaning="Where.", is_required=True, example="data"),
-    Setting(name="linger.ms", kind=whole_number(0, 9), default=5, meaning="How long."),
-    Setting(name="fast", kind=TRUE_OR_FALSE, default=False, meaning="Whether it is."),
-    Setting(name="codec", kind=one_of("a|b", "c"), default="c", meaning="Which."),
-    Setting(name="topics", kind=list_of(TEXT, "names"), default=(), meaning="What."),
-    Setting(name="tell", kind=TEXT, meaning="Whom.", unset="nobody", example="me"),
+    Setting("data.dir", TEXT, "Where.", is_required=True, example="data"),
+    Setting("linger.ms", whole_number(0, 9), "How long.", 5),
+    Setting("fast", TRUE_OR_FALSE, "Whether it is.", False),
+    Setting("codec", one_of("a|b", "c"), "Which.", "c"),
+    Setting("topics", list_of(TEXT, "names"), "What.", ()),
+    Setting("tell", TEXT, "Whom.", unset="nobody", example="me"),
 ]
 PAGE = """\
 # Settings

@@ -332,22 +332,13 @@ def _as_setting(row: TopicSetting, name: BrokerName) -> Setting:
             raise ValueError(text) from error
 
     if name.has_unit_of_its_own:
-        allowed, unit = "a whole number", f"in units of {name.milliseconds} ms"
-        meaning = f"As the default of {row.name}, {unit}; of several the finest unit wins."
+        kind = SettingKind("int", "a whole number", read)
+        unit = f"in units of {name.milliseconds} ms; of several the finest unit wins"
         default = name.default and int(name.default)
-        return Setting(
-            name=name.name,
-            kind=SettingKind("int", allowed, read),
-            default=default,
-            meaning=meaning,
-            example=1,
-        )
-    return Setting(
-        name=name.name,
-        kind=replace(row.kind, read=read),
-        default=row.parse(row.default if name.default is None else name.default),
-        meaning=f"The default of {row.name}. {row.meaning}",
-    )
+        return Setting(name.name, kind, f"The default of {row.name}, {unit}.", default, example=1)
+    kind = replace(row.kind, read=read)
+    default = row.parse(row.default if name.default is None else name.default)
+    return Setting(name.name, kind, f"The default of {row.name}. {row.meaning}", default)
 
 
 DEFAULTS: Final[Mapping[str, Setting]] = MappingProxyType(

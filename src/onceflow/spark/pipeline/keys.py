@@ -22,6 +22,7 @@ from onceflow.settings import (
     NotAllowed,
     Setting,
     SettingKind,
+    by_name,
     did_you_mean,
     duration,
     either,
@@ -113,47 +114,24 @@ _DURATION: Final = duration(bare=False)
 # --- the tables ----------------------------------------------------------------------------------
 
 
-def _key(
-    name: str,
-    kind: SettingKind,
-    meaning: str,
-    default: object = None,
-    *,
-    unset: str = "",
-    is_required: bool = False,
-) -> Setting:
-    return Setting(
-        name=name,
-        kind=kind,
-        meaning=meaning,
-        default=default,
-        unset=unset,
-        is_required=is_required,
-    )
-
-
-def _table(*keys: Setting) -> Mapping[str, Setting]:
-    return {each.name: each for each in keys}
-
-
-PIPELINE: Final = _table(
-    _key(
+PIPELINE: Final = by_name(
+    Setting(
         "name", QUERY_NAME, "The name of the pipeline, the same at every start.", is_required=True
     ),
-    _key("checkpoint", WRITTEN, "A directory for Spark's progress.", is_required=True),
+    Setting("checkpoint", WRITTEN, "A directory for Spark's progress.", is_required=True),
 )
-ADDRESS: Final = _table(
-    _key(
+ADDRESS: Final = by_name(
+    Setting(
         "bootstrap",
         WRITTEN,
         "The brokers that are read from and written to.",
         unset="a broker that is started beside the pipeline",
     ),
 )
-SOURCE: Final = _table(
-    _key("topics", TOPIC_NAMES, "The topics to read."),
-    _key("pattern", PATTERN, "Reads all topics in whose names it is found, in place of topics."),
-    _key(
+SOURCE: Final = by_name(
+    Setting("topics", TOPIC_NAMES, "The topics to read."),
+    Setting("pattern", PATTERN, "Reads all topics in whose names it is found, in place of topics."),
+    Setting(
         "starting",
         SettingKind(
             "string, time or table",
@@ -165,51 +143,51 @@ SOURCE: Final = _table(
         "Where a new checkpoint starts to read.",
         "earliest",
     ),
-    _key("format", one_of(*Format), "How the value of a record is read.", is_required=True),
-    _key(
+    Setting("format", one_of(*Format), "How the value of a record is read.", is_required=True),
+    Setting(
         "schema",
         SettingKind("schema", _SCHEMA, _read_schema),
         "The columns; json and csv need them.",
     ),
-    _key("format_options", SETTINGS, "Options of Spark's reader of that format."),
-    _key("options", SETTINGS, "Options of the source ([SOURCE.md](SOURCE.md))."),
-    _key("watermark", _ANY_TABLE, "How late rows may be before state forgets them."),
+    Setting("format_options", SETTINGS, "Options of Spark's reader of that format."),
+    Setting("options", SETTINGS, "Options of the source ([SOURCE.md](SOURCE.md))."),
+    Setting("watermark", _ANY_TABLE, "How late rows may be before state forgets them."),
 )
-WATERMARK: Final = _table(
-    _key("column", WRITTEN, "The column that holds the time of a row.", is_required=True),
-    _key("delay", _DURATION, 'How late a row may be: "10 minutes".', is_required=True),
+WATERMARK: Final = by_name(
+    Setting("column", WRITTEN, "The column that holds the time of a row.", is_required=True),
+    Setting("delay", _DURATION, 'How late a row may be: "10 minutes".', is_required=True),
 )
-TRANSFORM: Final = _table(
-    _key("sql", WRITTEN, "A query over the sources, by their names."),
-    _key("sql_file", WRITTEN, "The path of a file with that query."),
-    _key("python", WRITTEN, '"module:function", from DataFrames to a DataFrame.'),
-    _key("arrow", WRITTEN, '"module:function", from an Arrow table to another.'),
+TRANSFORM: Final = by_name(
+    Setting("sql", WRITTEN, "A query over the sources, by their names."),
+    Setting("sql_file", WRITTEN, "The path of a file with that query."),
+    Setting("python", WRITTEN, '"module:function", from DataFrames to a DataFrame.'),
+    Setting("arrow", WRITTEN, '"module:function", from an Arrow table to another.'),
 )
-SINK: Final = _table(
-    _key(
+SINK: Final = by_name(
+    Setting(
         "topic",
         TOPIC_NAME,
         "Where the rows go.",
         unset="must be given, unless format is raw: then the column topic of each row",
     ),
-    _key("key", WRITTEN, "An expression for the key of a record.", unset="no key"),
-    _key("format", one_of(*Format), "How the value of a record is written.", is_required=True),
-    _key(
+    Setting("key", WRITTEN, "An expression for the key of a record.", unset="no key"),
+    Setting("format", one_of(*Format), "How the value of a record is written.", is_required=True),
+    Setting(
         "partition",
         WRITTEN,
         "An expression for the partition of a record.",
         unset="by the key, else by the value",
     ),
-    _key("headers", EXPRESSIONS, "Names of headers, and expressions for their values."),
-    _key("mode", one_of(*OutputMode), "Spark's output mode.", OutputMode.APPEND),
-    _key("format_options", SETTINGS, "Options of Spark's writer of that format."),
+    Setting("headers", EXPRESSIONS, "Names of headers, and expressions for their values."),
+    Setting("mode", one_of(*OutputMode), "Spark's output mode.", OutputMode.APPEND),
+    Setting("format_options", SETTINGS, "Options of Spark's writer of that format."),
 )
-DEAD_LETTERS: Final = _table(
-    _key("topic", TOPIC_NAME, "Where unusable rows go.", is_required=True),
+DEAD_LETTERS: Final = by_name(
+    Setting("topic", TOPIC_NAME, "Where unusable rows go.", is_required=True),
 )
-TRIGGER: Final = _table(
-    _key("interval", _DURATION, "The time between two batches.", unset="batch after batch"),
-    _key("available_now", TRUE_OR_FALSE, "Whether to process what there is, and stop.", False),
+TRIGGER: Final = by_name(
+    Setting("interval", _DURATION, "The time between two batches.", unset="batch after batch"),
+    Setting("available_now", TRUE_OR_FALSE, "Whether to process what there is, and stop.", False),
 )
 SECTIONS: Final = (
     "pipeline",

@@ -17,6 +17,7 @@ from onceflow.settings import (
     TRUE_OR_FALSE,
     Catalogue,
     Setting,
+    by_name,
 )
 from onceflow.spark.errors import SinkRefused
 from onceflow.spark.sink.identity import QUERY_NAME, SinkIdentity
@@ -41,62 +42,61 @@ a driver that never comes back."""
 _CLIENTS: Final = catalogue_of(ProducerSettings).settings
 
 
-_ROWS: Final = (
-    Setting(
-        name="bootstrap",
-        kind=_CLIENTS["bootstrap.servers"].kind,
-        is_required=True,
-        meaning="The brokers that are asked first.",
-    ),
-    Setting(
-        name="name",
-        kind=QUERY_NAME,
-        meaning="The name of the query: the same at every start, and no other's.",
-        unset="must be given to write_stream; write makes one",
-    ),
-    Setting(
-        name="topic",
-        kind=TOPIC_NAME,
-        meaning="The topic that rows are written to.",
-        unset="the column topic of each row",
-    ),
-    Setting(
-        name="group",
-        kind=QUERY_NAME,
-        meaning="The group under which a stream's source offsets are committed.",
-        unset="name",
-    ),
-    Setting(
-        name="ledger_topic",
-        kind=TOPIC_NAME,
-        default=LEDGER_TOPIC,
-        meaning="The topic under whose name the sink commits what it has done; it stays empty.",
-    ),
-    Setting(
-        name="dead_letter_topic",
-        kind=TOPIC_NAME,
-        meaning="The topic for rows that dead_letters has marked.",
-    ),
-    Setting(
-        name="narrow",
-        kind=TRUE_OR_FALSE,
-        default=False,
-        meaning="Whether rows stay in the partition where they are, and no shuffle is needed.",
-    ),
-    Setting(
-        name="continue_from_group",
-        kind=TRUE_OR_FALSE,
-        default=False,
-        meaning="Whether a stream without a checkpoint goes on where its group has come to.",
-    ),
-    Setting(
-        name="transaction_timeout_ms",
-        kind=_CLIENTS["transaction.timeout.ms"].kind,
-        default=TRANSACTION_TIMEOUT_MS,
-        meaning="The age at which brokers abort a batch whose driver never comes back.",
-    ),
+ARGUMENTS: Final = Catalogue(
+    by_name(
+        Setting(
+            "bootstrap",
+            _CLIENTS["bootstrap.servers"].kind,
+            "The brokers that are asked first.",
+            is_required=True,
+        ),
+        Setting(
+            "name",
+            QUERY_NAME,
+            "The name of the query: the same at every start, and no other's.",
+            unset="must be given to write_stream; write makes one",
+        ),
+        Setting(
+            "topic",
+            TOPIC_NAME,
+            "The topic that rows are written to.",
+            unset="the column topic of each row",
+        ),
+        Setting(
+            "group",
+            QUERY_NAME,
+            "The group under which a stream's source offsets are committed.",
+            unset="name",
+        ),
+        Setting(
+            "ledger_topic",
+            TOPIC_NAME,
+            "The topic under whose name the sink commits what it has done; it stays empty.",
+            LEDGER_TOPIC,
+        ),
+        Setting(
+            "dead_letter_topic", TOPIC_NAME, "The topic for rows that dead_letters has marked."
+        ),
+        Setting(
+            "narrow",
+            TRUE_OR_FALSE,
+            "Whether rows stay in the partition where they are, and no shuffle is needed.",
+            False,
+        ),
+        Setting(
+            "continue_from_group",
+            TRUE_OR_FALSE,
+            "Whether a stream without a checkpoint goes on where its group has come to.",
+            False,
+        ),
+        Setting(
+            "transaction_timeout_ms",
+            _CLIENTS["transaction.timeout.ms"].kind,
+            "The age at which brokers abort a batch whose driver never comes back.",
+            TRANSACTION_TIMEOUT_MS,
+        ),
+    )
 )
-ARGUMENTS: Final = Catalogue({each.name: each for each in _ROWS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from onceflow.settings import (
     Catalogue,
     Rule,
     Setting,
-    SettingKind,
     broken_rules,
+    by_name,
     contradiction,
     did_you_mean,
     duration,
@@ -63,88 +63,85 @@ _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _SOME: Final = whole_number(1, LONG_MAX)
 
 
-def _option(
-    name: str, kind: SettingKind, meaning: str, default: object = None, *, unset: str = ""
-) -> Setting:
-    return Setting(name=name, kind=kind, meaning=meaning, default=default, unset=unset)
-
-
 # Spark's names, in its spelling: the one place where a name of ours has capital letters.
-_ROWS: Final = (
-    _option("subscribe", TOPICS, "The topics to read, with partitions that are added later."),
-    _option(
-        "subscribePattern",
-        TOPIC_PATTERN,
-        "Reads all topics in whose names it is found, in place of `subscribe`.",
-    ),
-    _option("assign", ASSIGNMENT, "The partitions to read, in place of `subscribe`."),
-    _option(
-        "startingOffsets",
-        POSITION,
-        "Where a new query starts to read.",
-        unset="latest for streams, earliest for batches",
-    ),
-    _option("startingTimestamp", TIME, "As startingOffsets, by time: milliseconds since 1970."),
-    _option(
-        "startingOffsetsByTimestamp", TIMES, "As startingTimestamp, with a time for each partition."
-    ),
-    _option(
-        "startingOffsetsByTimestampStrategy",
-        one_of("error", "latest", any_case=True),
-        "Where to start by time when no record is late enough.",
-        "error",
-    ),
-    _option("endingOffsets", POSITION, "Where a batch ends.", unset="latest"),
-    _option("endingTimestamp", TIME, "As endingOffsets, by time: milliseconds since 1970."),
-    _option(
-        "endingOffsetsByTimestamp", TIMES, "As endingTimestamp, with a time for each partition."
-    ),
-    _option(
-        "failOnDataLoss",
-        YES_OR_NO,
-        "Whether a query fails when records that it has to read are gone; else it logs that.",
-        True,
-    ),
-    _option("includeHeaders", YES_OR_NO, "Whether rows have the column `headers`.", False),
-    _option(
-        "columns",
-        SELECTED_COLUMNS,
-        "The columns that rows have; what is left out is not decoded.",
-        unset="all, headers with includeHeaders",
-    ),
-    _option(
-        "minPartitions", whole_number(1), "At least so many tasks read, where there is enough."
-    ),
-    _option("maxPartitions", whole_number(1), "At most so many tasks read."),
-    _option("maxRecordsPerPartition", _SOME, "The most records that one task reads."),
-    _option("maxOffsetsPerTrigger", _SOME, "The most offsets that one micro-batch spans."),
-    _option(
-        "minOffsetsPerTrigger",
-        _SOME,
-        "A micro-batch waits for so many, for maxTriggerDelay at most.",
-    ),
-    _option(
-        "maxTriggerDelay",
-        duration(bare=True),
-        "How long minOffsetsPerTrigger may hold a micro-batch back; milliseconds without a unit.",
-        900_000,
-    ),
-    _option(
-        "fetchOffset.numRetries",
-        whole_number(0),
-        "How often an end that is before what was read is asked for again before it is believed.",
-        3,
-    ),
-    _option("fetchOffset.retryIntervalMs", whole_number(0), "The time between these.", 1000),
-    _option(
-        "kafkaConsumer.pollTimeoutMs",
-        whole_number(1),
-        "How long a task waits for records; as kafka.default.api.timeout.ms.",
-        unset="kafka.default.api.timeout.ms",
-    ),
-    _option("groupIdPrefix", TEXT, "Has no effect: no consumer group is joined."),
+OPTIONS: Final = Catalogue(
+    by_name(
+        Setting("subscribe", TOPICS, "The topics to read, with partitions that are added later."),
+        Setting(
+            "subscribePattern",
+            TOPIC_PATTERN,
+            "Reads all topics in whose names it is found, in place of `subscribe`.",
+        ),
+        Setting("assign", ASSIGNMENT, "The partitions to read, in place of `subscribe`."),
+        Setting(
+            "startingOffsets",
+            POSITION,
+            "Where a new query starts to read.",
+            unset="latest for streams, earliest for batches",
+        ),
+        Setting("startingTimestamp", TIME, "As startingOffsets, by time: milliseconds since 1970."),
+        Setting(
+            "startingOffsetsByTimestamp",
+            TIMES,
+            "As startingTimestamp, with a time for each partition.",
+        ),
+        Setting(
+            "startingOffsetsByTimestampStrategy",
+            one_of("error", "latest", any_case=True),
+            "Where to start by time when no record is late enough.",
+            "error",
+        ),
+        Setting("endingOffsets", POSITION, "Where a batch ends.", unset="latest"),
+        Setting("endingTimestamp", TIME, "As endingOffsets, by time: milliseconds since 1970."),
+        Setting(
+            "endingOffsetsByTimestamp", TIMES, "As endingTimestamp, with a time for each partition."
+        ),
+        Setting(
+            "failOnDataLoss",
+            YES_OR_NO,
+            "Whether a query fails when records that it has to read are gone; else it logs that.",
+            True,
+        ),
+        Setting("includeHeaders", YES_OR_NO, "Whether rows have the column `headers`.", False),
+        Setting(
+            "columns",
+            SELECTED_COLUMNS,
+            "The columns that rows have; what is left out is not decoded.",
+            unset="all, headers with includeHeaders",
+        ),
+        Setting(
+            "minPartitions", whole_number(1), "At least so many tasks read, where there is enough."
+        ),
+        Setting("maxPartitions", whole_number(1), "At most so many tasks read."),
+        Setting("maxRecordsPerPartition", _SOME, "The most records that one task reads."),
+        Setting("maxOffsetsPerTrigger", _SOME, "The most offsets that one micro-batch spans."),
+        Setting(
+            "minOffsetsPerTrigger",
+            _SOME,
+            "A micro-batch waits for so many, for maxTriggerDelay at most.",
+        ),
+        Setting(
+            "maxTriggerDelay",
+            duration(bare=True),
+            "How long minOffsetsPerTrigger may hold a micro-batch back; milliseconds without a unit.",
+            900_000,
+        ),
+        Setting(
+            "fetchOffset.numRetries",
+            whole_number(0),
+            "How often an end that is before what was read is asked for again before it is believed.",
+            3,
+        ),
+        Setting("fetchOffset.retryIntervalMs", whole_number(0), "The time between these.", 1000),
+        Setting(
+            "kafkaConsumer.pollTimeoutMs",
+            whole_number(1),
+            "How long a task waits for records; as kafka.default.api.timeout.ms.",
+            unset="kafka.default.api.timeout.ms",
+        ),
+        Setting("groupIdPrefix", TEXT, "Has no effect: no consumer group is joined."),
+    )
 )
-OPTIONS: Final = Catalogue({each.name: each for each in _ROWS})
 _NAMES: Final = {name.lower(): name for name in OPTIONS.settings}
 _RULES: Final = tuple(
     Rule(less, more, first_is_larger, f"make {less} smaller, or {more} larger")

@@ -1,4 +1,4 @@
-"""The doors of packages: what others may touch, loaded when somebody asks for it.
+"""The doors of packages: what others may touch, loaded when a name is asked for.
 
 A package names in its `__init__` what it exports, twice: for type checkers as imports, and for the
 program as a table from modules to names. So importing a package costs nothing, and a program loads
@@ -23,7 +23,7 @@ def door(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(f"{package}.{home}"), name)
-        # Kept in the package, so that the next one who asks does not come here.
+        # Kept in the package, so that the next use does not come here.
         vars(modules[package])[name] = value
         return value
 

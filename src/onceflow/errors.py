@@ -84,7 +84,7 @@ class OutOfDescriptors(DiskExhausted):
 
 
 class DiskFailed(DiskError):
-    """An I/O error. After one on a sync nobody knows what is on the disk: stop."""
+    """An I/O error. After one on a sync it is not known what is on the disk: stop."""
 
 
 class PathInUse(DiskError):

@@ -193,8 +193,8 @@ class Server:
         now = self.node.config
         if now.max_connections != before.max_connections:
             self._share_out()
-        # Only then: who alters something else every few seconds must not put compaction off for
-        # ever.
+        # Only then: an operator who alters something else every few seconds must not put
+        # compaction off for ever.
         if now.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms:
             self._timers["compaction"].cancel()  # the next look may have been days away
             self._compact_now_and_then()
@@ -331,7 +331,7 @@ class Server:
                 connection.abort()
         if self.node.store.failure is None:
             # What found no room on the disk, or no descriptor, and waits: there may be some now,
-            # and nobody else would say so unless a client sent more.
+            # and nothing else would look unless a client sent more.
             self.node.store.look_again()
 
     def _enforce_retention(self) -> None:

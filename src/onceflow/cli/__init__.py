@@ -1,8 +1,8 @@
 """The command `onceflow`: one file for each command.
 
 Ends with 0 when all went well, 1 on an error, 2 when it was called wrongly, 130 on Ctrl-C, 143 on
-SIGTERM and 129 on SIGHUP; `serve` and `run` are told to stop that way, and end with 0. Results
-go to standard output, everything else to standard error; with `--json` both are JSON.
+SIGTERM and 129 on SIGHUP; such a signal is how `serve` and `run` stop, and then they end with 0.
+Results go to standard output, everything else to standard error; with `--json` both are JSON.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _tell_ready(address: ListenAddress) -> None:
         print("listening on", address, flush=True)
     except BrokenPipeError:
         give_up_stdout()
-        _log.info("listening on %s; nobody reads standard output", address)
+        _log.info("listening on %s; standard output has no reader", address)
 
 
 def _pairs(settings: list[str]) -> dict[str, str | None]:

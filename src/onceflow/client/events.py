@@ -29,7 +29,7 @@ class EventLogger:
         return self._logger.isEnabledFor(level)
 
     def tell(self, level: int, event: str, message: str, **fields: object) -> None:
-        """One event; nothing is put together for one that nobody wants."""
+        """One event; no text is made for one that no handler wants."""
         self._tell(level, event, message, fields)
 
     def debug(self, event: str, message: str, **fields: object) -> None:

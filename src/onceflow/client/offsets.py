@@ -213,7 +213,7 @@ async def delete_records(
     cluster: Cluster, before: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """Deletes what lies below an offset (-1: all there is) in each partition; the first offsets
-    that are left. Nobody gets them back."""
+    that are left. They cannot be restored."""
     with message_library:
         from kio.schema.delete_records.v2.request import (
             DeleteRecordsPartition,

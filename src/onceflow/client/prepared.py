@@ -1,4 +1,4 @@
-"""The name of a prepared transaction, to be kept by whoever decides how it ends.
+"""The name of a prepared transaction, to be kept by the program that decides how it ends.
 
 In a two-phase commit a database decides: it stores the name together with its own changes. After a
 crash the transaction that is still open is committed if its name is the stored one, else aborted.

@@ -1,4 +1,4 @@
-"""What a client is told about a cluster: small frozen values."""
+"""What brokers say about a cluster: small frozen values."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class ActiveProducer:
     last_sequence: int
     last_timestamp_ms: int
     coordinator_epoch: int
-    """Of whoever wrote its last marker; -1 before the first."""
+    """Of the coordinator that wrote its last marker; -1 before the first."""
     transaction_start_offset: int | None
     """Where its open transaction begins; None when none is open."""
 

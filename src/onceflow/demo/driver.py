@@ -72,7 +72,7 @@ class Driver:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, number: int) -> None:
-        # Its number is its own as long as nobody has waited for it.
+        # No other process gets its number before this one has waited for it.
         if self._process.returncode is None:
             os.killpg(self._process.pid, number)
 
@@ -108,7 +108,7 @@ class Driver:
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    """Who is killed tidies nothing up: all that is temporary is put where the demo removes it."""
+    """A killed process cleans nothing up: its temporary files go where the demo removes them."""
     java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {_QUICK} -Djava.io.tmpdir={scratch}".strip()
     return {"TMPDIR": scratch, "SPARK_LOCAL_DIRS": scratch, "SPARK_SUBMIT_OPTS": java}
 

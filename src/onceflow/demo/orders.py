@@ -1,6 +1,6 @@
 """What goes through the demo: orders, of which a few are broken, and the pipeline that they take.
 
-An order follows from its number alone, so whoever knows how many were sent knows all of them.
+An order follows from its number alone, so the count of orders sent says what all of them are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `strike` waits until the pipeline comes to a named point, does there what the strike says, and
 returns when a batch is committed again. Nothing is waited for by the clock alone: drivers and tasks
-tell where they are, and whoever waits too long raises `DemoStuck`.
+report where they are, and a wait that takes too long raises `DemoStuck`.
 """
 
 from __future__ import annotations
@@ -114,10 +114,10 @@ class Stage:
 
     @contextmanager
     def _held(self, point: str) -> Iterator[Arrival]:
-        """Whoever comes to the point next; it goes on, if it can, when the block is left."""
+        """The next process to come to the point; it goes on, if it can, when the block is left."""
         held = self._points.hold(self._driver.name, point)
         try:
-            self._until(lambda: held.arrivals != [], f"somebody at the point {point!r}")
+            self._until(lambda: held.arrivals != [], f"a process at the point {point!r}")
             yield held.arrivals[0]
         finally:
             held.release()

@@ -1,8 +1,8 @@
 """What goes wrong in the demo: who is hit, at which named point of a batch, and by what means.
 
-A driver or task that comes to a point asks over a socket, and waits for the answer. What is to
-happen there happens meanwhile, so it hits exactly at the point, whichever process it is for. Tasks
-load this module, so it needs nothing but the standard library.
+A driver or task that comes to a point asks over a socket, and waits for the answer. The strike
+happens meanwhile, so it hits any process exactly at that point. Tasks load this module, so it needs
+nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Points:
             return self._next
 
     def _answer(self, arrival: Arrival) -> None:
-        """Returns when whoever has come may go on."""
+        """Returns when the process that came may go on."""
         driver, point, _ = arrival
         with self._lock:
             held = self._next

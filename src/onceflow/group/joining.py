@@ -156,7 +156,7 @@ def _replace_static(group: Group, request: JoinRequest, member: MemberMetadata, 
     elif group.state is GroupState.PREPARING_REBALANCE:
         maybe_complete_join(group, turn)
     else:
-        # The leader may already be assigning to the old id, which nobody has any more.
+        # The leader may already be assigning to the old id, which no member has any more.
         prepare_rebalance(group, turn)
 
 

@@ -71,7 +71,7 @@ def sync(group: Group, request: SyncRequest, turn: Turn) -> None:
     if member.sync_ticket is not None:
         turn.answer_sync(member.sync_ticket, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_ticket = request.ticket
-    # Nobody is answered yet: `_assignment_stored` does that once the record is durable, so that
+    # No member is answered yet: `_assignment_stored` does that once the record is durable, so that
     # after a crash the group knows the assignment by which its members read. A leader that repeats
     # its request while the record is on its way changes nothing.
     if group.leader == member.member_id and group.stored_generation != group.generation:

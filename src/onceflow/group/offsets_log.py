@@ -128,7 +128,7 @@ def failure_code(failure: Exception | None) -> ErrorCode:
 
 
 def ignore(code: ErrorCode) -> None:
-    """For writes that nobody waits for: the next attempt will find what failed."""
+    """For writes that no request waits for: the next attempt will find what failed."""
 
 
 class OffsetsWriter:

@@ -201,7 +201,7 @@ class Group:
             self.pending_sync[new_id] = None
 
     def elect_joined_leader(self) -> bool:
-        """Keeps a leader that has joined, or chooses one; False when nobody has joined."""
+        """Keeps a leader that has joined, or chooses one; False when no member has joined."""
         if self.leader is not None and self.members[self.leader].join_ticket is not None:
             return True
         for member in self.members.values():

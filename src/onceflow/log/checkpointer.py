@@ -206,7 +206,7 @@ class Checkpointer:
             try:
                 capture = self._capture()
             except Exception as error:
-                # Nobody knows any more what has to be synced: only a start, from the journal, does.
+                # Only a start, from the journal, can find out now what has to be synced.
                 self._on_failure(error)
                 return
             self._is_running = True

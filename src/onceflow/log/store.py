@@ -2,9 +2,9 @@
 
 Decide, persist, apply: a change is admitted (applied to memory and page cache, so that the next one
 is judged against it) and takes its place in the journal. Its ticket completes when that place is
-durable, and only then does the high watermark follow. `logs` and a log's start are as admitted: who
-answers a client waits for the ticket. A failed journal write or sync stops the store for good. All
-calls come from one thread.
+durable, and only then does the high watermark follow. `logs` and a log's start are as admitted: a
+handler waits for the ticket before it answers. A failed journal write or sync stops the store for
+good. All calls come from one thread.
 """
 
 from __future__ import annotations

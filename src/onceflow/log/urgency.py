@@ -29,8 +29,9 @@ class Purpose(Enum):
 
 
 LAZY = {
-    # Nobody asked and nobody is answered. If the entry is lost, the records are still there (files
-    # go only after a checkpoint that holds the new start) and retention finds them again.
+    # No client asked for it, and none is answered. If the entry is lost, the records are still
+    # there (files go only after a checkpoint that holds the new start) and retention finds them
+    # again.
     Purpose.RETENTION,
     # Only what comes behind it in the order is cut by it: if it is lost, so is all of that.
     Purpose.LAYOUT,

@@ -85,7 +85,7 @@ class ProducerTable:
         self._open = OrderedDict((producer_id, start) for start, producer_id in sorted(begun))
         # First offset and marker of transactions whose marker may not be durable yet. They stay
         # unstable until it is: a reader must not see as committed what a crash can reopen. Both
-        # ascend: a transaction that began after one which ended later holds nobody back.
+        # ascend: a transaction that began after one which ended later holds no reader back.
         self._ended_starts: list[int] = []
         self._ended_markers: list[int] = []
         self._log_start = 0
@@ -273,7 +273,7 @@ class ProducerTable:
                 continue
             self.has_aged = True
             if producer.silent_since == AWAKE:
-                # It has written since the last look, nobody knows when: perhaps right now.
+                # It has written since the last look, at an unknown time: perhaps right now.
                 producer.silent_since = now_ms
             # Never one with an open transaction: its marker would find nothing to end, and the last
             # stable offset would stand still for ever.

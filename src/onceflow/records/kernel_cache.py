@@ -100,7 +100,7 @@ class _Cache(FunctionCache):
         except Exception as error:
             _say_once(
                 logging.WARNING,
-                "compiled code cannot be read and is made anew: %r; if that is so again, %s",
+                "compiled code cannot be read and is compiled again: %r; if that happens again, %s",
                 error,
             )
             with suppress(Exception):

@@ -37,7 +37,7 @@ class Setting:
     attribute: str = ""
     """Of the class that holds the value."""
 
-    def told(self, value: object) -> str:
+    def with_value(self, value: object) -> str:
         """The setting with its value, in a message."""
         if value is None:
             return f"{self.name}, which is not set"
@@ -64,21 +64,21 @@ def setting(
 @cache
 def settings_of(kind: type) -> Mapping[str, Setting]:
     """The settings that are fields of a dataclass, by name."""
-    found = {}
+    settings = {}
     for each in fields(kind):
         if _KEY not in each.metadata:
             continue
         described = dict(each.metadata[_KEY])
         name = described.pop("name") or dotted(each.name)
         is_required = each.default is MISSING
-        found[name] = Setting(
+        settings[name] = Setting(
             name=name,
             attribute=each.name,
             default=None if is_required else each.default,
             is_required=is_required,
             **described,
         )
-    return found
+    return settings
 
 
 def by_name(*settings: Setting) -> dict[str, Setting]:
@@ -94,8 +94,8 @@ def dotted(written: str) -> str:
 def merged(
     catalogue: Catalogue, settings: Mapping[str, object], named: Mapping[str, object]
 ) -> dict[str, object]:
-    """What a mapping and keywords give, by name; None stands for what is left out. Raises
-    `InvalidSetting` for a setting that is given twice."""
+    """The settings of a mapping and of keywords, by name; None stands for one that is left out.
+    Raises `InvalidSetting` for a setting that is there twice."""
     values: dict[str, object] = {}
     spelled: dict[str, str] = {}
     for written, value in (*settings.items(), *named.items()):
@@ -146,8 +146,8 @@ class Catalogue:
         try:
             return kind(value)
         except NotAllowed as error:
-            given = "" if kind.is_secret else f" = {shown(value)}"
-            raise InvalidSetting(not_allowed(f"{written}{given}{where}", error)) from error
+            text = "" if kind.is_secret else f" = {shown(value)}"
+            raise InvalidSetting(not_allowed(f"{written}{text}{where}", error)) from error
 
     def unknown(self, written: str, *, where: str = "") -> InvalidSetting:
         guess = did_you_mean(self.name_of(written), self.settings)

@@ -1,8 +1,8 @@
 """What the value of a setting may be. A value is read from what people write: numbers, booleans and
 lists may be texts, as they are in files, flags and the environment, or values of Python.
 
-Topic configs have kinds of their own beside these, in `broker/config/topic_values.py`: what they
-refuse is told in Apache Kafka's words, which tools show.
+Topic configs have kinds of their own beside these, in `broker/config/topic_values.py`: they refuse
+values in Apache Kafka's words, which its tools show.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGEST_PORT: Final = 65_535
 
 class NotAllowed(OnceflowError):
     """A value that a setting does not take. The text says what it takes, to follow "it may be";
-    who tells it adds the name and the value."""
+    the caller adds the name and the value."""
 
 
 class Secret(str):
@@ -113,10 +113,10 @@ def _boolean(words: Mapping[str, bool]) -> SettingKind:
     def read(value: object) -> bool:
         if isinstance(value, bool):
             return value
-        found = words.get(str(value).strip().lower())
-        if found is None:
+        truth = words.get(str(value).strip().lower())
+        if truth is None:
             raise ValueError(value)
-        return found
+        return truth
 
     return SettingKind("boolean", "true or false", read)
 
@@ -142,10 +142,10 @@ def one_of(*choices: str | Enum, any_case: bool = False) -> SettingKind:
     def read(value: object) -> str | Enum:
         if not isinstance(value, str):
             raise ValueError(value)
-        found = by_word.get(value.strip().lower() if any_case else value.strip())
-        if found is None:
+        choice = by_word.get(value.strip().lower() if any_case else value.strip())
+        if choice is None:
             raise ValueError(value)
-        return found
+        return choice
 
     return SettingKind("string", either(map(text_of, choices)), read)
 
@@ -200,9 +200,9 @@ def list_of(item: SettingKind, allowed: str, *, each_once: bool = False) -> Sett
             value = [each for each in value.split(",") if each.strip()]
         if not isinstance(value, list | tuple | set | frozenset) or not value:
             raise ValueError(value)
-        found = tuple(item(each.strip() if isinstance(each, str) else each) for each in value)
-        once = tuple(dict.fromkeys(found))
-        if each_once and once != found:
+        items = tuple(item(each.strip() if isinstance(each, str) else each) for each in value)
+        once = tuple(dict.fromkeys(items))
+        if each_once and once != items:
             raise ValueError(value)
         return once
 
@@ -236,11 +236,11 @@ def duration(*, bare: bool) -> SettingKind:
     Spark has it."""
 
     def read(value: object) -> int:
-        found = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
-        factor = _UNITS_MS.get(found[2] or ("ms" if bare else "")) if found else None
-        if found is None or factor is None:
+        match = _DURATION.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+        factor = _UNITS_MS.get(match[2] or ("ms" if bare else "")) if match else None
+        if match is None or factor is None:
             raise ValueError(value)
-        return int(int(found[1]) * factor)
+        return int(int(match[1]) * factor)
 
     return SettingKind(
         "duration", 'a time such as "500 ms", "10 s", "5 minutes", "1 hour" or "2 d"', read

@@ -25,7 +25,7 @@ _SMALL: Final[Mapping[str, object]] = {
     "journal.first.file.bytes": 64 << 10,
     "journal.largest.file.bytes": 64 << 10,
 }
-"""A start costs little, and nobody waits for members that do not come."""
+"""A start costs little, and no group waits for members that do not come."""
 _SLOWEST_STEP_SECONDS: Final = 0.005
 
 

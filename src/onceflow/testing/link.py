@@ -1,7 +1,7 @@
 """One direction of one simulated connection: bytes in flight, always in order.
 
-Order is a matter of construction: what is sent goes to the tail of one queue, and whichever
-arrival comes due takes the head. Delays, partitions and the loop's drawn order of callbacks
+Order is a matter of construction: what is sent goes to the tail of one queue, and every arrival
+that comes due takes the head. Delays, partitions and the loop's drawn order of callbacks
 decide when something arrives, never what comes next. A window bounds the bytes that are sent
 and not yet read; the rest stays with the sender, which is how a slow reader is felt.
 """

@@ -105,11 +105,11 @@ class SimTransport(asyncio.Transport):
         self._soon(self._read_ready)
 
     def reset(self) -> None:
-        """End by a reset from outside: the protocol is told, the peer is not."""
+        """End by a reset from outside: the protocol hears of it, the peer does not."""
         self._end(connection_reset(self._name), farewell=False)
 
     def die(self) -> None:
-        """End as the socket of a killed process does: the peer is told, the protocol is not."""
+        """End as the socket of a killed process: the peer hears of it, the protocol does not."""
         self._protocol = None
         self._context = Context()  # what is left to do is the network's business, not the dead's
         self._end(None, farewell=True)

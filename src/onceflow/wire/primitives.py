@@ -17,7 +17,7 @@ LONGEST_NAME = 249
 """Of a topic. Longer strings are served, and no cache keeps them."""
 MOST_ELEMENTS = 20_000
 """Of all arrays of a request together. Each takes some ten microseconds to read, to look up and to
-answer, in which nobody else is served; partitions come by the thousand, not by ten thousands."""
+answer, in which no other is served; partitions come by the thousand, not by ten thousands."""
 
 
 class Budget:
@@ -34,7 +34,7 @@ class Budget:
         if count > 0:
             self._left -= count
             if self._left < 0:
-                raise MessageMalformed("more elements in one message than anybody needs")
+                raise MessageMalformed("more elements in one message than the broker allows")
 
 
 def read_uvarint(buffer: memoryview, at: int) -> tuple[int, int]:

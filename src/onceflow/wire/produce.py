@@ -153,7 +153,7 @@ def _counted(count: int, buffer: memoryview, at: int, before: int) -> int:
     if count > len(buffer) - at:
         raise MessageMalformed(f"{count} elements where {len(buffer) - at} bytes are left")
     if count > MOST_ELEMENTS - before:
-        raise MessageMalformed("more elements in one message than anybody needs")
+        raise MessageMalformed("more elements in one message than the broker allows")
     return before + count if count > 0 else before
 
 

@@ -240,6 +240,8 @@ class Sleep:
         await asyncio.sleep(60.0)  # what a killed one had open is over
         days, self._stopped_days = days + self._stopped_days, 0.0
         if self._shape.auto_offset_reset == "earliest" and days * DAY_MS > OFFSETS_KEPT_MS - DAY_MS:
+            # A group with members takes offsets from nobody else: one that was killed is in it yet.
+            await asyncio.sleep(SETTINGS["session_timeout_ms"] / 1000)
             await self._set_offsets(await self._copied())
         self._worker.start()
         while not (self._worker.is_reading or self._worker.is_over):

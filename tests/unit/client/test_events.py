@@ -244,7 +244,7 @@ def test_a_throttled_client_tells_once_a_minute(caplog: pytest.LogCaptureFixture
         simulate(1, main)
     told = [(fields(each)["request"], fields(each)["throttle_ms"]) for each in caplog.records]
     assert told == [("FETCH", 250), ("PRODUCE", 10), ("FETCH", 400)]
-    assert caplog.messages[0] == "broker:9092 had FETCH wait for 250 ms: a quota is used up"
+    assert caplog.messages[0] == "broker:9092 throttled FETCH for 250 ms: a quota is used up"
 
 
 def test_what_recurs_is_news_once_a_minute() -> None:

@@ -228,7 +228,7 @@ def test_a_forked_child_finds_what_was_compiled_since(tmp_path: Path) -> None:
     ("cause", "reason"),
     [
         ("sys.executable = '/nowhere/python3'", "no process can be started"),
-        ("sys.executable = '/usr/bin/true'", "is not a Python that could be started"),
+        ("sys.executable = '/usr/bin/true'", "is not a Python that can be started"),
         ("compiling._find_cache = lambda: Cache(None, {})", "there is no place to keep them"),
     ],
 )

@@ -76,14 +76,14 @@ def test_what_is_wrong_is_told_with_its_place_and_what_would_be_right() -> None:
 
 def test_a_secret_is_in_no_message() -> None:
     assert refusal("password", 12345) == "password is not allowed; it may be a text"
-    assert settings_of(Settings)["password"].told("hush") == "password"
+    assert settings_of(Settings)["password"].with_value("hush") == "password"
 
 
 def test_a_setting_with_its_value() -> None:
     known = settings_of(Settings)
-    assert known["linger.ms"].told(5) == "linger.ms = 5"
-    assert known["data.dir"].told("a") == "data.dir = 'a'"
-    assert known["data.dir"].told(None) == "data.dir, which is not set"
+    assert known["linger.ms"].with_value(5) == "linger.ms = 5"
+    assert known["data.dir"].with_value("a") == "data.dir = 'a'"
+    assert known["data.dir"].with_value(None) == "data.dir, which is not set"
 
 
 def test_a_mapping_and_keywords_become_one() -> None:

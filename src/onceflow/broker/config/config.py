@@ -26,7 +26,7 @@ class _Given(NamedTuple):
 
     text: str
     where: str
-    """For a message; empty where the one who reads that knows."""
+    """For a message; empty where the reader of the message knows."""
 
 
 def load_config(

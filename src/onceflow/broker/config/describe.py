@@ -37,8 +37,8 @@ class _Fixed(NamedTuple):
 
 
 _FIXED: Final = (
-    _Fixed("authorizer.class.name", _STRING, "", "Nobody is kept from anything."),
-    _Fixed("broker.rack", _STRING, None, "The broker does not know where it stands."),
+    _Fixed("authorizer.class.name", _STRING, "", "There is no authorizer."),
+    _Fixed("broker.rack", _STRING, None, "The broker does not know its rack."),
     _Fixed("controlled.shutdown.enable", _BOOLEAN, "true", "A stop leaves nothing to recover."),
     _Fixed("default.replication.factor", _INT, "1", "A partition has one replica."),
     _Fixed("delete.topic.enable", _BOOLEAN, "true", "Topics can be deleted."),
@@ -62,7 +62,7 @@ _FIXED: Final = (
         "Compaction is not throttled.",
     ),
     _Fixed("log.cleaner.threads", _INT, "1", "Logs are compacted one after the other."),
-    _Fixed("max.connections.per.ip", _INT, str(2**31 - 1), "One client may have them all."),
+    _Fixed("max.connections.per.ip", _INT, str(2**31 - 1), "One client may use them all."),
     _Fixed("num.io.threads", _INT, "1", "One thread serves all requests."),
     _Fixed("num.network.threads", _INT, "1", "One thread serves all connections."),
     _Fixed("offsets.topic.compression.codec", _INT, "0", "Committed offsets are not compressed."),

@@ -90,19 +90,19 @@ class BrokerConfig:
     """The settings of one broker; one that is not allowed raises `InvalidSetting`."""
 
     listen: ListenAddress = setting(
-        address(0), DEFAULT_LISTEN, "Where to listen; port 0 takes any that is free."
+        address(0), DEFAULT_LISTEN, "The address to listen on; port 0 takes any free port."
     )
     advertise: ListenAddress | None = setting(
         address(1),
         None,
-        "The address that clients are told; unless set, that of listen.",
+        "The address that clients connect to; by default that of listen.",
         unset="the address of listen",
         example="127.0.0.1:9092",
     )
     data_dir: Path = setting(
         _PATH,
         MISSING,
-        "The directory that holds everything; made if it is not there.",
+        "The directory for all data; created if it does not exist.",
         example="onceflow-data",
     )
     durability: str = setting(
@@ -114,17 +114,17 @@ class BrokerConfig:
     insecure: bool = setting(
         TRUE_OR_FALSE,
         False,
-        "Allows to listen on other addresses than loopback, though whoever reaches the port may "
-        "read, write and delete everything.",
+        "Allows listening on addresses other than loopback. Any client that reaches the port can "
+        "then read, write and delete everything.",
     )
     node_id: int = setting(whole_number(0), 1, "The broker's number, as clients see it.")
     num_partitions: int = setting(
-        whole_number(1, 10_000), 1, "Partitions of a topic made without a count."
+        whole_number(1, 10_000), 1, "Partitions of a topic created without a count."
     )
     auto_create_topics_enable: bool = setting(
         TRUE_OR_FALSE,
         True,
-        "Whether a topic is made when a client that wants that asks for one that is not there.",
+        "Whether a topic that does not exist is created when a client asks for it and allows that.",
     )
     request_max_bytes: int = setting(
         whole_number(1024),
@@ -135,64 +135,64 @@ class BrokerConfig:
     buffered_bytes: int = setting(
         _BYTES,
         256 << 20,
-        "Memory for large requests that have come in part, of all connections: others wait above. "
-        "As much again may be held of answers that clients do not take.",
+        "Memory for large requests of which a part has arrived, over all connections; above it, "
+        "further ones wait. As much again may be used for answers that clients do not read.",
         name="queued.max.request.bytes",
     )
     max_connections: int = setting(
         _COUNT,
         1000,
-        "Connections at once; one more is closed. Fewer where the limit of open files (ulimit -n) "
-        "does not allow so many.",
+        "The most connections at once; further ones are closed. Fewer if the limit of open files "
+        "(ulimit -n) does not allow that many.",
     )
-    connections_max_idle_ms: int = setting(_MS, 600_000, "How long a connection may be silent.")
+    connections_max_idle_ms: int = setting(_MS, 600_000, "How long a connection may be idle.")
     log_retention_check_interval_ms: int = setting(
-        _MS, 300_000, "Time between two looks for segments to delete."
+        _MS, 300_000, "Time between two checks for segments to delete."
     )
     log_cleaner_backoff_ms: int = setting(
-        _MS, 15_000, "Time between two looks for logs to compact."
+        _MS, 15_000, "Time between two checks for logs to compact."
     )
     group_min_session_timeout_ms: int = setting(
-        whole_number(1), 6_000, "The least that a member may ask for."
+        whole_number(1), 6_000, "The shortest session timeout that a member may set."
     )
     group_max_session_timeout_ms: int = setting(
-        whole_number(1), 1_800_000, "The most that a member may ask for."
+        whole_number(1), 1_800_000, "The longest session timeout that a member may set."
     )
     group_initial_rebalance_delay_ms: int = setting(
         whole_number(0), 3_000, "How long an empty group waits for more members after the first."
     )
-    group_max_size: int = setting(_COUNT, 2**31 - 1, "Members of a group.")
+    group_max_size: int = setting(_COUNT, 2**31 - 1, "The most members of a group.")
     offset_metadata_max_bytes: int = setting(
-        whole_number(0), 4096, "The text kept beside a committed offset."
+        whole_number(0), 4096, "The most metadata of a committed offset."
     )
     offsets_retention_minutes: int = setting(
-        _COUNT, 7 * 24 * 60, "How long the offsets of a group without members stay."
+        _COUNT, 7 * 24 * 60, "How long the offsets of an empty group are kept."
     )
     offsets_retention_check_interval_ms: int = setting(
-        _MS, 600_000, "Time between two looks for offsets to forget."
+        _MS, 600_000, "Time between two checks for offsets to expire."
     )
     offsets_topic_num_partitions: int = setting(
         whole_number(1, 10_000),
         50,
-        "Partitions of __consumer_offsets when it is made; one that is there keeps its own.",
+        "Partitions of __consumer_offsets when it is created; an existing one keeps its own.",
     )
     transaction_max_timeout_ms: int = setting(
-        _COUNT, 900_000, "The most that a producer may ask for as the timeout of its transactions."
+        _COUNT, 900_000, "The longest transaction timeout that a producer may set."
     )
     transaction_state_log_num_partitions: int = setting(
         whole_number(1, 10_000),
         50,
-        "Partitions of __transaction_state when it is made; one that is there keeps its own.",
+        "Partitions of __transaction_state when it is created; an existing one keeps its own.",
     )
     transactional_id_expiration_ms: int = setting(
         _MS_AS_INT,
         7 * 24 * 3_600_000,
-        "How long a transactional id that is not used is remembered.",
+        "How long an unused transactional id is remembered.",
     )
     transaction_expiration_check_interval_ms: int = setting(
         _MS_AS_INT,
         3_600_000,
-        "Time between two looks for transactional ids to forget.",
+        "Time between two checks for transactional ids to expire.",
         name="transaction.remove.expired.transaction.cleanup.interval.ms",
     )
     transaction_two_phase_commit_enable: bool = setting(
@@ -207,14 +207,16 @@ class BrokerConfig:
         "How long a partition remembers a producer that does not write to it.",
     )
     producer_id_expiration_check_interval_ms: int = setting(
-        _MS_AS_INT, 600_000, "Time between two looks for producers to forget."
+        _MS_AS_INT, 600_000, "Time between two checks for producers to expire."
     )
     max_transactional_ids: int = setting(
-        _COUNT, 100_000, "Transactional ids that are remembered at once."
+        _COUNT, 100_000, "The most transactional ids that are remembered."
     )
-    max_open_transactions: int = setting(_COUNT, 10_000, "Transactions that are open at once.")
+    max_open_transactions: int = setting(
+        _COUNT, 10_000, "The most transactions that are open at once."
+    )
     max_transaction_partitions: int = setting(
-        _COUNT, 10_000, "Partitions that one transaction may write to."
+        _COUNT, 10_000, "The most partitions that one transaction may write to."
     )
     journal_first_file_bytes: int = setting(
         whole_number(4096), 1 << 20, "Size of the journal's first file."
@@ -237,17 +239,17 @@ class BrokerConfig:
     adopt_unknown_logs: bool = setting(
         TRUE_OR_FALSE,
         False,
-        "Whether a start makes topics again, with default configs, of logs whose topic records "
-        "were lost; otherwise it refuses.",
+        "Whether a start turns logs whose topic records were lost into topics again, with "
+        "default configs; otherwise it refuses.",
     )
     skip_unknown_records: bool = setting(
         TRUE_OR_FALSE,
         False,
-        "Whether a start skips what a newer version wrote of groups and transactions, and so "
-        "forgets it; otherwise it refuses.",
+        "Whether a start skips, and so forgets, records of groups and transactions that a newer "
+        "version wrote; otherwise it refuses.",
     )
     log_level: str = setting(
-        one_of("debug", "info", "warning", "error"), "info", "What is worth a log line."
+        one_of("debug", "info", "warning", "error"), "info", "The lowest level that is logged."
     )
     log_format: str = setting(
         one_of("text", "json"), "text", "Log lines for people, or one JSON object a line."
@@ -339,18 +341,18 @@ def wrong_together(values: Mapping[str, Any]) -> Iterator[str]:
     if not is_loopback(listen.host) and not values["insecure"]:
         yield (
             f"listen is '{listen}', which other machines may reach, and there is no "
-            "authentication yet: whoever connects could read, write and delete everything. "
+            "authentication yet: any client that connects can read, write and delete everything. "
             "Listen on a loopback address (127.0.0.1), or set insecure = true to allow it"
         )
     address = _ip_address((advertise or listen).host)
     if address is not None and address.is_unspecified:
         yield (
-            f"clients would be told to connect to '{advertise or listen}', which is no address "
-            "to connect to: set advertise to a HOST:PORT that they can reach"
+            f"the broker would advertise '{advertise or listen}', to which no client can "
+            "connect: set advertise to a HOST:PORT that clients can reach"
         )
     named = {name: values[each.attribute] for name, each in SETTINGS.items()}
     for rule in broken_rules(_RULES, named):
-        one, other = (SETTINGS[name].told(named[name]) for name in (rule.one, rule.other))
+        one, other = (SETTINGS[name].with_value(named[name]) for name in (rule.one, rule.other))
         yield contradiction(one, other, rule.advice)
     try:
         TopicConfig.parse({}, values["topic_defaults"])

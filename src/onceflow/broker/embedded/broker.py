@@ -84,7 +84,7 @@ def make_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
                 admin.create_topic(name, partitions=count)
             elif known[name] != count:
                 raise InvalidSetting(
-                    f"topic {name!r} is to have {count} partitions, and is there with {known[name]}"
+                    f"topic {name!r} should have {count} partitions, but exists with {known[name]}"
                 )
 
 
@@ -296,7 +296,7 @@ class Broker:
 
     def _process_host(self, what: str) -> ProcessHost:
         if not isinstance(self._host, ProcessHost):
-            raise BrokerMisused(f"{what}: the broker is no process; use Broker(process=True)")
+            raise BrokerMisused(f"{what}: the broker has no process; use Broker(process=True)")
         return self._host
 
     def _prepare(self) -> None:
@@ -317,7 +317,7 @@ class Broker:
         return load_config({**self._settings, _DATA_DIR: data_dir}, {}, None)
 
     def _vanish(self) -> None:
-        """A signal ends the program right now: nobody will read the temporary data again."""
+        """A signal ends the program right now: the temporary data will not be read again."""
         if isinstance(self._host, ProcessHost):
             self._host.kill_unheard()
         tries = _VANISH_TRIES  # a broker on a thread runs on, and may make files meanwhile
@@ -344,7 +344,7 @@ class Broker:
         except InvalidSetting:
             raise
         except OnceflowError as error:
-            raise BrokerNotStarted(f"the broker has not got its topics: {error}") from error
+            raise BrokerNotStarted(f"the broker could not create its topics: {error}") from error
 
     def _stop_host(self) -> Exception | None:
         if self._host is None:

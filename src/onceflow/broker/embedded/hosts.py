@@ -170,7 +170,7 @@ class ProcessHost:
     def _last_words(self) -> str:
         said = self.log_text.strip()
         _, mark, error = said.rpartition("error: ")
-        return error if mark else said or "the broker's process ended without a word"
+        return error if mark else said or "the broker's process ended without a message"
 
     def kill(self) -> None:
         """SIGKILL, and waits until the process is gone."""

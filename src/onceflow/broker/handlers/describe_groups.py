@@ -45,7 +45,7 @@ def handle(
 def _describe(group_id: str, group: Group | None, version: int, operations: int) -> DescribedGroup:
     if group is None:
         return _missing(group_id, version, operations)
-    # Who is in a rebalance has not settled on a protocol, and so on no metadata.
+    # A group that rebalances has not settled on a protocol, and so on no metadata.
     protocol = group.protocol_name if group.state is GroupState.STABLE else None
     return DescribedGroup(
         error_code=ErrorCode.NONE,

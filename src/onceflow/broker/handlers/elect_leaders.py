@@ -28,7 +28,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 def handle(
     node: Node, client: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Elects nobody, and says why."""
+    """Elects no leader, and says why."""
     code = ErrorCode.NONE
     # A request without partitions gets no error about its election type, as in Apache Kafka.
     if request.election_type not in (_PREFERRED, _UNCLEAN) and request.topic_partitions != ():

@@ -2,7 +2,7 @@
 
 The answer comes at once when there are `min_bytes` to send, when a partition has an error or when
 the client does not wait; else when enough has become durable, at the latest after `max_wait`. At
-least one batch is sent however large it is, so that nobody is stuck behind it. A partition that is
+least one batch is sent however large it is, so that no consumer is stuck there. A partition that is
 named more than once is answered once, as it was named last, as by Apache Kafka.
 
 Fetch sessions are declined (session id 0: clients then send full requests). Followers are not

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _CLUSTER_OPERATIONS = "include_cluster_authorized_operations"
 TOPIC_OPERATIONS = 0x0DF8
-"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE and the two for configs: nobody is refused here."""
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE and the two for configs: all are allowed here."""
 
 
 def upgrade(request: Any, version: int) -> MetadataRequest:

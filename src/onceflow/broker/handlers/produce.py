@@ -10,8 +10,8 @@ One partition that is refused does not touch the others of the request. One that
 refused: Apache Kafka drops all but the last of its batches, and does not say so. A batch that takes
 long to check is looked at in the background, and until then nothing more is read from its client.
 Not served: the versions before 3, whose record formats are gone from Apache Kafka too. Never
-throttled. Nobody writes to the topics in which the broker keeps groups and transactions; Apache
-Kafka lets a client do so that calls itself `__admin_client`, which no tool does any more.
+throttled. Clients cannot write to the topics in which the broker keeps groups and transactions;
+Apache Kafka lets a client do so that calls itself `__admin_client`, which no tool does any more.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ def _refused(index: int, error: OnceflowError, partition: HostedPartition | None
 
 
 def _failed(response: ProduceResponse, refused: RequestRefused) -> ProduceResponse:
-    """The response when the disk has failed: nobody knows which appended batches are durable."""
+    """The response when the disk has failed: it is not known which appended batches are durable."""
     return [
         (
             topic,

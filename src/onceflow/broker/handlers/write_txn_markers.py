@@ -2,8 +2,8 @@
 
 How an operator aborts a transaction that no coordinator knows (`kafka-transactions.sh abort`): the
 marker goes to the partition, and the coordinator is not asked. Each partition checks the epochs of
-producer and coordinator. Answered when the markers are durable. Unlike in Apache Kafka, nobody
-writes them to `__transaction_state`, in which no transaction is ever open.
+producer and coordinator. Answered when the markers are durable. Unlike in Apache Kafka, they
+cannot be written to `__transaction_state`, in which no transaction is ever open.
 A partition that a marker names more than once gets it once; Apache Kafka never answers that.
 """
 

@@ -67,7 +67,7 @@ class AnswerMemory:
 LOOK_SECONDS = 0.25
 _PATIENCE = 4
 _LESS_PATIENCE = 2
-"""Looks at one who is slow: before it has to go, and where more is waited for than there is."""
+"""Looks at a slow sender: before it has to go, and where more memory is wanted than there is."""
 _USUAL_BYTES = 5 << 18
 """A batch as large as a topic takes unless it is configured otherwise, and what is around it."""
 

@@ -125,7 +125,7 @@ def once_durable(tickets: Sequence[Ticket], answer: Callable[[Exception | None],
 
 
 def or_hang_up(tickets: Sequence[Ticket], response: T) -> Answer[T]:
-    """The response, once all tickets are durable. If the disk fails before, nobody knows whether
+    """The response, once all tickets are durable. If the disk fails before, it is not known whether
     they are, and no error code says that, so the connection ends without an answer. With an error
     the client would take for undone what the next start may find in the log."""
     outcome = once_durable(tickets, lambda error: error)

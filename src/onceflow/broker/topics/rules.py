@@ -112,7 +112,7 @@ def partition_count(num_partitions: int, assignments: Sequence[Assignment], defa
 
 
 def internal_topic_refusal(name: str) -> RequestRefusal:
-    """Why nobody may change a topic in which the broker keeps its state."""
+    """Why clients may not change a topic in which the broker keeps its state."""
     return RequestRefusal(
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         f"{name} is the broker's own: clients may read it, and change nothing of it.",

@@ -278,7 +278,7 @@ class Topics:
         changed."""
         making = self._begin(name, partitions, configs)
         while making.made is None:
-            if making.error is not None:  # met by one who could not wait for the next turn
+            if making.error is not None:  # met by a caller that could not wait for the next turn
                 raise making.error
             yield self._go_on(making)
         return making.made

@@ -4,8 +4,8 @@ Removing an unknown log is the most dangerous thing that a start can do: if the 
 what was lost, it removes all the data as well. So a start removes a log only if one of two things
 explains it, and both leave evidence:
 
-- the creation of its topic stopped before the topic record was durable: then nobody can have
-  written to it, and it is empty;
+- the creation of its topic stopped before the topic record was durable: then no client can
+  have written to it, and it is empty;
 - the deletion of its topic stopped after the record that says so: then that record is there.
 
 Any other log has lost its topic record. The broker refuses to start, unless it is configured to

@@ -301,8 +301,8 @@ class TransactionService:
             if known is not None and known.is_idle and self._are_too_many_open(transactional_id):
                 return ErrorCode.POLICY_VIOLATION
             try:
-                # Nobody awaits this one. It must precede the records that it admits: behind them, a
-                # crash could leave records of a transaction that no start knows to end.
+                # No client awaits it. It must precede the records that it admits: behind them,
+                # a crash could leave records of a transaction that no start knows to end.
                 self._store.write(decision.transaction, Purpose.TRANSACTION_GROWS)
             except OnceflowError as error:
                 return failure_code(error)

@@ -119,7 +119,7 @@ class TransactionStateStore:
         # Append, then apply, with no turn of the loop in between: a refused append leaves no trace,
         # and the next request is judged by this decision though it is not durable yet.
         ticket = self._dependencies.topic.append(transaction.transactional_id, transaction, purpose)
-        if purpose is not Purpose.TRANSACTION_GROWS:  # which nobody awaits
+        if purpose is not Purpose.TRANSACTION_GROWS:  # which no client awaits
             self._tickets[transaction.transactional_id] = ticket
         self._apply(transaction)
 
@@ -243,7 +243,7 @@ class TransactionStateStore:
         self._deadlines.started(transactional_id, transaction.epoch, again)
 
     def expire(self, expiration_ms: int) -> Iterator[None]:
-        """Forgets ids that nobody used for `expiration_ms`; to be run in slices."""
+        """Forgets ids that were not used for `expiration_ms`; to be run in slices."""
         ids = iter(list(self._known))
         while some := list(islice(ids, _SLICE)):
             for transactional_id in some:
@@ -263,7 +263,7 @@ class TransactionStateStore:
 
     def _forget(self, transaction: TransactionMetadata) -> None:
         transactional_id = transaction.transactional_id
-        # Raises unless the id is idle: nobody would ever end the transaction of a forgotten one.
+        # Raises unless the id is idle: the transaction of a forgotten one would never end.
         moved(transaction, TransactionState.DEAD)
         self._dependencies.topic.append(transactional_id, None, Purpose.APPEND)
         del self._known[transactional_id]

@@ -1,4 +1,4 @@
-"""What commands share: options, tables, notes, questions, and how an error is told."""
+"""What commands share: options, tables, notes, questions, and how an error is shown."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def delete_each(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Stops at the first that cannot be deleted; those before it are gone, and are told however it
-    ends: each as soon as it is gone, or with `as_json` all in one document before the error."""
+    """Stops at the first that cannot be deleted. Those before it are gone, and are reported in any
+    case: each as soon as it is gone, or with `as_json` all in one document before the error."""
     from onceflow.cli.common.session import connected
 
     confirm(f"Delete {', '.join(names)} with all {kind.with_it}?", yes=yes)
@@ -56,7 +56,7 @@ def delete_each(
 
 
 class NotConfirmed(OnceflowError):
-    """Nobody could be asked, and nobody has said yes."""
+    """The user could not be asked, and did not pass --yes."""
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -67,7 +67,7 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def require_answer(question: str, *, yes: bool) -> None:
-    """Raises `NotConfirmed` where `confirm` could ask nobody: for a command that has to look at the
+    """Raises `NotConfirmed` where `confirm` could not ask: for a command that has to look at the
     cluster before it knows what to ask, and must not do that in vain."""
     if not yes and not sys.stdin.isatty():
         raise NotConfirmed(

@@ -1,4 +1,4 @@
-"""How an error is told: in words with a hint, or as JSON; always on standard error."""
+"""How an error is shown: in words with a hint, or as JSON; always on standard error."""
 
 from __future__ import annotations
 

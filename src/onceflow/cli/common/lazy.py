@@ -52,7 +52,7 @@ class LazyCommand(NamedTuple):
 
 @contextmanager
 def _seen_enough() -> Iterator[None]:
-    """Whoever read our output may hang up; that is no error."""
+    """The reader of our output may hang up; that is no error."""
     try:
         yield
     except BrokenPipeError:

@@ -1,7 +1,7 @@
-"""What a client logs while a command runs, as notes to whoever waits in front of it.
+"""What a client logs while a command runs, as notes to the user who waits for it.
 
-A broker that is gone is told once, and when it is back. What a command raises as an error is left
-to the error.
+One note says that a broker is gone, one that it is back. What a command raises as an error gets no
+note: the error says it.
 """
 
 from __future__ import annotations

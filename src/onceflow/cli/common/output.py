@@ -39,7 +39,7 @@ def note(text: str) -> None:
 
 
 def warn(text: str, *, as_json: bool) -> None:
-    """Something that the user should know, whoever reads it."""
+    """A note for the user, at a terminal or through a program."""
     if as_json:
         typer.echo(json.dumps({"note": text}), err=True)
     else:

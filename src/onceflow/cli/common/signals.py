@@ -1,8 +1,8 @@
 """How a command is interrupted: by Ctrl-C, SIGTERM or SIGHUP, all in the same way.
 
 The first one lets the command leave its blocks: a member leaves its group, a transaction is
-aborted. The second one ends it at once. A signal that whoever started the command has told it to
-ignore, as `nohup` does, stays ignored. Commands that serve have handlers of their own.
+aborted. The second one ends it at once. A signal that the parent process set to be ignored, as
+`nohup` does, stays ignored. Commands that serve have handlers of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Interruption:
         self.number: int | None = None
         self.task: asyncio.Task[Any] | None = None
         """What runs on the main thread's loop, if anything does. It is cancelled: an exception in
-        the midst of the loop would hit whichever task is just running."""
+        the midst of the loop would hit any task that happens to run."""
         self.is_held_up = False
 
 
@@ -76,7 +76,7 @@ def run_in(runner: asyncio.Runner, work: Coroutine[Any, Any, T]) -> T:
 @contextmanager
 def hold_up() -> Iterator[None]:
     """A signal waits until the block is left: for writing something out and taking note of it. Not
-    for long, though: whoever reads the output may have stopped to."""
+    for long, though: the reader of the output may have stopped reading."""
     _interruption.is_held_up = True
     try:
         yield

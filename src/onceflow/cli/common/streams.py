@@ -24,7 +24,7 @@ _closed: Final[set[int]] = set()
 
 
 class StreamClosed(OnceflowError):
-    """A command needs a standard stream that was closed by whoever started it."""
+    """A command needs a standard stream that its parent process had closed."""
 
 
 class OutputFailed(OnceflowError):
@@ -74,7 +74,7 @@ class _Output(io.FileIO):
 
 
 class _Aside(io.FileIO):
-    """Standard error; where it cannot be written, nobody can be told."""
+    """Standard error; a failure to write to it cannot be reported anywhere."""
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -97,7 +97,7 @@ def give_up_stdout() -> None:
 
 
 def require_stdin() -> None:
-    """For what would take an input that nobody gave for an empty one."""
+    """For commands that would take a closed standard input for an empty one."""
     if 0 in _closed:
         raise StreamClosed("standard input is closed, so there are no lines to send; use --file")
 
@@ -106,6 +106,6 @@ def require_stdout() -> None:
     """For what must not pass for written out when it was not."""
     if 1 in _closed:
         raise StreamClosed(
-            "standard output is closed, so records cannot be written out; use /dev/null if nobody "
-            "wants them"
+            "standard output is closed, so records cannot be written out; use /dev/null to discard "
+            "them"
         )

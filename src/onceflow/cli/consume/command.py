@@ -197,11 +197,11 @@ def _open_behind(session: Session, ends: dict[TopicPartition, int]) -> list[int]
 
 
 def _tell_what_is_open(hidden: list[int], as_json: bool) -> None:
-    """Who stops at the end should know that it is not the end of what was written."""
+    """Notes that the end at which the command stops is not the end of what was written."""
     offsets, partitions = counted(sum(hidden), "offset"), counted(len(hidden), "partition")
     warn(
         f"{offsets} at the end of {partitions} wait for transactions that are still open; "
         "--isolation read_uncommitted shows them, `onceflow transactions list --state Ongoing` "
-        "whose they may be",
+        "lists them",
         as_json=as_json,
     )

@@ -1,7 +1,7 @@
 """The work of `onceflow consume`: what a consumer brings is written out, then committed.
 
-The consumer lives on a thread of its own: a group hears from it also while the output waits for
-whoever reads it. What is committed was written out before, to the last byte.
+The consumer runs on a thread of its own: its group hears from it also while the output waits for
+its reader. What is committed was written out before, to the last byte.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
 
     @property
     def total(self) -> int | None:
-        """How many records there may be; None when nobody knows."""
+        """How many records there may be; None when that is not known."""
         if self.ends is None:
             return self.most
         total = sum(max(0, self.ends[each] - start) for each, start in self.starts.items())
@@ -45,8 +45,8 @@ class Bounds(NamedTuple):
 
 
 class Reading(RebalanceListener):
-    """One run of the command: what was written out so far, and what the group, if there is one,
-    was told."""
+    """One run of the command: what was written out so far, and what was committed to the group, if
+    there is one."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Reading(RebalanceListener):
             self._group = None
             raise
         except BaseException:
-            # Somebody may have handed out records that were not written.
+            # The consumer may have handed out records that were not written.
             self._is_cut_short = True
             raise
         finally:

@@ -1,7 +1,7 @@
 """The work of `onceflow produce`: an input, line by line, through a producer.
 
 With a transactional id the whole input is one transaction: committed at its end, aborted on any
-error and on Ctrl-C. Without one, what was sent before an error stays. Either way the user is told.
+error and on Ctrl-C. Without one, what was sent before an error stays. Both are reported.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def send_input(producer: Producer, work: Work, bar: Bar, *, as_json: bool)
     """Starts the producer and closes it; returns when all is acknowledged, and committed."""
     tally = Tally()
     async with producer:
-        await producer.partitions_for(work.topic)  # a topic that is missing is told at once
+        await producer.partitions_for(work.topic)  # fails at once if the topic is missing
         try:
             if producer.settings.transactional_id is None:
                 await _send_lines(producer, work, tally, bar)

@@ -75,7 +75,7 @@ async def list_transactions(
         check(ApiKey.LIST_TRANSACTIONS, answer, f"broker {node_id}")
         if answer.unknown_state_filters:
             unknown = ", ".join(map(repr, answer.unknown_state_filters))
-            raise InvalidSetting(f"{unknown}: no state of a transaction; one is 'Ongoing'")
+            raise InvalidSetting(f"{unknown}: not a state of a transaction; 'Ongoing' is one")
         return [
             ListedTransaction(each.transactional_id, each.producer_id, each.transaction_state)
             for each in answer.transaction_states

@@ -2,8 +2,8 @@
 
 Pure functions of the members' subscriptions and of how many partitions the topics have. `range` and
 `roundrobin` answer as Kafka's own do; `cooperative-sticky` is in `sticky`. All of them go by
-member id, or by `group.instance.id` where there is one, so that the assignment is the same
-whichever member leads the group.
+member id, or by `group.instance.id` where there is one, so that the assignment is the same for
+every leader of the group.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ Assignments: TypeAlias = dict[str, list[TopicPartition]]
 def log_unreadable_subscription(member_id: str, error: object) -> None:
     GROUPS.warning(
         "unreadable",
-        "member %(member_id)r is given nothing, as its subscription cannot be read: %(reason)s",
+        "member %(member_id)r gets no partitions, as its subscription cannot be read: %(reason)s",
         member_id=member_id,
         reason=str(error),
     )

@@ -3,8 +3,8 @@ two steps.
 
 Even means: where one member has two partitions more than another, that other one wants none of
 them. What is given up by one member is not given to another in the same round: the one first hears
-that it lost it, gives it up and joins again, and the round after that gives it away. So nobody has
-to give up anything in advance, and no partition is ever with two.
+that it lost it, gives it up and joins again, and the round after that gives it away. So no member
+has to give up anything in advance, and no partition is ever with two.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _one_move(
                 break
             movable = [each for each in theirs if each.topic in taker.topics]
             if movable:
-                # Rather what has only just been given out; it costs nobody anything.
+                # Rather what has only just been given out; no member has to give it up.
                 moved = max(movable, key=lambda each: (each in fresh, each))
                 theirs.remove(moved)
                 mine.append(moved)

@@ -76,8 +76,8 @@ class ProduceAnswer(NamedTuple):
 def read_produce(
     version: int, buffer: memoryview, throttled: Callable[[int], None] | None = None
 ) -> list[ProduceAnswer]:
-    """All partitions of an answer; raises `MessageMalformed`. `throttled` is told for how many
-    milliseconds the broker had it wait."""
+    """All partitions of an answer; raises `MessageMalformed`. `throttled` is called with the
+    milliseconds for which the broker throttled the request."""
     flexible = version >= PRODUCE_FLEXIBLE_FROM
     form = _RESULT if version >= _LOG_START_FROM else _RESULT_WITHOUT_START
     answers = []

@@ -47,7 +47,7 @@ _SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {
     ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
 }
 TWO_PHASE: Final = VersionRange(6, 6)
-"""Of InitProducerId: who sends it takes part in two-phase commits."""
+"""Of InitProducerId: a producer that sends it takes part in two-phase commits."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -115,7 +115,7 @@ class InitProducerIdRequest:
 
     @property
     def is_two_phase(self) -> bool:
-        """Whether transactions have no timeout: they end when somebody says how."""
+        """Whether transactions have no timeout: they end when their producer says how."""
         return self.versions == TWO_PHASE
 
     def body(self, version: int) -> bytes:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _GOODBYE_S: Final = 1.0
-"""For so long a group is told that a member leaves, also by one that has no more time."""
+"""So long a LeaveGroup may take, also where the caller has no more time."""
 _LAST_S: Final = 0.1
-"""For so long a listener that was cancelled is waited for, which may take no notice of that."""
+"""So long a cancelled listener is waited for: it may ignore the cancelling."""
 
 
 class ConsumerWork:
@@ -78,8 +78,8 @@ class ConsumerWork:
         """There while topics are subscribed to."""
         self._attending: asyncio.Task[None] | None = None
         self._leaving: asyncio.Task[None] | None = None
-        """One for all who want it out of the group; until that has been told. Nothing new begins
-        meanwhile."""
+        """One for all callers that want it out of the group, until the last step of the leaving.
+        Nothing new begins meanwhile."""
         self._telling: set[asyncio.Task[None]] = set()
         """All that have not ended of those in which listeners are called."""
         self._may_go = asyncio.Event()
@@ -94,7 +94,7 @@ class ConsumerWork:
         self._has_put_off = False
         """Rows were handed out though there was an error to raise."""
         self._closed: asyncio.Event | None = None
-        """From when somebody closes it."""
+        """There from the call of close on."""
 
     # --- start and end --------------------------------------------------------------------------
 
@@ -107,14 +107,14 @@ class ConsumerWork:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and nobody closes it."""
+        """Whether it was started, and no close is under way."""
         return self._is_open and self._closed is None
 
     async def start(self) -> None:
         if self.is_running:
             return
         if self._is_started:
-            raise WrongUse("start: the consumer is being started or closed by somebody else")
+            raise WrongUse("start: another task is starting or closing the consumer")
         self._is_started = True
         try:
             await self.cluster.connect()
@@ -125,8 +125,8 @@ class ConsumerWork:
         self._is_open = True
 
     async def close(self, *, commit: bool, timeout_s: float) -> None:
-        """However it is called, and also if it is cut short, everything has been told to end when
-        this returns or raises."""
+        """However it is called, and also if it is cut short: when this returns or raises, all that
+        was under way has been cancelled."""
         self._check_not_listening("closed")
         if not self._is_open:
             self.cluster.close()  # a start may be under way
@@ -136,12 +136,12 @@ class ConsumerWork:
             return
         self._closed = asyncio.Event()
         try:
-            # The group is still told when nobody answers anything else.
+            # There is time to leave the group even if brokers answer nothing else.
             goodbye_s = min(_GOODBYE_S, timeout_s / 2)
             async with asyncio.timeout(timeout_s - goodbye_s):
                 await self.leave("the consumer was closed", commit=commit, goodbye_s=goodbye_s)
         except TimeoutError:
-            pass  # nobody answers; the session ends by itself
+            pass  # no broker answers; the session ends by its timeout
         finally:
             self._is_open = False
             self._stop()
@@ -178,12 +178,13 @@ class ConsumerWork:
             raise ConsumerClosed("the consumer is not running")
 
     def _check_not_closing(self) -> None:
-        """Whoever polls gets no more; a listener that is told of the end may still commit."""
+        """Ends polling: the consumer gets no more rows. A listener that hears of the end may still
+        commit."""
         if self._closed is not None:
             raise ConsumerClosed("the consumer was closed meanwhile")
 
     def _begin_telling(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """In a task of its own: who stops waiting must not leave it half done."""
+        """In a task of its own: a caller that stops waiting must not leave it half done."""
         task = asyncio.get_running_loop().create_task(work)
         self._telling.add(task)
         task.add_done_callback(self._told)
@@ -192,7 +193,7 @@ class ConsumerWork:
     def _told(self, task: asyncio.Task[None]) -> None:
         self._telling.discard(task)
         if not task.cancelled():
-            task.exception()  # looked at, even when all who waited have gone
+            task.exception()  # looked at, even when no caller waits any more
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -248,16 +249,16 @@ class ConsumerWork:
         await self.leave("the consumer unsubscribed", commit=True)
 
     async def leave(self, why: str, *, commit: bool, goodbye_s: float = _GOODBYE_S) -> None:
-        """Out of the group, if it is in one; nothing is read any more. It is out also if this is
-        cut short: then without the commit, or without its listener having been told. All who want
-        it at the same time wait for the same, and whoever cuts it short does so for all."""
+        """Leaves the group, if it is in one; nothing is read any more. It is out also if this is
+        cut short: then without the commit, or without a call of its listener. Callers that leave
+        at the same time wait for the same task, and one that cuts it short does so for all."""
         self._goodbye_s = goodbye_s
         leaving = self._leaving or self._begin_leaving(why, commit)
         try:
             await asyncio.shield(leaving)
         except asyncio.CancelledError:
             if not _is_cancelled():
-                return  # somebody else had no more time for it
+                return  # another caller has cut it short
             self._may_go.set()
             await asyncio.wait([leaving], timeout=goodbye_s)
             raise
@@ -267,7 +268,7 @@ class ConsumerWork:
             # Before anything is waited for: else a poll beside this gives up the same.
             self.rebalancer.is_leaving = True
         self.give_back()
-        self.fetcher.interrupt()  # who waits for rows waits until it is out
+        self.fetcher.interrupt()  # a poll waits until the consumer is out
         self._may_go = asyncio.Event()
         self._leaving = asyncio.get_running_loop().create_task(self._leave(why, commit))
         self._leaving.add_done_callback(self._has_left)
@@ -290,7 +291,7 @@ class ConsumerWork:
         giving_up = self._begin_telling(give_up_all())
         giving_up.add_done_callback(lambda _: self._may_go.set())
         try:
-            # Also whoever is cut short at once has asked for the commit: with luck that is in time.
+            # A caller that is cut short at once has asked for the commit: with luck it is in time.
             await begun.wait()
             await self._may_go.wait()
             if giving_up.done():
@@ -318,7 +319,7 @@ class ConsumerWork:
 
     def _has_left(self, leaving: asyncio.Task[None]) -> None:
         if not leaving.cancelled():
-            leaving.exception()  # looked at, even when all who waited have gone
+            leaving.exception()  # looked at, even when no caller waits any more
         self._leaving = None
         self._cut_off()  # if it was cancelled before it had begun
         following, self._next_subscription = self._next_subscription, None
@@ -327,7 +328,7 @@ class ConsumerWork:
         self.fetcher.interrupt()
 
     async def has_left(self) -> None:
-        """When whoever leaves the group is out of it."""
+        """Returns when a leaving that is under way is over."""
         if self._leaving is not None:
             await asyncio.wait([self._leaving])
 
@@ -339,7 +340,7 @@ class ConsumerWork:
         """What `fetch` brings within the time, with all that has to be done meanwhile."""
         self._check_not_listening("polled")
         if self._closed is not None:
-            # Who polls on whatever it is told must not keep the close from its end.
+            # A task that polls again after every error must not keep the close from its end.
             await self._closed.wait()
             await asyncio.sleep(0)
         self.check_open()
@@ -383,7 +384,7 @@ class ConsumerWork:
             if self._attending is not None:
                 await self._attended(self._attending)
             if rebalancer.must_leave and rebalancer is self.rebalancer:
-                # The listener wanted it: who polls only waits, and does not cut it short.
+                # The listener wanted it: the poll only waits, and does not cut it short.
                 if self._leaving is None:
                     self._begin_leaving("the consumer unsubscribed", commit=True)
                 await self.has_left()
@@ -392,8 +393,8 @@ class ConsumerWork:
             self._commits.tick(now)
 
     def _look_for_trouble(self) -> bool:
-        """Whether it cannot be told where to begin in a partition. Rows of others that are there
-        come first, or one would starve them; but only once, or they would hide it. Then it is
+        """Whether it is not known where to begin in a partition. Rows of other partitions come
+        first, or the error would starve them; but only once, or they would hide it. Then it is
         raised."""
         is_troubled = self.positions.has_problem
         if is_troubled and self._has_put_off:
@@ -407,7 +408,7 @@ class ConsumerWork:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            # Whoever left has cut it short: nobody has cancelled who polls.
+            # The leaving has cut it short: the poll itself was not cancelled.
             await self.has_left()
             self._check_not_closing()
         finally:
@@ -424,7 +425,7 @@ class ConsumerWork:
         behind = {each: self.fetcher.position(each) for each in firsts}
         offsets = {each: OffsetToCommit(at) for each, at in behind.items() if at is not None}
         try:
-            # Of a topic that is gone meanwhile nobody will read anything again.
+            # No member will read a topic again that was deleted meanwhile.
             await self.commits.commit(offsets, passes_over_gone=True)
         except BaseException:
             # To the rows themselves: where a partition was before may not have been known.
@@ -448,7 +449,7 @@ class ConsumerWork:
         )
 
     def take_rest(self, most: int) -> list[Record]:
-        """What is left of records that somebody began to take one by one."""
+        """What is left of records that the caller began to take one by one."""
         if not self.rest:
             return []
         self.check_open()
@@ -458,7 +459,7 @@ class ConsumerWork:
         return self.rest.take(most)
 
     def keep_rest_if_ours(self) -> None:
-        """Gives back what is left when the group comes first: it may belong to somebody else."""
+        """Gives back what is left when the group comes first: another member may get it."""
         rebalancer = self.rebalancer
         if rebalancer is not None and (
             rebalancer.needs_attention or rebalancer.must_leave or self._attending is not None

@@ -85,8 +85,8 @@ class FetchBuffer:
         """As much of them as there is room for; the rest is put back."""
         from onceflow.client.consumer import fetched
 
-        # Whoever had to wait comes first: a partition of which little becomes much must not be the
-        # only one that is read.
+        # Partitions that had to wait come first: one whose few bytes decode into many must not be
+        # the only one that is read.
         behind = self._behind
         ordered = sorted(
             chunks,
@@ -162,14 +162,14 @@ class FetchBuffer:
 
     def prepare(self, max_rows: int | None) -> pa.Table | None:
         """Decodes as `fill`, and makes the table that leaves next, as far as it is known now. None
-        when there are no rows, or an error is queued: whoever waits for rows is to be told."""
+        when there are no rows, or an error is queued for the caller that waits for rows."""
         self._next = None
         if not self._has_rows() and self._core.has_error:
             return None
         try:
             if not self.fill(max_rows):
                 return None
-        except RecordsUnreadable:  # they are fetched again, and who waits for them is told
+        except RecordsUnreadable:  # fetched again; the caller that waits gets the error
             return None
         leaving, kept = self._next_rows(max_rows)
         self._next = _Departure(max_rows, self._held, leaving, kept, _table_of(leaving))
@@ -236,6 +236,6 @@ def _record_count(chunk: Chunk) -> int:
     if counts and chunk.batches[0].header.base_offset < chunk.first:
         from onceflow.client.consumer.fetched import columns_of
 
-        with suppress(RecordError):  # whoever reads it is told
+        with suppress(RecordError):  # the reader of the batch gets it
             counts[0] = columns_of(chunk.partition, chunk.batches[:1], chunk.first).num_rows
     return sum(counts)

@@ -217,8 +217,8 @@ def values_of(batch: pa.RecordBatch) -> Columns:
 
 
 def records_in(columns: Columns) -> Iterator[Record]:
-    """Each is made when it is asked for. Who goes through many and keeps none so never has many,
-    and no garbage collection looks at them, again and again."""
+    """Each is made when it is asked for. A caller that goes through many and keeps none so never
+    has many, and the garbage collector does not look at them again and again."""
     return map(_made_record, zip(*columns, strict=False))  # some of them have no end
 
 

@@ -79,7 +79,7 @@ class Fetcher:
         self._conductor: asyncio.Task[None] | None = None
         self._errands: dict[int, asyncio.Task[None]] = {}
         self._search: asyncio.Task[None] | None = None
-        """For leaders. Nobody who has one waits for it: the broker that is asked may hang."""
+        """For leaders. A partition that has one does not wait for it: the broker asked may hang."""
         self._wake = asyncio.Event()
         self._arrived = asyncio.Event()
         self._is_interrupted = False
@@ -103,7 +103,7 @@ class Fetcher:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def stop(self) -> None:
-        """Tells all that is under way to end, and whoever waits for rows that none will come."""
+        """Cancels all that is under way; a caller that waits for rows gets none."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -196,7 +196,7 @@ class Fetcher:
         return self.buffer.records(max_records)
 
     def interrupt(self) -> None:
-        """Whoever waits for rows, now or next, gets none if none are there."""
+        """The caller that waits for rows, now or next, gets none if none are there."""
         self._is_interrupted = True
         self._arrived.set()
 
@@ -355,7 +355,7 @@ class Fetcher:
         """`end_offset` is where the leader's log has the last of what was read; -1: not known."""
         if end_offset < 0 or end_offset >= reading.filter.position:
             reading.happened(FetchEvent.FOUND_PLACE)
-        elif end_offset >= reading.position:  # only what nobody has seen yet is gone
+        elif end_offset >= reading.position:  # only what was not handed out yet is gone
             reading.seek(reading.position)
         else:
             error = LogTruncated.of(reading.partition, reading.position, end_offset)

@@ -1,7 +1,7 @@
 """What a consumer counts: records, polls and the time between them, and all that reading and the
 group count; and how far it is behind, by what brokers said when they were last asked.
 
-A poll costs a few additions. How far it is behind is worked out when somebody wants to know.
+A poll costs a few additions. How far it is behind is worked out when a caller asks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FetchMetrics:
             *amounts("fetch", "Fetch requests", self._fetches),
             *durations("fetch-latency", "from a Fetch request to its answer", self._latencies),
             *sizes("fetch-size", "bytes of an answer", self._sizes),
-            *durations("fetch-throttle-time", "the broker had a Fetch wait", self._throttles),
+            *durations("fetch-throttle-time", "the broker throttled a Fetch", self._throttles),
         )
 
     def fetched(self, sent_at: float, size: int, throttle_ms: int) -> None:
@@ -61,7 +61,7 @@ class Progress(NamedTuple):
 
 
 def progress(fetcher: Fetcher, iterator: RecordIterator, *, read_committed: bool) -> list[Progress]:
-    """Of all partitions of which it is known; asks nobody."""
+    """Of all partitions of which it is known; asks no broker."""
     found = []
     untaken = iterator.counts()
     for partition in sorted(fetcher.assigned):
@@ -80,7 +80,7 @@ def progress(fetcher: Fetcher, iterator: RecordIterator, *, read_committed: bool
 
 
 class ConsumerMetrics:
-    """Told by the consumer, however often that is started; read by anybody."""
+    """Counted by the consumer, however often it is started; any task may read them."""
 
     kind = "consumer"
 

@@ -1,5 +1,5 @@
-"""What the answers of a broker mean to somebody who reads exactly a range of offsets; no input and
-no output, for readers of any kind.
+"""What the answers of a broker mean to a reader of exactly one range of offsets; no input and no
+output, for readers of any kind.
 
 Offsets that hold no record (markers, what was aborted or compacted away) are passed over; a range
 is read to its end even where nothing is left at the end of it.

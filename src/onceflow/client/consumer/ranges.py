@@ -63,7 +63,7 @@ def _start(
 
 
 def _look_at(task: asyncio.Task[FetchAnswer]) -> None:
-    """An error that nobody waits for any more is not worth a complaint."""
+    """Takes an error that no caller waits for any more, or asyncio would log it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""Records that were fetched for somebody who takes them one by one, and has not taken all yet."""
+"""Records that were fetched for a caller that takes them one by one, and has not taken all yet."""
 
 from __future__ import annotations
 

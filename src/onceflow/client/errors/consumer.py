@@ -14,7 +14,7 @@ LIMIT = "max.decompressed.batch.bytes"
 
 
 class OffsetOutOfRange(BrokerError):
-    """The log does not hold the offset that is to be read, and nobody said where to go on."""
+    """The log does not hold the offset that is to be read, and no setting says where to go on."""
 
     def __init__(self, partition: TopicPartition, message: str) -> None:
         super().__init__(
@@ -108,7 +108,7 @@ class WrongUse(ConsumerError):
 class CommitFailed(ConsumerError):
     """Nothing was committed: the member is out of its group, and others may have its partitions.
 
-    What was read since the last commit will be read again, by whoever has the partitions now.
+    What was read since the last commit will be read again, by the members that have the partitions.
     """
 
     advice = "do not commit that again: poll, and go on with what comes"

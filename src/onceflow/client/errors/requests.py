@@ -2,7 +2,7 @@
 
 Every error says what happened, whether it is known what became of the request (`outcome`), and what
 to do (`advice`). One table, `action`, decides for each error code of each API whether it is tried
-again, aborts a transaction or ends a producer; nobody else looks at codes to decide that.
+again, aborts a transaction or ends a producer; nothing else looks at codes to decide that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onceflow.settings import did_you_mean
 from onceflow.wire import ApiKey, ErrorCode, error_code
 
 Outcome: TypeAlias = Literal["not applied", "unknown"]
-"""Of what was asked for: it did not happen, or nobody here knows whether it did."""
+"""Of a request: it did not happen, or the client does not know whether it did."""
 
 
 class ClientError(OnceflowError):

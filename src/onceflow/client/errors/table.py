@@ -105,7 +105,7 @@ _BY_API: Final[Mapping[ApiKey, Mapping[int, Action]]] = {
         E.UNKNOWN_MEMBER_ID: Action.RETRY,
     },
     ApiKey.PRODUCE: {**_NOT_PERMITTED, E.DUPLICATE_SEQUENCE_NUMBER: Action.DONE},
-    # Of the older protocol alone, where nobody can tell a timeout from a newer producer.
+    # Of the older protocol alone, in which a timeout looks as a newer producer does.
     ApiKey.ADD_PARTITIONS_TO_TXN: _LOST_IDENTITY,
     ApiKey.ADD_OFFSETS_TO_TXN: _LOST_IDENTITY,
     ApiKey.TXN_OFFSET_COMMIT: {
@@ -134,7 +134,7 @@ _OTHERWISE: Final[Mapping[ApiKey, Action]] = {
     ApiKey.END_TXN: Action.FATAL,
     ApiKey.INIT_PRODUCER_ID: Action.FATAL,
 }
-"""For codes that stand nowhere else; of all other APIs they are told to the user."""
+"""For codes that stand nowhere else; those of all other APIs are raised to the user."""
 
 
 def action(code: int, api: ApiKey | None, *, aborting: bool = False) -> Action:
@@ -192,12 +192,12 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     E.INVALID_RECORD: "a record breaks a rule of the topic (a compacted topic needs keys)",
     E.INVALID_TIMESTAMP: "a timestamp is out of the range that the topic allows",
     E.TOPIC_ALREADY_EXISTS: "there is a topic of that name already",
-    E.ILLEGAL_GENERATION: "the group has been handed out anew since; this member is out of date",
+    E.ILLEGAL_GENERATION: "the group has rebalanced since; this member is out of date",
     E.UNKNOWN_MEMBER_ID: "the group knows no such member, or not any more",
-    E.REBALANCE_IN_PROGRESS: "the group is handing out its partitions anew",
+    E.REBALANCE_IN_PROGRESS: "the group is rebalancing",
     E.FENCED_INSTANCE_ID: "another member with the same group.instance.id has taken over",
     E.STALE_MEMBER_EPOCH: "the group has given this member a newer epoch",
-    E.UNSTABLE_OFFSET_COMMIT: "a transaction is just committing offsets of it",
+    E.UNSTABLE_OFFSET_COMMIT: "an open transaction is committing offsets of it",
     E.GROUP_ID_NOT_FOUND: "there is no such group",
     E.GROUP_DELETION_FAILED: "the group could not be deleted; the broker's log says why",
     E.UNKNOWN_TOPIC_ID: "the broker knows no topic of that id, or not yet",
@@ -217,7 +217,7 @@ EXPLANATIONS: Final[Mapping[int, str]] = {
     ),
     E.GROUP_MAX_SIZE_REACHED: "the group is full (group.max.size)",
     E.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not take that compression here",
-    E.COORDINATOR_NOT_AVAILABLE: "no broker looks after it yet",
+    E.COORDINATOR_NOT_AVAILABLE: "no broker coordinates it yet",
     E.TOPIC_AUTHORIZATION_FAILED: _NOT_ALLOWED,
     E.GROUP_AUTHORIZATION_FAILED: _NOT_ALLOWED,
     E.CLUSTER_AUTHORIZATION_FAILED: _NOT_ALLOWED,

@@ -50,7 +50,7 @@ def log_left(member: GroupMember, why: str, *, stays: bool) -> None:
 def log_leave_failed(member: GroupMember, error: object) -> None:
     GROUPS.info(
         "not told",
-        "group %(group)r was not told that a member left: %(reason)s",
+        "a member left group %(group)r, and its LeaveGroup failed: %(reason)s",
         group=member.group_id,
         member_id=member.member_id,
         reason=str(error),
@@ -61,7 +61,7 @@ def log_missing_topics(machine: MemberMachine, reason: str) -> None:
     """Of what was subscribed to."""
     GROUPS.warning(
         "missing",
-        "group %(group)r has subscribed to what is not there: %(reason)s",
+        "group %(group)r has subscribed to topics that do not exist: %(reason)s",
         **_who(machine),
         reason=reason,
     )
@@ -91,7 +91,7 @@ def log_heartbeat_refused(machine: MemberMachine, error: object) -> None:
 def log_watch_failed(machine: MemberMachine, error: object) -> None:
     GROUPS.info(
         "unwatched",
-        "group %(group)r: topics cannot be looked at: %(reason)s",
+        "group %(group)r: the metadata of its topics cannot be read: %(reason)s",
         group=machine.group_id,
         reason=str(error),
     )
@@ -100,7 +100,7 @@ def log_watch_failed(machine: MemberMachine, error: object) -> None:
 def log_assigned(machine: MemberMachine, added: Partitions, held: Partitions) -> None:
     GROUPS.info(
         "assigned",
-        "group %(group)r: this member is given %(partitions)s",
+        "group %(group)r: this member is assigned %(partitions)s",
         **_who(machine),
         partitions=Names.of(sorted(added)),
         held=len(held),

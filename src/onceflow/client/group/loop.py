@@ -102,12 +102,12 @@ class GroupLoop:
         self._topics: frozenset[str] = frozenset()
         """What was wanted at the last join."""
         self._looked_for: Subscription | None = None
-        """Of which it was told what is not there."""
+        """The subscription for which it last logged what is not there."""
         self._polled_at = inf
         self.is_over = False
         """It was left: nothing is begun here any more."""
         self.crash: BaseException | None = None
-        """Why the heart has stopped, until it has been told."""
+        """Why the heartbeats have stopped, until a poll has raised it."""
 
     # --- for the user's task --------------------------------------------------------------------
 
@@ -155,10 +155,12 @@ class GroupLoop:
         if done is None or not done.done():
             return None
         self._join = None
-        given = done.result()
+        assignment = done.result()
         # Meanwhile the member may be out again: then it has nothing of that.
-        is_current = given is not None and given.generation == self.machine.membership.generation
-        return given if is_current else None
+        is_current = (
+            assignment is not None and assignment.generation == self.machine.membership.generation
+        )
+        return assignment if is_current else None
 
     def wants(self, subscription: Subscription) -> None:
         """Another subscription: the group has to hear of it."""
@@ -208,9 +210,9 @@ class GroupLoop:
         while True:
             self.machine.asked()
             try:
-                given = await self._join_once(held)
+                assignment = await self._join_once(held)
                 self.measured.rebalanced(began)
-                return given
+                return assignment
             except BaseException as error:
                 self.measured.rebalance_failed()
                 if not isinstance(error, ClientError):  # cancelled, or a defect
@@ -247,9 +249,9 @@ class GroupLoop:
         machine.joined(answer.membership)
         measured.joined(began)
         log_joined(machine, answer)
-        given = await self._share_out(answer)
+        assignments = await self._share_out(answer)
         began = measured.now()
-        data = await sync(cluster, machine.metadata, answer.strategy, given)
+        data = await sync(cluster, machine.metadata, answer.strategy, assignments)
         partitions = _assigned(machine.group_id, data)
         measured.synced(began)
         machine.synced()
@@ -266,8 +268,8 @@ class GroupLoop:
         self._shared = _Shared(names, counts)
         if answer.skips_assignment:
             return {}
-        given = ASSIGNORS[answer.strategy].assign(counts, answer.members)
-        return {member_id: write_assignment(each) for member_id, each in given.items()}
+        assignments = ASSIGNORS[answer.strategy].assign(counts, answer.members)
+        return {member_id: write_assignment(each) for member_id, each in assignments.items()}
 
     # --- heartbeats -----------------------------------------------------------------------------
 
@@ -306,7 +308,7 @@ class GroupLoop:
 
     async def _overslept(self) -> None:
         limit = self._settings.max_poll_interval_ms
-        why = f"nobody has polled for max.poll.interval.ms = {limit}"
+        why = f"the consumer has not polled for max.poll.interval.ms = {limit}"
         log_overslept(self.machine, why)
         await self._say_goodbye(why)
         self._on_news()
@@ -365,5 +367,5 @@ def _assigned(group_id: str, data: bytes) -> frozenset[TopicPartition]:
         return frozenset(read_assignment(data))
     except MessageMalformed as error:
         raise AnswerMalformed(
-            f"group {group_id!r}: what its leader has given this member cannot be read: {error}"
+            f"group {group_id!r}: the assignment of this member cannot be read: {error}"
         ) from error

@@ -23,12 +23,12 @@ NO_MEMBER_ID: Final = ""
 class MemberState(Enum):
     """Where a member is."""
 
-    UNJOINED = "not in the group: not yet, or no longer"
-    STALE = "to join again, and until then what it was"
-    JOINING = "has asked to join, and waits for the others"
-    SYNCING = "is in, and waits for what the leader gives it"
-    STABLE = "has what it was given"
-    FENCED = "another one has taken its place, for good"
+    UNJOINED = "is not in the group: not yet, or no longer"
+    STALE = "has to join again, and keeps its membership until then"
+    JOINING = "has asked to join, and waits for the other members"
+    SYNCING = "is in the group, and waits for its assignment"
+    STABLE = "has its assignment"
+    FENCED = "has been replaced by another member, for good"
 
 
 class MemberEvent(Enum):
@@ -36,12 +36,12 @@ class MemberEvent(Enum):
 
     ASKED = "a JoinGroup was sent"
     JOINED = "the broker let it in, with a new generation"
-    SYNCED = "it has heard what it is given"
-    OUTDATED = "the group, or what the member wants, is another one by now"
-    INTERRUPTED = "a request to join came to nothing"
+    SYNCED = "it has received its assignment"
+    OUTDATED = "the group, or the member's subscription, has changed since"
+    INTERRUPTED = "a request to join failed"
     FORGOTTEN = "the group has gone on without it"
-    LEFT = "it has left by itself"
-    FENCED = "its group.instance.id belongs to another one"
+    LEFT = "it has left the group"
+    FENCED = "another member has taken over its group.instance.id"
 
 
 class ImpossibleEvent(OnceflowError):
@@ -61,7 +61,7 @@ MEMBER_STATES: Final[Mapping[tuple[MemberState, MemberEvent], MemberState]] = {
     (_S.STALE, _E.LEFT): _S.UNJOINED,
     (_S.STALE, _E.FENCED): _S.FENCED,
     (_S.JOINING, _E.JOINED): _S.SYNCING,
-    # Whoever joins hears of all changes so far, and compares when it is in.
+    # A member that joins hears of all changes so far, and compares when it is in.
     (_S.JOINING, _E.OUTDATED): _S.JOINING,
     (_S.JOINING, _E.INTERRUPTED): _S.STALE,
     (_S.JOINING, _E.FORGOTTEN): _S.UNJOINED,
@@ -102,7 +102,7 @@ class Membership:
 
 
 class MemberMachine:
-    """`has_lost` says that what it held is not its own any more, until it has been told so."""
+    """`has_lost` says that it has lost its partitions, until its listener has heard of that."""
 
     def __init__(self, group_id: str, instance_id: str | None) -> None:
         self.group_id = group_id
@@ -166,13 +166,13 @@ class MemberMachine:
         return action
 
     def join_ended(self) -> None:
-        """Whoever was joining does not any more, and is to begin again."""
+        """A member that was joining is to begin again."""
         if self.state in _JOINS:
             self._happened(MemberEvent.INTERRUPTED)
 
     def refused(self, error: ClientError, asked_as: Membership) -> None:
-        """A heartbeat or a commit of that membership was refused. Whoever is just joining hears
-        from that how it stands."""
+        """A heartbeat or a commit of that membership was refused. A member that is joining learns
+        from the join how it stands."""
         event = _ON_REFUSAL.get(action_for(error))
         if asked_as != self.membership or self.state in _JOINS or event is None:
             return
@@ -208,7 +208,7 @@ class MemberMachine:
         self.failure = FencedMember(str(error))
 
     def _happened(self, event: MemberEvent) -> None:
-        found = MEMBER_STATES.get((self.state, event))
-        if found is None:
+        following = MEMBER_STATES.get((self.state, event))
+        if following is None:
             raise ImpossibleEvent(f"a member that {self.state.value}: {event.value}")
-        self.state = found
+        self.state = following

@@ -8,7 +8,7 @@ from onceflow.client.metrics import Meter, Metric, ago, amounts, durations, hour
 
 
 class GroupMetrics:
-    """Told by the member's loop, its rebalancer and its commits; read by anybody."""
+    """Counted by the member's loop, its rebalancer and its commits; any task may read them."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         now = clock()
@@ -34,10 +34,10 @@ class GroupMetrics:
                 self._beat_times.longest,
             ),
             ago("last-heartbeat", "the last heartbeat was sent", lambda: self._last_beat),
-            *amounts("join", "times that the group let the member in", self._joins),
+            *amounts("join", "times that the member joined the group", self._joins),
             *durations("join-time", "waiting for the other members took", self._join_times),
-            *amounts("sync", "times that the member heard what it is given", self._syncs),
-            *durations("sync-time", "waiting for what the leader gives took", self._sync_times),
+            *amounts("sync", "times that the member received its assignment", self._syncs),
+            *durations("sync-time", "waiting for the leader's assignment took", self._sync_times),
             *hourly("rebalance", "rebalances that the member took part in", self._rebalances),
             *durations("rebalance-latency", "a rebalance took", rebalance_times),
             Metric(
@@ -46,7 +46,7 @@ class GroupMetrics:
                 True,
                 lambda _: rebalance_times.total,
             ),
-            *hourly("failed-rebalance", "attempts to join that came to nothing", self._failures),
+            *hourly("failed-rebalance", "attempts to join that failed", self._failures),
             ago("last-rebalance", "the last rebalance ended", lambda: self._last_rebalance),
             *durations("partition-assigned-latency", "on_partitions_assigned took", self._assigned),
             *durations("partition-revoked-latency", "on_partitions_revoked took", self._revoked),

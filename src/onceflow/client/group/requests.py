@@ -32,7 +32,7 @@ _JOIN_MARGIN_S: Final = 5.0
 _NOTHING_COMMITTED: Final = -1
 
 Committed: TypeAlias = OffsetToCommit | ClientError | None
-"""What a group has committed of a partition, that it has committed nothing, or why nobody knows."""
+"""What a group has committed of a partition, None for nothing, or why that is not known."""
 
 
 class Joined(NamedTuple):
@@ -98,18 +98,18 @@ async def join(
     )
 
 
-def _want(found: Any) -> MemberSubscription:
+def _want(member: Any) -> MemberSubscription:
     try:
-        subscription = read_subscription(found.metadata)
+        subscription = read_subscription(member.metadata)
     except MessageMalformed as error:  # the others are not to go without anything for it
-        log_unreadable_subscription(found.member_id, error)
+        log_unreadable_subscription(member.member_id, error)
         subscription = ConsumerProtocolSubscription(topics=())
     return MemberSubscription(
-        member_id=found.member_id,
+        member_id=member.member_id,
         topics=frozenset(subscription.topics),
         owned=subscription.owned,
         generation=subscription.generation,
-        instance_id=found.group_instance_id,
+        instance_id=member.group_instance_id,
     )
 
 
@@ -128,15 +128,15 @@ async def sync(
         protocol_type=_CONSUMER,
         protocol_name=strategy,
         assignments=tuple(
-            SyncGroupRequestAssignment(member_id=each, assignment=given)
-            for each, given in assignments.items()
+            SyncGroupRequestAssignment(member_id=each, assignment=assignment)
+            for each, assignment in assignments.items()
         ),
     )
     connection = await cluster.coordinator(member.group_id, lane=ConnectionLane.GROUP)
     answer = await connection.request(ApiKey.SYNC_GROUP, request)
     check(ApiKey.SYNC_GROUP, answer, _subject(member))
-    given: bytes = answer.assignment
-    return given
+    assignment: bytes = answer.assignment
+    return assignment
 
 
 async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
@@ -156,7 +156,7 @@ async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
 
 
 async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
-    """Gives up the membership, so that nobody has to wait for its session to end."""
+    """Gives up the membership, so that other members need not wait for its session to end."""
     with message_library:
         from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity
 
@@ -182,12 +182,12 @@ async def commit(
         )
 
     def row(topic: str, number: int) -> Any:
-        found = offsets[TopicPartition(topic, number)]
+        offset = offsets[TopicPartition(topic, number)]
         return OffsetCommitRequestPartition(
             partition_index=number,
-            committed_offset=found.offset,
-            committed_leader_epoch=found.leader_epoch,
-            committed_metadata=found.metadata,
+            committed_offset=offset.offset,
+            committed_leader_epoch=offset.leader_epoch,
+            committed_metadata=offset.metadata,
         )
 
     request = OffsetCommitRequest(
@@ -204,13 +204,13 @@ async def commit(
     )
     connection = await cluster.coordinator(member.group_id)
     answer = await connection.request(ApiKey.OFFSET_COMMIT, request)
-    found: dict[TopicPartition, BrokerError | None] = {}
+    errors: dict[TopicPartition, BrokerError | None] = {}
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
             where = f"{_subject(member)}, partition {partition}"
-            found[partition] = error_in(ApiKey.OFFSET_COMMIT, each, where)
-    return found
+            errors[partition] = error_in(ApiKey.OFFSET_COMMIT, each, where)
+    return errors
 
 
 async def committed(
@@ -235,11 +235,11 @@ async def committed(
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
     answer = await connection.request(ApiKey.OFFSET_FETCH, request)
     unsaid = f"group {group_id!r}: the coordinator did not say what is committed of "
-    found: dict[TopicPartition, Committed] = {
+    offsets: dict[TopicPartition, Committed] = {
         each: AnswerMalformed(f"{unsaid}{each}") for each in partitions
     }
-    found |= _committed(answer, group_id)
-    return found
+    offsets |= _committed(answer, group_id)
+    return offsets
 
 
 def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, Committed]]:

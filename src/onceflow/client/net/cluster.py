@@ -257,10 +257,10 @@ class Cluster:
             ApiKey.FIND_COORDINATOR,
             FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,)),
         )
-        for found in answer.coordinators:
-            check(ApiKey.FIND_COORDINATOR, found, subject)
-            node_id = int(found.node_id)
-            self._addresses[node_id] = BrokerAddress(found.host, found.port)
+        for coordinator in answer.coordinators:
+            check(ApiKey.FIND_COORDINATOR, coordinator, subject)
+            node_id = int(coordinator.node_id)
+            self._addresses[node_id] = BrokerAddress(coordinator.host, coordinator.port)
             self._coordinators[kind, key] = node_id
             return node_id
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -314,19 +314,19 @@ class Cluster:
         self._controller = answer.controller_id
         now = asyncio.get_running_loop().time()
         result = _Answer([], [], None)
-        for found in answer.topics:
-            if found.error_code.value in _NO_SUCH_TOPIC:
-                result.missing.append(found.name)
-            elif found.error_code.value == ErrorCode.INVALID_TOPIC_EXCEPTION:
-                result = result._replace(refused=TopicNameInvalid(found.name))
-            elif found.error_code.value:
-                refusal = (found.error_code, ApiKey.METADATA.name, f"topic {found.name!r}")
+        for topic in answer.topics:
+            if topic.error_code.value in _NO_SUCH_TOPIC:
+                result.missing.append(topic.name)
+            elif topic.error_code.value == ErrorCode.INVALID_TOPIC_EXCEPTION:
+                result = result._replace(refused=TopicNameInvalid(topic.name))
+            elif topic.error_code.value:
+                refusal = (topic.error_code, ApiKey.METADATA.name, f"topic {topic.name!r}")
                 result = result._replace(refused=BrokerError(*refusal))
             else:
-                result.topics.append(_topic(found))
-                self._topics[found.name] = _Known(result.topics[-1], now)
+                result.topics.append(_topic(topic))
+                self._topics[topic.name] = _Known(result.topics[-1], now)
                 continue
-            self.forget(found.name)
+            self.forget(topic.name)
         return result
 
     async def metadata_of(self, node_id: int, names: Iterable[str]) -> list[TopicMetadata]:
@@ -334,7 +334,7 @@ class Cluster:
         not kept: the broker may be cut off from the others."""
         connection = await self.broker(node_id)
         answer = await connection.request(ApiKey.METADATA, _metadata_request(names))
-        return [_topic(found) for found in answer.topics if not found.error_code.value]
+        return [_topic(topic) for topic in answer.topics if not topic.error_code.value]
 
     async def topic(self, name: str) -> TopicMetadata:
         """A topic's metadata, at most `metadata_max_age_s` old while brokers can be reached; raises
@@ -350,8 +350,8 @@ class Cluster:
             known = self._topics.get(name)
             if known is not None:
                 return known.topic
-        (found,) = await self.metadata([name])
-        return found
+        (metadata,) = await self.metadata([name])
+        return metadata
 
     async def find_topic(self, name: str) -> TopicMetadata:
         """`topic`, tried again while brokers choose a leader."""
@@ -429,12 +429,12 @@ def _metadata_request(names: Iterable[str] | None, *, create: bool = False) -> A
     )
 
 
-def _topic(found: Any) -> TopicMetadata:
-    partitions = sorted(found.partitions, key=lambda each: int(each.partition_index))
+def _topic(topic: Any) -> TopicMetadata:
+    partitions = sorted(topic.partitions, key=lambda each: int(each.partition_index))
     return TopicMetadata(
-        name=found.name,
-        topic_id=found.topic_id,
-        is_internal=found.is_internal,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
         partitions=tuple(
             PartitionMetadata(
                 partition=each.partition_index,

@@ -65,7 +65,7 @@ class SingleFlight:
         if self._flights.get(key) is flight:
             del self._flights[key]
         if not flight.cancelled():
-            flight.exception()  # looked at, even when all who waited have gone
+            flight.exception()  # looked at, even when no caller waits any more
 
     def _notice_fork(self) -> None:
         if self._pid != os.getpid():

@@ -77,11 +77,11 @@ def _challenge(answer: str, nonce: str) -> tuple[str, bytes, int]:
     fields = answer.split(",")
     names = [field[:2] for field in fields[:3]]
     if names != ["r=", "s=", "i="]:
-        raise AuthenticationFailed("the broker's SCRAM challenge is not one")
+        raise AuthenticationFailed("the broker's SCRAM challenge is malformed")
     combined, salt, iterations = (field[2:] for field in fields[:3])
     if not combined.startswith(nonce) or len(combined) == len(nonce):
         raise AuthenticationFailed(
-            "the broker's SCRAM challenge does not continue our nonce: somebody may be replaying "
+            "the broker's SCRAM challenge does not continue our nonce: it may be a replay of "
             "an older login"
         )
     is_number = iterations.isascii() and iterations.isdigit() and len(iterations) <= _MOST_DIGITS

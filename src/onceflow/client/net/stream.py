@@ -233,7 +233,7 @@ class Stream(asyncio.BufferedProtocol):
         CONNECTIONS.tell(
             self._recurring.level(request, self._loop.time()),
             "throttled",
-            "%(address)s had %(request)s wait for %(throttle_ms)d ms: a quota is used up",
+            "%(address)s throttled %(request)s for %(throttle_ms)d ms: a quota is used up",
             address=str(self.address),
             request=request,
             throttle_ms=throttle_ms,
@@ -254,7 +254,7 @@ class Stream(asyncio.BufferedProtocol):
         correlation_id = INT32.unpack_from(frame)[0] if len(frame) >= INT32.size else None
         if not self._waiters or self._waiters[0].correlation_id != correlation_id:
             kind = AnswerMalformed if self.has_answered else NotKafka
-            self.fail(kind, f"{self.address} sent an answer to a question that was not asked")
+            self.fail(kind, f"{self.address} sent an answer to a request that was not made")
             return True
         self.has_answered = True
         self.hint = ""

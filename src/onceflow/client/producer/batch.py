@@ -124,7 +124,7 @@ class ProducerBatch:
         """What it was split into."""
         self.waiters: list[Any] = []
         self.failure: BatchFailure | None = None
-        """Once it has failed, for whoever tells of records whose receipts nobody awaits."""
+        """Once it has failed, for the warning about records whose receipts were never awaited."""
         # The records, until they are bytes. What most of them have not is kept by their number.
         self.values: list[bytes | None] = []
         self.keys: dict[int, bytes] = {}
@@ -137,7 +137,7 @@ class ProducerBatch:
 
     @classmethod
     def of_encoded(cls, partition: TopicPartition, encoded: NewBatch, now: float) -> ProducerBatch:
-        """A batch that is written already, as `columns.encode_all` does, by nobody yet."""
+        """A batch that is written already, as `columns.encode_all` does, without a producer id."""
         batch = cls(partition, now)
         batch.is_open = False
         batch.written = encoded.header.record_count
@@ -359,7 +359,7 @@ def checked(key: object, value: object, headers: Headers) -> Checked:
 
 
 def checked_bytes(what: str, value: object) -> bytes | None:
-    """A key or value that is not plain bytes: a copy, so that nobody changes it any more."""
+    """A key or value that is not plain bytes: a copy, so that the caller cannot change it."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):

@@ -10,7 +10,7 @@ from onceflow.client.producer.batch import ProducerBatch
 
 
 class ProducerMetrics:
-    """Told by the sender and the producer; read by anybody."""
+    """Counted by the sender and the producer; any task may read them."""
 
     kind = "producer"
 
@@ -22,7 +22,7 @@ class ProducerMetrics:
         self._requests, self._latencies, self._queue_times = Meter(now), Meter(now), Meter(now)
         self._commits, self._aborts, self._commit_times = Meter(now), Meter(now), Meter(now)
         self.metrics: tuple[Metric, ...] = (
-            *amounts("record-send", "records that brokers have taken", self._sends),
+            *amounts("record-send", "records that brokers have acknowledged", self._sends),
             *amounts("record-retry", "records that were sent again", self._retries),
             *amounts("record-error", "records that could not be sent", self._errors),
             *amounts("outgoing-byte", "bytes of batches that were sent", self._bytes),

@@ -119,7 +119,7 @@ class PartitionChooser:
 
     def likely(self, topic: str, key: bytes | None) -> int:
         """The partition of a record for which none was given, as long as `find` would not choose
-        another one; `NOWHERE` when nobody knows yet."""
+        another one; `NOWHERE` when that is not known yet."""
         if key is None:
             current = self.sticky.current(topic)
             return NOWHERE if current is None else current
@@ -167,7 +167,7 @@ class PartitionChooser:
         return len(found.partitions)
 
     async def _renewed(self, topic: str, partitions: int) -> int:
-        """How many there are now; as many as before when nobody says so soon."""
+        """How many there are now; as many as before when no broker answers soon."""
         now = asyncio.get_running_loop().time
         if now() < self._not_before:
             return partitions

@@ -186,7 +186,7 @@ class Producer:
         if self._sender is not None and not self._accumulator.closing:
             return
         if self._is_started:
-            raise WrongState("start: the producer is being started or closed by somebody else")
+            raise WrongState("start: another task is starting or closing the producer")
         self._is_started = True
         try:
             if self._is_used:

@@ -266,7 +266,7 @@ def _raised(records: int, first: BatchFailure, failures: list[BatchFailure]) -> 
     is_unknown = any(each.error.outcome == "unknown" for each in (first, *failures))
     reason = "" if all(_is_same(first, each) for each in failures) else "the first reason: "
     made = DeliveryFailed(
-        f"{who} not delivered to {named}{more}, and nobody has awaited the receipts; "
+        f"{who} not delivered to {named}{more}, and the receipts were not awaited; "
         f"{reason}{first.error}",
         outcome="unknown" if is_unknown else "not applied",
         advice=first.error.advice,

@@ -125,7 +125,7 @@ class SendErrors:
 
     def gave_up(self, batch: ProducerBatch, error: ClientError) -> None:
         """Its records will not be there, as far as is known."""
-        # Who aborts a transaction knows that.
+        # A caller that aborts a transaction knows that.
         first = logging.DEBUG if isinstance(error, TransactionAborted) else logging.WARNING
         what = "not delivered (records: %(records)d)"
         self._tell("undelivered", what, error, batch.count, first)
@@ -558,7 +558,7 @@ _NEVER: Final = timedelta(milliseconds=2**31 - 1)
 
 
 async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
-    """One that nobody has had, in its first epoch. Raises what the broker says."""
+    """A new producer id, in its first epoch. Raises what the broker says."""
     with message_library:
         from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
 

@@ -1,7 +1,8 @@
 """A batch of a session: what came with one poll, as records and as columns.
 
-It is decoded once, into columns. Records are made of these when somebody goes through them, one by
-one: a thousand that are there at the same time cost the garbage collector more than to make them.
+It is decoded once, into columns. Records are made of these when the caller goes through them, one
+by one: a thousand that are there at the same time cost the garbage collector more than to make
+them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Batch:
         self._firsts: dict[TopicPartition, int] | None = None
         self._values: list[Columns] | None = None
         self.was_read = False
-        """Whether somebody went through its records."""
+        """Whether the caller went through its records."""
 
     def __len__(self) -> int:
         rows: int = self._table.num_rows

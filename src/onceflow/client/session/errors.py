@@ -40,9 +40,9 @@ class SessionForgotten(SessionFailed):
 
 class OffsetsForgotten(SessionError):
     """The group has no offset of a partition of which this session knows that it had one: the group
-    was empty for longer than the broker's `offsets.retention.minutes`, or somebody has deleted its
-    offsets, the group or the topic. `auto.offset.reset` is for what nobody has read yet; here it
-    would repeat all records, or pass over some."""
+    was empty for longer than the broker's `offsets.retention.minutes`, or its offsets, the
+    group or the topic were deleted. `auto.offset.reset` is for what no session has read yet; here
+    it would repeat all records, or pass over some."""
 
     advice = (
         "commit the offsets behind the last records of the output (`Admin.commit_offsets`, "

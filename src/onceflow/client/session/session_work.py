@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _A_WHILE_S: Final = 0.5
 _ASKED_AGAIN: Final = 3
-"""Times `delivery.timeout.ms`, after which a commit or an abort that nobody answers is left to the
+"""Times `delivery.timeout.ms`, after which a commit or an abort without an answer is left to the
 next session of this name."""
 _MOST_ABORTS: Final = 5
 _GIVE_UP_S: Final = 10.0
@@ -92,7 +92,7 @@ class SessionWork(RebalanceListener):
         self._endings: set[asyncio.Task[bool]] = set()
         """Each waits for the one before."""
         self._waiters: list[asyncio.Future[None]] = []
-        """Of those who wait for these."""
+        """Of callers that wait for these."""
         self._transaction: SessionTransaction | None = None
         self._batch: Batch | None = None
         self._ahead: Batch | None = None
@@ -142,8 +142,8 @@ class SessionWork(RebalanceListener):
     # --- batches --------------------------------------------------------------------------------
 
     async def next(self) -> SessionItem | None:
-        """The next batch, however long it takes; None when the session was told to stop. Who asks
-        is done with the one before."""
+        """The next batch, however long it takes; None when the session is to stop. A caller that
+        asks is done with the batch before."""
         if self.stage not in (SessionStage.IDLE, SessionStage.FINISHED):
             self._finished()
         while True:
@@ -164,7 +164,7 @@ class SessionWork(RebalanceListener):
             batch = self._batch_of(table)
             if self.stage is not SessionStage.IDLE or not self._producer.needs_renewal:
                 return self._hand_out(batch)
-            # Who stops waiting for the epoch must not have taken records along.
+            # A caller that stops waiting for the epoch must not have taken records along.
             self._consumer.go_back(batch.firsts())
             await self._renew()
 
@@ -191,7 +191,7 @@ class SessionWork(RebalanceListener):
             if error.code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             # Of a member that is gone, perhaps for good: its transaction ends by its timeout.
-            _log.warning("group %r waits for a transaction of others: %s", self._group_id, error)
+            _log.warning("group %r waits for another transaction: %s", self._group_id, error)
             return None
 
     def _prepare(self) -> None:
@@ -207,7 +207,7 @@ class SessionWork(RebalanceListener):
         return ahead if ahead is not None and ahead.table() is table else Batch(table)
 
     def _hand_out(self, batch: Batch) -> SessionItem:
-        """Nothing is waited for in here: who was given up on must not have taken records along."""
+        """Without an await: a caller that was cancelled must not have taken records along."""
         if self.stage is SessionStage.IDLE:
             self._producer.begin_at_once()
             self._firsts, self._records = {}, 0
@@ -220,8 +220,8 @@ class SessionWork(RebalanceListener):
         return SessionItem(batch, given)
 
     def take_back(self, batch: Batch) -> None:
-        """It has not reached whoever asked for it: nothing was sent for it, and what is committed
-        ends before it."""
+        """It has not reached the caller that asked for it: nothing was sent for it, and what is
+        committed ends before it."""
         if self._batch is batch and self.stage is SessionStage.AT_WORK:
             self._consumer.go_back(batch.firsts())
             self._finished()
@@ -243,8 +243,8 @@ class SessionWork(RebalanceListener):
     # --- ends -----------------------------------------------------------------------------------
 
     async def _uncut(self, work: Callable[[], Coroutine[Any, Any, bool]]) -> bool:
-        """To its end, also if whoever waits for it does not: then the next call waits. All ends are
-        made here, one after the other, so that each sees what became of the one before."""
+        """To its end, also if the caller stops waiting: then the next call waits. All ends are made
+        here, one after the other, so that each sees what became of the one before."""
         ending = self._told_of(self._ending, work)
         self._ending = asyncio.get_running_loop().create_task(ending)
         self._endings.add(self._ending)
@@ -254,7 +254,7 @@ class SessionWork(RebalanceListener):
     async def _told_of(
         self, before: asyncio.Task[bool] | None, work: Callable[[], Coroutine[Any, Any, bool]]
     ) -> bool:
-        """Tells those who wait at once, and not some turns of the loop later as a shield does."""
+        """Wakes its waiters at once, and not some turns of the loop later as a shield does."""
         try:
             if before is not None:
                 await asyncio.wait([before])
@@ -269,7 +269,7 @@ class SessionWork(RebalanceListener):
                 waiter.set_result(None)
 
     def _ended(self, ending: asyncio.Task[bool]) -> None:
-        """One that was stopped before its first step has told nobody."""
+        """A task that was cancelled before its first step has woken no waiter."""
         self._endings.discard(ending)
         _looked_at(ending)
         self._tell()
@@ -280,13 +280,13 @@ class SessionWork(RebalanceListener):
         if ending is None:
             return True
         while not ending.done():
-            # One for each who waits: who stops waiting must not stop the others.
+            # One for each caller: one that stops waiting must not stop the others.
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
         if self._ending is ending:
             self._ending = None
-        if ending.cancelled():  # and who waits for it is not
+        if ending.cancelled():  # and the caller is not
             raise ConnectionClosed("the session was closed before its transaction had ended")
         return ending.result()
 
@@ -348,7 +348,7 @@ class SessionWork(RebalanceListener):
         await producer.flush()
 
     async def _until_known(self) -> None:
-        """A commit that nobody answers is asked about again, and never undone."""
+        """A commit without an answer is asked about again, and never undone."""
         for attempt in range(1, _ASKED_AGAIN + 1):
             try:
                 return await self._producer.commit_transaction()
@@ -397,8 +397,8 @@ class SessionWork(RebalanceListener):
     # --- closing --------------------------------------------------------------------------------
 
     async def close(self, *, commit: bool) -> None:
-        """Commits what is done, or aborts; then leaves the group. Who is cancelled meanwhile cuts
-        only the waiting short: everything ends at once."""
+        """Commits what is done, or aborts; then leaves the group. A caller that is
+        cancelled meanwhile cuts only the waiting short: everything ends at once."""
         if self.stage is SessionStage.CLOSED:
             await self._close_clients()  # a start may be under way, or another close
             return
@@ -419,8 +419,8 @@ class SessionWork(RebalanceListener):
             await self._stop_ending()
 
     async def _leave_at_once(self) -> None:
-        """Nobody waits for what is under way. It ends first: clients that wait for it would wait
-        as long as it takes, and it would go on beside them."""
+        """Cancels what is under way, before the clients close: they would wait for it as long as it
+        takes, and it would go on beside them."""
         for ending in self._endings:
             ending.cancel()
         try:
@@ -432,7 +432,7 @@ class SessionWork(RebalanceListener):
                 await self._stop_ending()
 
     async def _close_clients(self) -> None:
-        close_producer = self._producer.close_at_once  # who is cancelled waits for nothing more
+        close_producer = self._producer.close_at_once  # when cancelled: wait for nothing more
         try:
             await self._consumer.close(commit=False)
             close_producer = self._producer.close
@@ -451,7 +451,7 @@ class SessionWork(RebalanceListener):
             await asyncio.wait(endings)
 
     async def _end(self, *, commit: bool) -> bool:
-        """Whether the transaction has ended; else nobody waits for that any longer."""
+        """Whether the transaction has ended; else it is not waited for any longer."""
         if not commit:
             return await self._give_up()
         await self._settle()
@@ -462,14 +462,14 @@ class SessionWork(RebalanceListener):
         return True
 
     async def _give_up(self) -> bool:
-        """Whoever leaves has a reason, which must not be hidden by what goes wrong here, nor by how
-        long it takes: brokers end the transaction, too."""
+        """The session is left for a reason, which must not be hidden by what goes wrong here, nor
+        by how long it takes: brokers end the transaction, too."""
         try:
             async with asyncio.timeout(_GIVE_UP_S):
                 await self._abort_last()
         except TimeoutError:
             _log.warning(
-                "group %r: the open transaction was not ended within %g s, its timeout does it",
+                "group %r: the open transaction was not ended within %g s; its timeout will end it",
                 self._group_id,
                 _GIVE_UP_S,
             )
@@ -486,10 +486,10 @@ class SessionWork(RebalanceListener):
         try:
             await self._uncut(self._abort_open)
         except ClientError as error:
-            _log.warning("the open transaction was not aborted, its timeout does it: %s", error)
+            _log.warning("the open transaction was not aborted; its timeout will end it: %s", error)
 
 
 def _looked_at(ending: asyncio.Task[bool]) -> None:
-    """Also when all who waited have gone."""
+    """Also when no caller waits any more."""
     if not ending.cancelled():
         ending.exception()

@@ -1,5 +1,5 @@
-"""What a session can be told: its own few settings, and those of its consumer and its producer by
-Kafka's names, each given to whom it concerns.
+"""The settings of a session: its own few, and those of its consumer and its producer by Kafka's
+names, each passed on to the client that it is for.
 
     SessionSettings.of({"group.id": "billing", "commit.interval.ms": 100}, topics=["orders"])
 
@@ -36,7 +36,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "delivery": "a session is exactly-once: leave it out",
     "transactional.id": "it is made of group.id and instance: leave it out",
     "transaction.two.phase.commit.enable": (
-        "a session commits by itself, and nobody else decides: leave it out"
+        "a session decides by itself when to commit: leave it out"
     ),
 }
 _BY_SESSIONS: Final[Mapping[str, object]] = {
@@ -178,9 +178,9 @@ def _check(made: SessionSettings, reads: ConsumerSettings, writes: ProducerSetti
         "delivery": "exactly-once",
     }
 
-    def told(name: str) -> str:
+    def described(name: str) -> str:
         why = " (as every session)" if name == "delivery" else ""
-        return _ALL.settings[name].told(values[name]) + why
+        return _ALL.settings[name].with_value(values[name]) + why
 
     for rule in broken_rules(_RULES, values):
-        raise InvalidSetting(contradiction(told(rule.one), told(rule.other), rule.advice))
+        raise InvalidSetting(contradiction(described(rule.one), described(rule.other), rule.advice))

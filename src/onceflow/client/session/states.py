@@ -1,7 +1,7 @@
 """A session without any network: its states, and what an aborted transaction means for it.
 
-One table of states; from `AT_WORK` no way leads to a commit but over `ASKED`: only whoever asks for
-the next batch, or leaves in peace, is done with the one before.
+One table of states; from `AT_WORK` no way leads to a commit but over `ASKED`: the caller is done
+with a batch only when it asks for the next one, or leaves the session without an error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SessionStage(Enum):
     """Where a session is."""
 
     IDLE = "has no transaction open"
-    AT_WORK = "has handed out a batch, and waits for whoever works on it"
+    AT_WORK = "has handed out a batch, and waits until the caller is done with it"
     FINISHED = "has a transaction open whose batches are done"
     CLOSED = "is not running: use it in `async with`"
 
@@ -29,7 +29,7 @@ class SessionStep(Enum):
 
     STARTED = "it was started"
     GIVEN = "a batch was handed out"
-    ASKED = "the next batch was asked for, or the session is left in peace"
+    ASKED = "the next batch was asked for, or the session was left without an error"
     COMMITTED = "the transaction was committed"
     ABORTED = "the transaction was aborted"
     CLOSED = "it was closed"
@@ -62,9 +62,9 @@ def after(stage: SessionStage, step: SessionStep) -> SessionStage:
 class AbortVerdict(Enum):
     """What is done after a transaction had to be aborted."""
 
-    POLL = "the member is out of date: polling joins again, and its partitions may be others' now"
-    REPEAT = "do the work again, after a pause, and not for ever"
-    RAISE = "tell the user: it would be the same again"
+    POLL = "the member is out of date: polling joins again, and others may have its partitions now"
+    REPEAT = "do the work again after a pause, but not for ever"
+    RAISE = "raise it to the user: the work would fail in the same way again"
 
 
 _OUT_OF_DATE: Final = frozenset(

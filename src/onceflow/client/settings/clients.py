@@ -1,9 +1,9 @@
-"""What a client can be told, under Kafka's own names: `acks`, `transactional.id`, ..., written with
+"""The settings of a client, under Kafka's own names: `acks`, `transactional.id`, ..., written with
 dots in a mapping or with underscores as keyword arguments.
 
     ProducerSettings.of({"bootstrap.servers": "localhost:9092"}, linger_ms=20)
 
-All that is wrong is told before anything is sent: a key that does not exist, a value that is not
+All errors are reported before anything is sent: a key that does not exist, a value that is not
 allowed, two settings that contradict each other. Nothing is weakened silently: `acks=1` alone is
 refused, because idempotence, which is on by default, needs all replicas. `delivery` says in one
 word what is promised and sets the others.
@@ -117,7 +117,7 @@ class ClientSettings:
     bootstrap_servers: tuple[BrokerAddress, ...] = setting(
         _ADDRESSES,
         (BrokerAddress("127.0.0.1", 9092),),
-        "The brokers that are asked first; they name all others. A port that is left out is 9092.",
+        "The brokers to connect to first; they name all others. The port is 9092 by default.",
     )
     client_id: str = setting(TEXT, "onceflow", "The name that brokers log for this client.")
     request_timeout_ms: int = setting(
@@ -127,14 +127,16 @@ class ClientSettings:
         _SOME, 10_000, "How long opening a connection may take, TLS and login included."
     )
     default_api_timeout_ms: int = setting(
-        _SOME, 60_000, "How long a request is tried again that is not a producer's."
+        _SOME,
+        60_000,
+        "How long requests are retried; those of a producer have delivery.timeout.ms.",
     )
     retry_backoff_ms: int = setting(
-        _ANY, 100, "The pause before a request is tried again; it grows with each try."
+        _ANY, 100, "The pause before a request is retried; it grows with each retry."
     )
-    retry_backoff_max_ms: int = setting(_ANY, 1000, "The longest pause between two tries.")
+    retry_backoff_max_ms: int = setting(_ANY, 1000, "The longest pause before a retry.")
     metadata_max_age_ms: int = setting(
-        _SOME, 300_000, "The age at which what is known of the cluster is asked for again."
+        _SOME, 300_000, "The age at which the client refreshes its metadata of the cluster."
     )
     security_protocol: str = setting(
         one_of(*PROTOCOLS, any_case=True),
@@ -144,12 +146,14 @@ class ClientSettings:
     sasl_mechanism: str | None = setting(
         one_of(*MECHANISMS, any_case=True), None, "How the client logs in."
     )
-    sasl_username: str | None = setting(TEXT, None, "Who logs in.")
-    sasl_password: str | None = setting(SECRET, None, "The password of who logs in; not shown.")
+    sasl_username: str | None = setting(TEXT, None, "The user name to log in with.")
+    sasl_password: str | None = setting(
+        SECRET, None, "The password to log in with; it is never shown."
+    )
     ssl_cafile: str | None = setting(
         TEXT,
         None,
-        "A PEM file of the authorities that brokers' certificates are trusted from.",
+        "A PEM file with the authorities that may sign brokers' certificates.",
         unset="those of the system",
     )
     ssl_certfile: str | None = setting(
@@ -158,11 +162,11 @@ class ClientSettings:
     ssl_keyfile: str | None = setting(
         TEXT, None, "A PEM file with the key of that certificate.", unset="in ssl.certfile"
     )
-    ssl_password: str | None = setting(SECRET, None, "The password of that key; not shown.")
+    ssl_password: str | None = setting(SECRET, None, "The password of that key; it is never shown.")
     ssl_check_hostname: bool = setting(
         YES_OR_NO,
         True,
-        "Whether a broker's certificate must be for the host that was connected to.",
+        "Whether a broker's certificate must name the host that the client connects to.",
     )
 
     @classmethod
@@ -221,16 +225,16 @@ class ProducerSettings(ClientSettings):
     delivery: str | None = setting(
         one_of(*DELIVERIES, any_case=True),
         None,
-        "What is promised, in one word; it sets acks, enable.idempotence and retries.",
+        "The guarantee in one word; it sets acks, enable.idempotence and retries.",
         unset="idempotent, or what the other settings come to",
     )
     """None for a mixture that has no name (`acks=1`)."""
     acks: int = setting(
-        _REPLICAS, ALL_REPLICAS, "How many replicas have to have a batch that is acknowledged."
+        _REPLICAS, ALL_REPLICAS, "How many replicas must have a batch before it is acknowledged."
     )
     """-1: all in-sync replicas."""
     enable_idempotence: bool = setting(
-        YES_OR_NO, True, "Whether brokers recognise a batch that comes again, and count it once."
+        YES_OR_NO, True, "Whether brokers recognise a batch that is sent again, and store it once."
     )
     transactional_id: str | None = setting(
         TEXT,
@@ -241,7 +245,9 @@ class ProducerSettings(ClientSettings):
         _SOME, 60_000, "The age at which brokers abort a transaction that is still open."
     )
     transaction_two_phase_commit_enable: bool = setting(
-        YES_OR_NO, False, "Whether somebody else decides about transactions, which have no timeout."
+        YES_OR_NO,
+        False,
+        "Whether a program outside of Kafka decides how transactions end; they have no timeout.",
     )
     transaction_retry_backoff_ms: int = setting(
         _ANY,
@@ -250,12 +256,12 @@ class ProducerSettings(ClientSettings):
         "milliseconds.",
     )
     transaction_retry_backoff_max_ms: int = setting(
-        _ANY, 100, "The longest pause between two tries of a request of a transaction."
+        _ANY, 100, "The longest pause before a retry of a request of a transaction."
     )
     max_in_flight_requests_per_connection: int = setting(
         _SOME,
         5,
-        "Requests that may wait for a broker's answers at once; with idempotence at most 5.",
+        "The most requests in flight to one broker; with idempotence at most 5.",
     )
     linger_ms: int = setting(_ANY, 5, "How long a batch that is not full waits for more records.")
     batch_size: int = setting(_SOME, 16_384, "The bytes at which a batch is full.")
@@ -266,14 +272,14 @@ class ProducerSettings(ClientSettings):
         one_of(*CODECS, any_case=True), "none", "The codec that batches are compressed with."
     )
     delivery_timeout_ms: int = setting(
-        _SOME, 120_000, "How long a record is tried to be delivered, all tries together."
+        _SOME, 120_000, "How long the producer tries to deliver a record, all retries included."
     )
     retries: int = setting(
         _ANY, INT_MAX, "How often a batch is sent again, within delivery.timeout.ms."
     )
     max_request_size: int = setting(_SOME, 1_048_576, "The largest request that is sent, in bytes.")
     max_block_ms: int = setting(
-        _ANY, 60_000, "How long sending waits for room in memory and for news of a topic."
+        _ANY, 60_000, "How long `send` waits for free buffer memory and for metadata of a topic."
     )
     allow_auto_create_topics: bool = setting(
         YES_OR_NO,
@@ -309,7 +315,7 @@ class ReaderSettings(ClientSettings):
         "Whether records of transactions that are open or aborted are read, too.",
     )
     fetch_min_bytes: int = setting(
-        _SOME, 1, "How much a broker gathers before it answers, for fetch.max.wait.ms at most."
+        _SOME, 1, "The least that a broker answers with before fetch.max.wait.ms is over."
     )
     fetch_max_bytes: int = setting(_SOME, 52_428_800, "The most that one answer may hold.")
     max_partition_fetch_bytes: int = setting(

@@ -37,7 +37,7 @@ class FetcherSettings(ReaderSettings):
     fetch_queued_max_bytes: int = setting(
         whole_number(1),
         67_108_864,
-        "How much may be fetched ahead of the one who reads, one answer more or less.",
+        "How much may be fetched ahead of the reader, one answer more or less.",
     )
 
 
@@ -80,17 +80,19 @@ class ConsumerSettings(FetcherSettings):
         "group nothing is.",
     )
     auto_commit_interval_ms: int = setting(
-        whole_number(0), 5_000, "The time between two commits that nobody asked for."
+        whole_number(0), 5_000, "The time between two automatic commits."
     )
     max_poll_records: int = setting(whole_number(1), 500, "The most records that one poll gives.")
     max_poll_interval_ms: int = setting(
         whole_number(1), 300_000, "A member that does not poll for so long leaves its group."
     )
     session_timeout_ms: int = setting(
-        whole_number(1), 45_000, "A member that is not heard of for so long is taken for dead."
+        whole_number(1),
+        45_000,
+        "A member without heartbeats for so long is removed from its group.",
     )
     heartbeat_interval_ms: int = setting(
-        whole_number(1), 3_000, "The time between two signs of life of a member."
+        whole_number(1), 3_000, "The time between two heartbeats of a member."
     )
     partition_assignment_strategy: tuple[str, ...] = setting(
         _STRATEGIES,

@@ -100,7 +100,7 @@ _RULES: Final = (
         "retries",
         "enable.idempotence",
         lambda number, on: on and number == 0,
-        "idempotence is of use only where is tried again: leave retries out, or set "
+        "idempotence is of use only with retries: leave retries out, or set "
         "enable.idempotence to false",
     ),
     Rule(
@@ -125,7 +125,7 @@ _RULES: Final = (
         "fetch.max.wait.ms",
         "request.timeout.ms",
         lambda wait, limit: wait >= limit,
-        "the broker would still wait when we give up: make request.timeout.ms larger",
+        "the broker would still wait when the client gives up: make request.timeout.ms larger",
     ),
     Rule(
         "group.instance.id",
@@ -213,21 +213,21 @@ def check(settings: Any, given: RawSettings) -> None:
     known = settings_of(type(settings))
     values = {name: getattr(settings, each.attribute) for name, each in known.items()}
 
-    def told(name: str) -> str:
+    def described(name: str) -> str:
         value = values[name]
-        return known[name].told(value) + _why(name, value, given)
+        return known[name].with_value(value) + _why(name, value, given)
 
     _check_delivery(known, given)
     for rule in broken_rules(_RULES, values):
-        raise InvalidSetting(contradiction(told(rule.one), told(rule.other), rule.advice))
+        raise InvalidSetting(contradiction(described(rule.one), described(rule.other), rule.advice))
     if given.get(_TWO_PHASE) and _LIMIT in given:
         advice = f"a prepared transaction waits for its decision, however long: leave {_LIMIT} out"
-        raise InvalidSetting(contradiction(told(_TWO_PHASE), told(_LIMIT), advice))
+        raise InvalidSetting(contradiction(described(_TWO_PHASE), described(_LIMIT), advice))
     if _TOTAL in values and values[_TOTAL] < values[_LINGER] + values[_REQUEST]:
         least = values[_LINGER] + values[_REQUEST]
-        advice = f"a request could not be waited for: set {_TOTAL} to {least} or more"
-        parts = f"{told(_LINGER)} plus {told(_REQUEST)}"
-        raise InvalidSetting(contradiction(told(_TOTAL), parts, advice))
+        advice = f"a batch could fail before its request times out: set {_TOTAL} to {least} or more"
+        parts = f"{described(_LINGER)} plus {described(_REQUEST)}"
+        raise InvalidSetting(contradiction(described(_TOTAL), parts, advice))
 
 
 _TOTAL, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
@@ -243,7 +243,7 @@ def _check_delivery(known: Mapping[str, Setting], given: RawSettings) -> None:
             continue
         advice = f"leave {key} out, or choose another delivery"
         raise InvalidSetting(
-            contradiction(f"delivery = {word!r}", known[key].told(given[key]), advice)
+            contradiction(f"delivery = {word!r}", known[key].with_value(given[key]), advice)
         )
 
 

@@ -76,11 +76,11 @@ class TransactionEnds:
         self._ways = ways
         self._end: TransactionEnd | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        """In which ends go on that nobody waits for: the one under way, and those that it has
+        """In which ends go on whose callers have gone: the one under way, and those that it has
         replaced."""
         self._is_closed = False
         self._unheard: TransactionEvent | None = None
-        """How the last transaction ended, if that was told to nobody."""
+        """How the last transaction ended, if no caller has heard of it."""
 
     @property
     def is_under_way(self) -> bool:
@@ -128,7 +128,7 @@ class TransactionEnds:
         self._finish(end, None)
 
     def _go_on(self, end: TransactionEnd) -> None:
-        """Without the one who asked for it."""
+        """Without the caller, which was cancelled."""
         if self._is_closed:
             self._finish(end, self._closed())
             return
@@ -197,7 +197,7 @@ class TransactionEnds:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # --- those who come later -------------------------------------------------------------------
+    # --- callers that come later ----------------------------------------------------------------
 
     async def settled(self) -> None:
         """Returns when no end is under way."""
@@ -211,18 +211,18 @@ class TransactionEnds:
         await waiter
 
     def not_heard(self, event: TransactionEvent, *, number: int) -> None:
-        """The transaction of that number has ended so, and nobody was told; whoever asks for the
-        same now is."""
+        """The transaction of that number has ended so, and no caller has heard of it; the next one
+        that asks for the same end does."""
         if self._end is None and self._machine.number == number:
             self._unheard = event
 
     def begun(self) -> None:
-        """Nobody asked how the one before ended."""
+        """A new transaction: how the one before ended is of no interest any more."""
         self._unheard = None
 
     def close(self) -> None:
-        """What goes on without anybody waiting ends here, and what somebody waits for goes no step
-        further; brokers end the transaction by its timeout."""
+        """Ends that go on without a caller are cancelled, and those that a caller waits for go no
+        step further; brokers end the transaction by its timeout."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()

@@ -83,7 +83,7 @@ class TransactionalIdOwner(Enum):
     """Which producer a transactional id belongs to now."""
 
     SELF = "the producer that asks: it may take the next epoch"
-    OTHER = "another producer, by all that can be seen: leave it alone"
+    OTHER = "another producer, as far as the broker says: leave it alone"
     NOT_TOLD = "the broker has no answer to that, or none for this user"
     NOT_ANSWERED = "no answer came in time"
 
@@ -391,7 +391,7 @@ class TransactionMachine:
             self._move(failed)
             return
         if holder is TransactionalIdOwner.NOT_TOLD and (has_rested or self._is_forgotten):
-            message = f"nobody can say who has {self.identity} by now: {asked.error}"
+            message = f"it is not known which producer has {self.identity} by now: {asked.error}"
             raise self._fail(TransactionEvent.FENCED, FatalProducerError(message))
         error = yield from self._identify(self.identity, failed=failed)
         if error is not None:

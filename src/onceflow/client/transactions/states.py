@@ -47,7 +47,7 @@ class TransactionEvent(Enum):
     BEGIN = "begin_transaction"
     SEND = "send"
     JOIN = "a partition joins the transaction"
-    FLUSH = "all is sent that is to be committed or prepared"
+    FLUSH = "all is being sent that is to be committed or prepared"
     DROP = "nothing of the transaction is wanted any more"
     PREPARE = "prepare_transaction"
     COMMIT = "commit_transaction"
@@ -63,7 +63,7 @@ class TransactionEvent(Enum):
     ABORTED = "the abort was answered"
     ABORT_FAILED = "the abort was not answered in time"
     RENEW = "the transaction has ended, its epoch must not be used again"
-    TROUBLE = "something of the transaction failed"
+    TROUBLE = "a part of the transaction failed"
     FENCED = "the broker refuses this producer"
 
 
@@ -84,7 +84,7 @@ EDGES: Final[Mapping[ProducerState, Mapping[TransactionEvent, ProducerState]]] =
         _E.INIT: _S.INITIALIZING,
         _E.FENCED: _S.FATAL_ERROR,
     },
-    # It keeps its identity: who takes the id over as anyone would could fence a newer owner.
+    # It keeps its identity: an InitProducerId without it could fence a newer owner.
     _S.USED_UP: {_E.INIT: _S.INITIALIZING},
     _S.IN_TRANSACTION: {
         _E.SEND: _S.IN_TRANSACTION,
@@ -97,7 +97,7 @@ EDGES: Final[Mapping[ProducerState, Mapping[TransactionEvent, ProducerState]]] =
         _E.TROUBLE: _S.ABORTABLE_ERROR,
         _E.FENCED: _S.FATAL_ERROR,
     },
-    # What is gathered still goes, and may still be dropped: no broker was told of an end.
+    # What is gathered is still sent, and may still be dropped: no EndTxn was sent.
     _S.FLUSHING: {
         _E.JOIN: _S.FLUSHING,
         _E.DROP: _S.DROPPING,
@@ -108,7 +108,7 @@ EDGES: Final[Mapping[ProducerState, Mapping[TransactionEvent, ProducerState]]] =
         _E.FENCED: _S.FATAL_ERROR,
     },
     _S.DROPPING: {_E.DROP: _S.DROPPING, _E.ABORT: _S.ABORTING, _E.FENCED: _S.FATAL_ERROR},
-    # Nothing joins it any more, and only who prepared it knows how it ends.
+    # Nothing joins it any more, and only the program that prepared it knows how it ends.
     _S.PREPARED: {
         _E.COMMIT: _S.COMMITTING,
         _E.ABORT: _S.ABORTING,

@@ -132,16 +132,19 @@ class BlockingCluster:
     def _learn(
         self, connection: BlockingConnection, topics: Iterable[str], deadline: float
     ) -> None:
-        found = self._metadata(connection, topics, deadline)
+        metadata = self._metadata(connection, topics, deadline)
         kept = {
             partition: leader
             for partition, leader in self._known.leaders.items()
-            if partition.topic not in found.topics
+            if partition.topic not in metadata.topics
         }
-        self._brokers |= set(found.brokers.values())
-        ids = {name: each for name, each in self._known.ids.items() if name not in found.topics}
+        self._brokers |= set(metadata.brokers.values())
+        ids = {name: each for name, each in self._known.ids.items() if name not in metadata.topics}
         self._known = Leaders(
-            found.brokers, self._known.topics | found.topics, kept | found.leaders, ids | found.ids
+            metadata.brokers,
+            self._known.topics | metadata.topics,
+            kept | metadata.leaders,
+            ids | metadata.ids,
         )
 
     def _metadata(
@@ -165,11 +168,11 @@ class BlockingCluster:
         led: dict[BlockingConnection, list[TopicPartition]] = {}
         for partition in partitions:
             led.setdefault(self.leader(partition, deadline), []).append(partition)
-        found: dict[TopicPartition, str | None] = {}
-        for connection, places in led.items():
-            self._learn(connection, sorted({place.topic for place in places}), deadline)
-            found |= {place: self.known_topic_id(place.topic) for place in places}
-        return found
+        ids: dict[TopicPartition, str | None] = {}
+        for connection, portion in led.items():
+            self._learn(connection, sorted({partition.topic for partition in portion}), deadline)
+            ids |= {partition: self.known_topic_id(partition.topic) for partition in portion}
+        return ids
 
     def topic_ids_of_brokers(self, topic: str, deadline: float) -> set[str]:
         """The ids that the reachable brokers give for the topic. A broker that is cut off from the
@@ -177,13 +180,13 @@ class BlockingCluster:
         said = set()
         for address in set(self._known.brokers.values()):
             with suppress(ClientError):
-                found = self._metadata(self._connect(address, deadline), [topic], deadline)
-                said |= {*found.ids.values()}
+                metadata = self._metadata(self._connect(address, deadline), [topic], deadline)
+                said |= {*metadata.ids.values()}
         return said
 
     def partition_count(self, topic: str) -> int:
         """As it was when the topic was last asked about; 0 when it was not there."""
-        return sum(place.topic == topic for place in self._known.leaders)
+        return sum(partition.topic == topic for partition in self._known.leaders)
 
     def coordinator(
         self, kind: int, name: str, deadline: float, *, refind: bool
@@ -196,10 +199,12 @@ class BlockingCluster:
             connection = self.any_broker(deadline)
             body = write_find_coordinator(kind, name)
             key = ApiKey.FIND_COORDINATOR
-            found = self.ask(connection, key, body, read_find_coordinator, deadline)
-            if found.error:
-                raise BrokerError(found.error, key.name, f"coordinator of {name!r}", found.message)
-            self._coordinators[kind, name] = address = found.address
+            answer = self.ask(connection, key, body, read_find_coordinator, deadline)
+            if answer.error:
+                raise BrokerError(
+                    answer.error, key.name, f"coordinator of {name!r}", answer.message
+                )
+            self._coordinators[kind, name] = address = answer.address
             self._brokers.add(address)
         return self._connect(address, deadline)
 

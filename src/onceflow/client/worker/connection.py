@@ -181,7 +181,7 @@ class BlockingConnection:
         """The body of the answer to the oldest request in flight."""
         sock = self._mine()
         if not self._waiting:
-            raise ConnectionClosed(f"nothing was asked of {self.address}", outcome="not applied")
+            raise ConnectionClosed(f"no request was made to {self.address}", outcome="not applied")
         number, question = self._waiting[0]
         try:
             size: int = INT32.unpack(self._exactly(sock, INT32.size, deadline))[0]
@@ -196,7 +196,7 @@ class BlockingConnection:
         self._waiting.popleft()
         try:
             if INT32.unpack_from(frame)[0] != number:
-                raise MessageMalformed("a question was answered that was not asked")
+                raise MessageMalformed("a request was answered that was not made")
             body = frame[INT32.size :]
             return body[skip_tags(body, 0) :] if question.answer_has_tags else body
         except MessageMalformed as error:

@@ -65,26 +65,26 @@ def find_hanging_transactions(
     cluster: BlockingCluster,
     policy: RetryPolicy,
     mine: ProducerIdentity,
-    places: Iterable[TopicPartition],
+    partitions: Iterable[TopicPartition],
 ) -> HangingTransactionsReport:
     """Transactions of this producer's older epochs that are open in these partitions."""
-    asked = tuple(dict.fromkeys(places))
+    asked = tuple(dict.fromkeys(partitions))
 
     def attempt(deadline: float, refind: bool) -> HangingTransactionsReport:
         if refind:
-            cluster.refresh({place.topic for place in asked}, deadline)
+            cluster.refresh({partition.topic for partition in asked}, deadline)
         led: dict[BlockingConnection, list[TopicPartition]] = {}
-        for place in asked:
-            led.setdefault(cluster.leader(place, deadline), []).append(place)
+        for partition in asked:
+            led.setdefault(cluster.leader(partition, deadline), []).append(partition)
         left: list[HangingTransaction] = []
         hidden: set[str] = set()
         for connection, portion in led.items():
             body, key = write_describe_producers(portion), ApiKey.DESCRIBE_PRODUCERS
             answer = cluster.ask(connection, key, body, read_describe_producers, deadline)
-            for place, code in answer.errors.items():
+            for partition, code in answer.errors.items():
                 if code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                    raise BrokerError(code, key.name, f"partition {place}")
-                hidden.add(place.topic)
+                    raise BrokerError(code, key.name, f"partition {partition}")
+                hidden.add(partition.topic)
             left += answer.open
         return HangingTransactionsReport(
             tuple(each for each in left if _is_older(each, mine)), frozenset(hidden)
@@ -93,8 +93,11 @@ def find_hanging_transactions(
     return cluster.trying(attempt, policy)
 
 
-def _is_older(found: HangingTransaction, mine: ProducerIdentity) -> bool:
-    return found.producer_id == mine.producer_id and found.producer_epoch < mine.producer_epoch
+def _is_older(transaction: HangingTransaction, mine: ProducerIdentity) -> bool:
+    return (
+        transaction.producer_id == mine.producer_id
+        and transaction.producer_epoch < mine.producer_epoch
+    )
 
 
 def offsets_partitions(
@@ -125,8 +128,8 @@ class DescribedProducers(NamedTuple):
     errors: dict[TopicPartition, int]
 
 
-def write_describe_producers(places: Iterable[TopicPartition]) -> bytes:
-    topics = by_topic(places)
+def write_describe_producers(partitions: Iterable[TopicPartition]) -> bytes:
+    topics = by_topic(partitions)
     parts = [count(_FLEXIBLE, len(topics))]
     for topic, numbers in topics.items():
         packed = [INT32.pack(each) for each in numbers]
@@ -135,24 +138,24 @@ def write_describe_producers(places: Iterable[TopicPartition]) -> bytes:
 
 
 def read_describe_producers(buffer: memoryview) -> DescribedProducers:
-    found = DescribedProducers([], {})
+    described = DescribedProducers([], {})
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     for _ in range(topics):
         topic, at = read_text(_FLEXIBLE, buffer, at)
         partitions, at = read_count(_FLEXIBLE, buffer, at)
         for _ in range(partitions):
-            at = _read_partition(found, topic or "", buffer, at)
+            at = _read_partition(described, topic or "", buffer, at)
         at = skip_tags(buffer, at)
-    return found
+    return described
 
 
-def _read_partition(found: DescribedProducers, topic: str, buffer: memoryview, at: int) -> int:
+def _read_partition(described: DescribedProducers, topic: str, buffer: memoryview, at: int) -> int:
     number, at = read_int(INT32, buffer, at)
     error, at = read_int(INT16, buffer, at)
     _, at = read_text(_FLEXIBLE, buffer, at)
-    place = TopicPartition(topic, number)
+    partition = TopicPartition(topic, number)
     if error:
-        found.errors[place] = error
+        described.errors[partition] = error
     producers, at = read_count(_FLEXIBLE, buffer, at)
     for _ in range(producers):
         if at + _PRODUCER.size > len(buffer):
@@ -160,5 +163,5 @@ def _read_partition(found: DescribedProducers, topic: str, buffer: memoryview, a
         producer_id, epoch, _, _, _, start = _PRODUCER.unpack_from(buffer, at)
         at = skip_tags(buffer, at + _PRODUCER.size)
         if start != _NONE_OPEN:
-            found.open.append(HangingTransaction(place, producer_id, epoch, start))
+            described.open.append(HangingTransaction(partition, producer_id, epoch, start))
     return skip_tags(buffer, at)

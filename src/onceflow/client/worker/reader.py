@@ -129,8 +129,8 @@ class BlockingReader:
         fetching = self._begun(Range(topic, partition, start, end))
         limit = self._settings.max_decompressed_batch_bytes
         try:
-            while (found := fetching.next()) is not None:
-                batches, first = found
+            while (fetched := fetching.next()) is not None:
+                batches, first = fetched
                 if fetching.is_done and then is not None and self._ahead is None:
                     self._ahead = _Fetching(self, then)
                     self._ahead.ask_ahead()
@@ -156,15 +156,15 @@ class BlockingReader:
         topics no ids."""
         return self._cluster.known_topic_id(topic)
 
-    def topic_ids(self, places: Collection[TopicPartition]) -> dict[TopicPartition, str | None]:
+    def topic_ids(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str | None]:
         """The topic ids as the partitions' leaders know them now, with one request to each leader;
         None where it gives the topic no id, or knows no such topic."""
         self.forget_ahead()
 
         def attempt(deadline: float, refind: bool) -> dict[TopicPartition, str | None]:
             if refind:
-                self._cluster.refresh({place.topic for place in places}, deadline)
-            return self._cluster.topic_ids(places, deadline)
+                self._cluster.refresh({partition.topic for partition in partitions}, deadline)
+            return self._cluster.topic_ids(partitions, deadline)
 
         return self._cluster.trying(attempt, self._settings.retry)
 
@@ -198,24 +198,24 @@ class BlockingReader:
 
         return self._cluster.trying(attempt, self._settings.retry)
 
-    def _ends(self, place: TopicPartition, deadline: float) -> tuple[int, int]:
-        found = []
+    def _ends(self, partition: TopicPartition, deadline: float) -> tuple[int, int]:
+        offsets = []
         key = ApiKey.LIST_OFFSETS
         for which in (EARLIEST, LATEST):
-            connection = self._cluster.leader(place, deadline)
+            connection = self._cluster.leader(partition, deadline)
             committed = self._settings.read_committed
-            body = write_list_offsets(place, which, read_committed=committed)
+            body = write_list_offsets(partition, which, read_committed=committed)
             code, offset = self._cluster.ask(connection, key, body, read_list_offsets, deadline)
             if code:
-                raise BrokerError(code, key.name, f"partition {place}")
-            found.append(offset)
-        return found[0], found[1]
+                raise BrokerError(code, key.name, f"partition {partition}")
+            offsets.append(offset)
+        return offsets[0], offsets[1]
 
-    def _refresh(self, error: ClientError, place: TopicPartition, deadline: float) -> None:
+    def _refresh(self, error: ClientError, partition: TopicPartition, deadline: float) -> None:
         if action_for(error) is not Action.REFRESH:
             return
         try:
-            self._cluster.refresh({place.topic}, deadline)
+            self._cluster.refresh({partition.topic}, deadline)
         except ClientError as problem:
             if not is_worth_it(problem):
                 raise

@@ -189,11 +189,11 @@ class TransactionClient:
 
         def attempt(deadline: float, refind: bool) -> dict[TopicPartition, OffsetToCommit | None]:
             connection = self._cluster.coordinator(GROUP, group_id, deadline, refind=refind)
-            found = self._cluster.ask(connection, key, body, read_offset_fetch, deadline)
-            codes = (found.error, *(code for code, _ in found.offsets.values()))
+            answer = self._cluster.ask(connection, key, body, read_offset_fetch, deadline)
+            codes = (answer.error, *(code for code, _ in answer.offsets.values()))
             if worst := next(filter(None, codes), 0):
                 raise BrokerError(worst, key.name, f"offsets of group {group_id!r}")
-            kept = {each: offset for each, (_, offset) in found.offsets.items()}
+            kept = {each: offset for each, (_, offset) in answer.offsets.items()}
             return {
                 each: kept[each] if each in kept and kept[each].offset != _NOTHING else None
                 for each in wanted

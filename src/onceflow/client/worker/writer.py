@@ -317,14 +317,14 @@ class BlockingWriter:
         """Sends the next request to each leader; returns whether there was any."""
         ready: dict[BlockingConnection, dict[TopicPartition, Pending]] = {}
         sizes: dict[BlockingConnection, int] = {}
-        for place, lane in self._lanes.items():
+        for partition, lane in self._lanes.items():
             pending = lane.next_to_send()
             if pending is None:
                 continue
-            leader = self._cluster.leader(place, deadline)
+            leader = self._cluster.leader(partition, deadline)
             size = sizes.get(leader, 0) + len(pending.buffer)
             if size <= _MAX_REQUEST_BYTES or leader not in ready:
-                ready.setdefault(leader, {})[place] = pending
+                ready.setdefault(leader, {})[partition] = pending
                 sizes[leader] = size
         for leader, batches in ready.items():
             self._send(leader, batches, deadline)
@@ -376,12 +376,14 @@ class BlockingWriter:
 
     def _take(self, flight: _Flight, answer: ProduceAnswer) -> ClientError | None:
         """Notes the result of a batch; returns an error that is worth a retry."""
-        place = answer.partition
-        lane, pending = self._lanes[place], flight.batches[place]
+        partition = answer.partition
+        lane, pending = self._lanes[partition], flight.batches[partition]
         if not answer.error:
             lane.acknowledged(pending, answer.base_offset)
             return None
-        error = BrokerError(answer.error, ApiKey.PRODUCE.name, f"partition {place}", answer.message)
+        error = BrokerError(
+            answer.error, ApiKey.PRODUCE.name, f"partition {partition}", answer.message
+        )
         if error.action is Action.DONE:
             lane.acknowledged(pending, answer.base_offset)
             return None
@@ -392,7 +394,7 @@ class BlockingWriter:
         raise for_good(error, self._transaction) from error
 
     def _forget_leaders(self, deadline: float) -> None:
-        topics = {place.topic for place, lane in self._lanes.items() if lane.size}
+        topics = {partition.topic for partition, lane in self._lanes.items() if lane.size}
         try:
             self._cluster.refresh(topics, deadline)
         except ClientError as error:

@@ -11,7 +11,7 @@ copied without the records that a later one of their key displaces, as Kafka doe
 - records of aborted transactions go and displace nothing (`transactions.py`);
 - a marker stays while there is a batch of its transaction, then for `delete_retention_ms` from the
   pass that finds none, and as long as it is the last of such a producer: it has the epoch.
-Without a companion nobody knows what became of transactions: then the log is compacted up to the
+Without a companion it is not known what became of transactions: then the log is compacted up to the
 first batch of one.
 
 Nothing durable depends on these files before a checkpoint names them, and the directory is synced
@@ -305,13 +305,13 @@ class _Writer:
 
 def _aborted_index(disk: Disk, directory: str, group: list[SourceSegment], end: int) -> bytes:
     """The entries of aborted transactions that reach beyond the compacted part."""
-    found: list[bytes] = []
+    entries: list[bytes] = []
     for source in group:
         path = segment_path(directory, source.base_offset, ABORTED_INDEX)
         if source.end_offset > end and disk.exists(path):
             file = disk.open(path, Access.READ)
-            found += entries_from(file.pread(0, file.size()), end)
-    return b"".join(found)
+            entries += entries_from(file.pread(0, file.size()), end)
+    return b"".join(entries)
 
 
 def _clean_group(

@@ -61,7 +61,7 @@ def _plan(log: PartitionLog, now_ms: int, upto: int) -> tuple[list[Segment], flo
         for segment in log.segments[:-1]
         if segment.base_offset < upto and segment.end_offset > log.durable_start
     ]
-    # Reading the first batch, or an index, is spared where nobody asks for it.
+    # The first batch, and an index, are read only where the config asks for it.
     has_limit = config.max_compaction_lag_ms < NO_LIMIT_MS
     has_lag = config.min_compaction_lag_ms > 0
     facts = [
@@ -121,8 +121,12 @@ class Compactor:
             return
         self._now_ms = now_ms
         self._is_stopped = False
-        found = [(found, log) for log in logs if log.config.compact and (found := self._find(log))]
-        self._waiting = [log for _, log in sorted(found, key=lambda each: each[0])]
+        dirty = [
+            (dirtiness, log)
+            for log in logs
+            if log.config.compact and (dirtiness := self._find(log))
+        ]
+        self._waiting = [log for _, log in sorted(dirty, key=lambda each: each[0])]
         self._next()
 
     def _find(self, log: PartitionLog) -> float:

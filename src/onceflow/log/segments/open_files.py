@@ -40,7 +40,7 @@ class OpenFiles:
 
     def __init__(self, disk: Disk, most: int = MOST_FILES) -> None:
         self._disk = disk
-        self._lent: WeakSet[File] = WeakSet()  # those that somebody still holds
+        self._lent: WeakSet[File] = WeakSet()  # those that a reader still holds
         self._borrowed: OrderedDict[str, tuple[File, Callable[[], None]]] = OrderedDict()
         self._clean: OrderedDict[Appended, None] = OrderedDict()
         self._dirty: Counter[Appended] = Counter()  # twice, if again while it is being synced

@@ -231,7 +231,7 @@ class Compiling:
     def _have_compiled(self, names: list[str], cache: Cache) -> str:
         """Starts the process and loads its results until it ends; returns its last words."""
         if not _can_start_python():
-            return f"{sys.executable or 'this program'} is not a Python that could be started"
+            return f"{sys.executable or 'this program'} is not a Python that can be started"
         try:
             with loading:  # a forked child would keep the pipes open
                 child = self._child = _start_child(names, cache)

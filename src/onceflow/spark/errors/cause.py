@@ -101,7 +101,7 @@ _FRAME: Final = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in 
 _LIBRARY: Final = re.compile(
     r"/lib(?:64)?/(?:python|pypy)3[^/]*/|/(?:site|dist)-packages/|/(?:pyspark|py4j[^/]*)\.zip/"
 )
-"""Files of Python itself and of what was installed, on whichever machine; by their names, because a
+"""Files of Python itself and of installed packages, on any machine; by their names, because a
 project may live in the very directory that its Python is in."""
 _OWN: Final = Path(__file__).resolve().parents[2]
 _RAISED: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<text>.*))?$", re.DOTALL)

@@ -75,4 +75,4 @@ class RowRefused(SinkError):
 
 
 class ClaimsUnreachable(SinkError):
-    """A task cannot reach the driver, who has to allow it to write."""
+    """A task cannot reach the driver, which has to allow it to write."""

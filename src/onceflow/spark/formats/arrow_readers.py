@@ -362,7 +362,7 @@ def _finite(array: Any) -> Any:
 
 
 def _positive_zero(array: Any) -> Any:
-    """An integer of JSON has no sign where it is 0, and nobody knows any more what was one."""
+    """JSON has no sign for the integer 0, and here it is not known any more which were integers."""
     bits = array.type.bit_width
     kind = np.uint64 if bits == 64 else np.uint32
     if (np.frombuffer(array.buffers()[1], kind) == 1 << bits - 1).any():

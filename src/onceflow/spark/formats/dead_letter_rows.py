@@ -101,7 +101,7 @@ def _dead_headers(letter: dict[str, Column]) -> Column:
         text = value.cast("string").cast("binary")
         return F.struct(F.lit(name).alias("key"), text.alias("value"))
 
-    told = [header("error", letter["error"])]
-    told += [header(f"source.{name}", letter[name]) for name in _SOURCE]
+    headers = [header("error", letter["error"])]
+    headers += [header(f"source.{name}", letter[name]) for name in _SOURCE]
     kept = F.coalesce(letter["headers"], F.array().cast(_HEADERS))
-    return F.concat(kept, F.array(*told).cast(_HEADERS))
+    return F.concat(kept, F.array(*headers).cast(_HEADERS))

@@ -80,8 +80,8 @@ class Marks:
     @property
     def cell(self) -> str:
         """An expression for a cell: one that begins with a quote ends with one, blanks behind it
-        do not count; and, in any other, a quote is a character as all others. Nothing in it goes
-        back, so that it needs no stack, whoever runs it, and however long a cell is."""
+        do not count; and, in any other, a quote is a character as all others. Nothing in it
+        backtracks, so it needs no stack in any engine, however long a cell is."""
         sep, quote, escape = map(re.escape, (self.sep, self.quote, self.escape))
         if self.quote == self.escape:
             inside = f"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+"
@@ -156,7 +156,7 @@ def _cell_reader(kind: DataType, zone: str) -> Callable[[str], Any]:
 # --- JSON ---------------------------------------------------------------------------------------
 
 DEEPEST: Final = 500
-"""Lists and objects inside of each other: each takes a part of the stack of whoever reads them."""
+"""Lists and objects inside of each other: each takes a part of the reader's stack."""
 LONGEST_NUMBER: Final = 1000
 """As in the parser that Spark uses."""
 SAFE_SIZE: Final = min(LONGEST_NUMBER, 2 * DEEPEST)

@@ -178,7 +178,7 @@ def microseconds(text: str, zone: str | None) -> int:
             raise Misfit
         return (local - _START - before) // _MICROSECOND
     if len(named) > _LONGEST_ZONE:
-        raise Misfit  # and nobody keeps it in mind
+        raise Misfit  # before a cache keeps it
     where = zone_of(named or zone)
     # Not by subtraction of aware times: that would leave offsets out where both have one zone.
     offset = local.replace(tzinfo=where).utcoffset() or timedelta()

@@ -60,7 +60,7 @@ def start_arrow(
 
 
 def _zone(session: SparkSession) -> str:
-    """That of the session; raises `InvalidPipeline` where nobody but Spark knows it."""
+    """That of the session; raises `InvalidPipeline` where only Spark knows it."""
     zone = str(session.conf.get(_ZONE))
     try:
         zone_of(zone)
@@ -99,11 +99,11 @@ def _partitions(plan: PipelinePlan, options: SinkOptions) -> int:
     partitions = sizes[plan.sink.topic or ""]
     letters = partitions if plan.dead_letters is None else sizes[plan.dead_letters]
     if letters < partitions:
-        told = (
+        problem = (
             f"{plan.dead_letters!r} has {letters} partitions and {plan.sink.topic!r} has "
             f"{partitions}: an Arrow pipeline needs as many for dead letters"
         )
-        raise InvalidPipeline([KeyProblem(("dead_letters", "topic"), told)])
+        raise InvalidPipeline([KeyProblem(("dead_letters", "topic"), problem)])
     return partitions
 
 
@@ -127,10 +127,10 @@ def _reports(
 
 
 def _source_options(plan: PipelinePlan, source: SourcePlan, bootstrap: str) -> dict[str, str]:
-    given = {**plan.reader_settings, **source.options, "kafka.bootstrap.servers": bootstrap}
-    if not any(key.lower().removeprefix("kafka.") == _PIECE for key in given):
-        given[_PIECE] = str(PIECE_BYTES)
-    return given
+    options = {**plan.reader_settings, **source.options, "kafka.bootstrap.servers": bootstrap}
+    if not any(key.lower().removeprefix("kafka.") == _PIECE for key in options):
+        options[_PIECE] = str(PIECE_BYTES)
+    return options
 
 
 def task_of(plan: PipelinePlan, bootstrap: str, partitions: int, zone: str = "UTC") -> ArrowTask:

@@ -76,9 +76,9 @@ class SpansReader(StreamReader):
 
     @raises_briefly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        found = [span for task in self._offsets.tasks(start, end) for span in task]
-        targets = self._count_targets(found) if found else 1
-        return [Share(task, targets) for task in shared_out(found, targets, self._tasks)]
+        spans = [span for task in self._offsets.tasks(start, end) for span in task]
+        targets = self._count_targets(spans) if spans else 1
+        return [Share(task, targets) for task in shared_out(spans, targets, self._tasks)]
 
     def _count_targets(self, spans: Sequence[OffsetSpan]) -> int:
         """As many as there are now, or were a moment ago: partitions may be added. Where a source

@@ -86,7 +86,7 @@ class ArrowTask:
         number = span.partition % self.partitions
         if good.num_rows:
             yield self._encoded(good, number, span, layout)
-        reasons |= _told(bad, records)
+        reasons |= _reasons(bad, records)
         if reasons:
             yield self._letters(records, reasons, number, layout)
 
@@ -94,15 +94,15 @@ class ArrowTask:
         if not table.num_rows:
             return table, None
         try:
-            found = self.function(table)
+            result = self.function(table)
         except Exception as error:
             raise FunctionFailed(_where(error)) from error
-        good, bad = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
+        good, bad = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
         if isinstance(good, pa.RecordBatch):
             good = pa.Table.from_batches([good])
         if not isinstance(good, pa.Table) or not (bad is None or isinstance(bad, pa.Table)):
             raise TableUnusable(
-                f"the function returned {type(found).__name__} for {span.topic}-{span.partition}; "
+                f"the function returned {type(result).__name__} for {span.topic}-{span.partition}; "
                 "it must return a pyarrow.Table, or two: (good, bad)"
             )
         if bad is not None and bad.num_rows and self.dead_letters is None:
@@ -188,20 +188,20 @@ def _with_record(table: pa.Table, records: pa.RecordBatch, good: list[int] | Non
     return table
 
 
-def _told(bad: pa.Table | None, records: pa.RecordBatch) -> dict[int, str]:
+def _reasons(bad: pa.Table | None, records: pa.RecordBatch) -> dict[int, str]:
     """Which records a function does not want, and why."""
     if bad is None or not bad.num_rows:
         return {}
     if "_offset" not in bad.column_names:
         raise TableUnusable("bad rows need the column _offset: it says which record they are")
-    found: Any = pc.index_in(bad.column("_offset"), value_set=records.column("offset"))
+    rows: Any = pc.index_in(bad.column("_offset"), value_set=records.column("offset"))
     reasons = [_REFUSED] * bad.num_rows
     if _ERROR in bad.column_names:
-        told = bad.column(_ERROR).to_pylist()
-        reasons = [_REFUSED if each is None else str(each) for each in told]
-    if found.null_count:
+        errors = bad.column(_ERROR).to_pylist()
+        reasons = [_REFUSED if each is None else str(each) for each in errors]
+    if rows.null_count:
         raise TableUnusable("a bad row has an _offset that is none of the rows it was made of")
-    return dict(zip(found.to_pylist(), reasons, strict=True))
+    return dict(zip(rows.to_pylist(), reasons, strict=True))
 
 
 def _column(table: pa.Table, name: str) -> Any:

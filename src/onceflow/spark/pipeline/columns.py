@@ -213,23 +213,23 @@ def _error(text: Column, source: SourcePlan, options: dict[str, str]) -> Column:
     name = source.format.value.upper()
     parsed = F.col(PARSED)
     is_wrong = parsed.isNull() | parsed[_CORRUPT].isNotNull()
-    told = F.lit(misfit(name))
+    unfit = F.lit(misfit(name))
     if source.format is Format.JSON:
         nothing = F.from_json(text, f"{_CORRUPT} STRING, {OWN}nothing INT", options)
-        told = F.when(nothing.isNull() | nothing[_CORRUPT].isNotNull(), NOT_JSON).otherwise(told)
+        unfit = F.when(nothing.isNull() | nothing[_CORRUPT].isNotNull(), NOT_JSON).otherwise(unfit)
     error = F.when(text.isNull(), IS_NULL).when(~F.is_valid_utf8(text), NOT_UTF8)
     if source.format is Format.JSON:
         error = error.when(~_is_one_object(text, options), NOT_JSON)
     else:
         error = error.when(~_is_one_line(text, source), misfit(name))
-    error = error.when(is_wrong, told)
+    error = error.when(is_wrong, unfit)
     for field in source.schema:
         if field.type == _BYTE:
             number = parsed[field.name]
-            error = error.when(number.isNotNull() & number.try_cast("tinyint").isNull(), told)
+            error = error.when(number.isNotNull() & number.try_cast("tinyint").isNull(), unfit)
         if isinstance(field.type, MapOf):
             names = F.map_keys(parsed[field.name])
-            error = error.when(F.size(F.array_distinct(names)) < F.size(names), told)
+            error = error.when(F.size(F.array_distinct(names)) < F.size(names), unfit)
     for field in source.schema:
         if not field.nullable:
             error = error.when(parsed[field.name].isNull(), f"{field.name} is null")

@@ -69,8 +69,8 @@ class Watch:
         self._reads: deque[tuple[float, int]] = deque([(clock(), 0)])
 
     def look(self) -> PipelineSnapshot:
-        written, found = self._running.written, self._running.progress()
-        batch, read = found if found is not None else (None, 0)
+        written, progress = self._running.written, self._running.progress()
+        batch, read = progress if progress is not None else (None, 0)
         return PipelineSnapshot(
             state=self._state(),
             batch=written.last_batch,

@@ -160,17 +160,17 @@ def _transformed(
     return _checked(found, plan)
 
 
-def _checked(found: Any, plan: PipelinePlan) -> DataFrame:
+def _checked(result: Any, plan: PipelinePlan) -> DataFrame:
     from pyspark.sql import DataFrame
 
-    if not isinstance(found, DataFrame) or not found.isStreaming:
-        what = "a frame that is not a stream" if isinstance(found, DataFrame) else repr(found)
+    if not isinstance(result, DataFrame) or not result.isStreaming:
+        what = "a frame that is not a stream" if isinstance(result, DataFrame) else repr(result)
         raise PipelineFailed(
             f"the function of {plan.name!r} returned {what}",
             where="transform.python",
             advice="return a DataFrame derived from the one passed in",
         )
-    return found
+    return result
 
 
 def carry_by_value(base: Path) -> None:
@@ -180,6 +180,6 @@ def carry_by_value(base: Path) -> None:
 
     carry: Any = cloudpickle.register_pickle_by_value
     for name, module in list(sys.modules.items()):
-        place = base.joinpath(*name.split("."))
-        if getattr(module, "__file__", None) in (f"{place}.py", str(place / "__init__.py")):
+        path = base.joinpath(*name.split("."))
+        if getattr(module, "__file__", None) in (f"{path}.py", str(path / "__init__.py")):
             carry(module)

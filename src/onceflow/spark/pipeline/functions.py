@@ -40,10 +40,10 @@ class NamedFunction:
     def load(self) -> Callable[..., Any]:
         """Runs the module. Raises `NotAllowed`."""
         module = self._module()
-        found = getattr(module, self.name, None)
-        if not callable(found):
+        function = getattr(module, self.name, None)
+        if not callable(function):
             raise NotAllowed(f"a function of {module.__file__}, which has no {self.name}")
-        return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+        return function  # type: ignore[no-any-return]  # whatever it is, it can be called
 
     def _module(self) -> ModuleType:
         """The one that lies beside the pipeline, else any that can be imported."""
@@ -134,8 +134,8 @@ def call_problem(function: Function, names: Sequence[str] | None) -> str | None:
 
 
 def _bindings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """The names that a module binds at its top, each with what binds it; `*` for an import of
-    names that are not told."""
+    """The names that a module binds at its top, each with what binds it; `*` for an import that
+    does not say which names."""
     for statement in body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name, statement

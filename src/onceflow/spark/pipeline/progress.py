@@ -37,10 +37,14 @@ def batch_progress(progress: Mapping[str, Any]) -> BatchProgress:
     for number, source in enumerate(progress.get("sources", ())):
         offsets = _offsets(source.get("endOffset"))
         # Two sources may read one topic.
-        starts.update({_of(number, place): offset for place, offset in offsets.start.items()})
-        ends.update({_of(number, place): offset for place, offset in offsets.end.items()})
+        starts.update(
+            {_of(number, partition): offset for partition, offset in offsets.start.items()}
+        )
+        ends.update({_of(number, partition): offset for partition, offset in offsets.end.items()})
         seen = _offsets(source.get("latestOffset"))
-        lag += sum(max(0, seen.end[place] - seen.start.get(place, 0)) for place in seen.end)
+        lag += sum(
+            max(0, seen.end[partition] - seen.start.get(partition, 0)) for partition in seen.end
+        )
     return BatchProgress(
         batch_id=progress.get("batchId", -1),
         batch_ms=progress.get("durationMs", {}).get("triggerExecution", 0),
@@ -52,15 +56,15 @@ def batch_progress(progress: Mapping[str, Any]) -> BatchProgress:
     )
 
 
-def _of(number: int, place: TopicPartition) -> TopicPartition:
-    return place._replace(topic=f"{number} {place.topic}")
+def _of(number: int, partition: TopicPartition) -> TopicPartition:
+    return partition._replace(topic=f"{number} {partition.topic}")
 
 
 def _offsets(value: Any) -> BatchOffsets:
     """Spark tells them as a table, or as JSON in a text."""
     try:
-        found = json.loads(value) if isinstance(value, str) else value
-        return BatchOffsets.from_log(found or {})
+        offsets = json.loads(value) if isinstance(value, str) else value
+        return BatchOffsets.from_log(offsets or {})
     except (ValueError, OffsetsUnreadable):
         return BatchOffsets({}, {})
 

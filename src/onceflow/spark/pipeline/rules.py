@@ -68,9 +68,9 @@ def _is_safe_pattern(expression: Any) -> bool:
 
 def each_of(sequence: Any) -> Any:
     """The members of a sequence of Scala."""
-    found = sequence.iterator()
-    while found.hasNext():
-        yield found.next()
+    members = sequence.iterator()
+    while members.hasNext():
+        yield members.next()
 
 
 def null_where_it_raises(column: Any) -> Column:

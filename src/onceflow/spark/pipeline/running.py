@@ -140,8 +140,8 @@ class RunningPipeline:
             self._cleanup.close()
             failure = self._sink.failure or error
             explained = self._explained(failure)
-            # Not from Spark's error, whose cause the sink's is: whoever went through the causes
-            # would go round for ever.
+            # Not from Spark's error, whose cause is the sink's: a walk through the causes would
+            # go round for ever.
             raise explained from (failure.__cause__ if explained is failure else failure)
         self._cleanup.close()
         return True

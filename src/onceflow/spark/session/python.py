@@ -4,11 +4,11 @@ Spark takes `python3` of the PATH. In a virtual environment that is not activate
 one, which has no Onceflow: neither the source nor what tasks of the sink run would be found.
 
 The JVM reads `PYSPARK_PYTHON` once, when it is started, so it has to be set before. A session that
-is there already, on this machine, is told otherwise: functions that are made from now on run here,
-and the source is registered instead of being looked for.
+is there already, on this machine, is changed instead: functions that are made from now on run with
+this Python, and the source is registered instead of being looked for.
 
 Machines of a cluster have their Python where they have it, so nothing is chosen for a master that
-is known to be elsewhere. A session that is still to come may name one that nobody can know now.
+is known to be elsewhere. A session that is still to come may name one that is not known yet.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class BatchWriter:
     # --- the ledger -----------------------------------------------------------------------------
 
     def peek_ledger(self) -> LedgerEntry | None:
-        """What the ledger says now, fencing nobody. A transaction under way may still change it."""
+        """What the ledger says now. Fences no writer, and one under way may still change it."""
         return self._read(require_stable=False)
 
     def take_over(self) -> None:

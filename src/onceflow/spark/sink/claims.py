@@ -308,7 +308,7 @@ class ClaimClient(NamedTuple):
             connection.sendall(line)
             answer = answers.readline(LARGEST_LINE)
         if not answer:
-            raise _HungUp("it hung up: perhaps it is not the one that started this task")
+            raise _HungUp("it closed the connection: perhaps another driver started this task")
         if not answer.endswith(b"\n"):
-            raise ConnectionResetError("it hung up in the midst of its answer")
+            raise ConnectionResetError("it closed the connection in the middle of its answer")
         return answer

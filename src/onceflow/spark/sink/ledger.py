@@ -1,6 +1,6 @@
 """What was committed last, kept where it is committed: in the transaction of the batch itself.
 
-An entry is the metadata of an offset commit on a partition that nobody writes to, in a group of its
+An entry is the metadata of an offset commit on a partition without records, in a group of its
 own. Once InitProducerId has ended whatever was open, the entry says for sure whether a batch was
 committed; `decide` says what follows, as one table. How a ledger begins is the second half.
 """

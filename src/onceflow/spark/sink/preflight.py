@@ -48,7 +48,7 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 """The columns that are written, as Spark's own sink takes them; others are left out."""
 _MUST_BE_OFF: Final[Mapping[str, str]] = {
     "spark.speculation": (
-        "two copies of a task would write, and one of them is refused each time: set it to false"
+        "two copies of a task would write, and one of them is always refused: set it to false"
     ),
 }
 _OURS: Final[Mapping[str, str]] = {

@@ -140,7 +140,7 @@ def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield from _rows(begun)
                 begun = []
     if missing:
-        raise PacketsBroken("rows have come only in part out of the shuffle")
+        raise PacketsBroken("only a part of the rows came out of the shuffle")
 
 
 def _values(column: Any) -> tuple[memoryview, Any]:
@@ -173,7 +173,7 @@ def _rows(parts: list[Any]) -> Iterator[pa.RecordBatch]:
         with pa.ipc.open_stream(pa.py_buffer(packet)) as stream:
             yield from stream
     except pa.ArrowException as error:
-        raise PacketsBroken(f"what has come out of the shuffle are no rows: {error}") from error
+        raise PacketsBroken(f"what came out of the shuffle is not rows: {error}") from error
 
 
 # --- topics that only rows know -----------------------------------------------------------------

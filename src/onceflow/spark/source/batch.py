@@ -26,13 +26,14 @@ def batch_tasks(options: SourceOptions, ends: Ends, clock: Clock) -> list[tuple[
     """The spans of each task. Raises `RangeUnavailable`, `DataLost`, and what the options cannot
     mean on this cluster."""
     loss = LossRule(options.fail_on_data_loss)
-    places = ends.partitions(options.selection)
-    start = resolve_start(options, options.batch_start, ends, places, loss)
-    end = resolve_end(options.batch_end, ends, places)
+    partitions = ends.partitions(options.selection)
+    start = resolve_start(options, options.batch_start, ends, partitions, loss)
+    end = resolve_end(options.batch_end, ends, partitions)
     crossed = [
-        f"partition {place}: the start, offset {start[place]}, is behind the end, {end[place]}"
-        for place in sorted(end)
-        if not _is_latest(options.batch_end, place) and end[place] < start[place]
+        f"partition {partition}: the start, offset {start[partition]}, is behind the end, "
+        f"{end[partition]}"
+        for partition in sorted(end)
+        if not _is_latest(options.batch_end, partition) and end[partition] < start[partition]
     ]
     if crossed:
         raise InvalidOptions(crossed)
@@ -41,10 +42,10 @@ def batch_tasks(options: SourceOptions, ends: Ends, clock: Clock) -> list[tuple[
     return divide(wanted, options.division)
 
 
-def _is_latest(end: Position, place: TopicPartition) -> bool:
+def _is_latest(end: Position, partition: TopicPartition) -> bool:
     """Then a start behind the end has been written, and is not committed yet: there is nothing to
     be read, as in a stream, which waits for it."""
-    return end is Edge.LATEST or (isinstance(end, AtOffsets) and end.offsets[place] == LATEST)
+    return end is Edge.LATEST or (isinstance(end, AtOffsets) and end.offsets[partition] == LATEST)
 
 
 def _wait_for(wanted: Offsets, options: SourceOptions, ends: Ends, clock: Clock) -> None:
@@ -52,17 +53,17 @@ def _wait_for(wanted: Offsets, options: SourceOptions, ends: Ends, clock: Clock)
     deadline = clock.monotonic() + limit_s
     while True:
         latest = ends.latest(list(wanted))
-        missing = sorted(place for place in wanted if latest[place] < wanted[place])
+        missing = sorted(partition for partition in wanted if latest[partition] < wanted[partition])
         if not missing:
             return
         if clock.monotonic() >= deadline:
             break
-        ends.wait({place: latest[place] for place in missing}, _POLL_S)
+        ends.wait({partition: latest[partition] for partition in missing}, _POLL_S)
     log_ends = ends.log_ends(missing)
     listed = "; ".join(
-        f"partition {place} is to be read up to offset {wanted[place]}, committed data ends at "
-        f"{latest[place]}, the log at {log_ends[place]}"
-        for place in missing
+        f"partition {partition} is to be read up to offset {wanted[partition]}, committed data "
+        f"ends at {latest[partition]}, the log at {log_ends[partition]}"
+        for partition in missing
     )
     raise RangeUnavailable(
         f"the end did not come within {limit_s:g} s (default.api.timeout.ms): {listed}. An open "

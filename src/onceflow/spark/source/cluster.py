@@ -80,15 +80,15 @@ class SourceCluster:
     ) -> set[TopicPartition]:
         """What is there of the partitions that are selected. Raises `TopicNotFound` for a topic
         and `NoSuchPartition` for a partition that is named and not there, unless it is `known`
-        from before: then it was deleted, and who asks knows what that means."""
+        from before: then it was deleted, and the caller knows what that means."""
         topics = self._run(lambda cluster: _selected(cluster, selection, frozenset(known)))
         self.ids = _ids(topics)
         there = _places(topics)
         if not isinstance(selection, Assign):
             return there
-        for place in sorted(selection.partitions - there - set(known)):
+        for partition in sorted(selection.partitions - there - set(known)):
             raise NoSuchPartition(
-                f"partition {place} is assigned, but does not exist; correct the option assign"
+                f"partition {partition} is assigned, but does not exist; correct the option assign"
             )
         return there & selection.partitions
 
@@ -130,7 +130,7 @@ class SourceCluster:
         found = self._run(
             lambda cluster: list_offsets(cluster, times, read_committed=read_committed)
         )
-        return {place: each.offset for place, each in found.items()}
+        return {partition: each.offset for partition, each in found.items()}
 
     def wait(self, positions: Offsets, seconds: float) -> None:
         """Returns when something is to be read from one of these positions on, or the time is up;
@@ -172,7 +172,7 @@ async def _selected(
         case Subscribe(names):
             return await _named(cluster, names, known)
         case Assign(chosen):
-            return await _named(cluster, sorted({place.topic for place in chosen}), known)
+            return await _named(cluster, sorted({partition.topic for partition in chosen}), known)
 
 
 async def _named(
@@ -188,7 +188,7 @@ async def _named(
         try:
             return await cluster.retrying(attempt)
         except TopicNotFound as error:
-            if not any(place.topic == error.topic for place in known):
+            if not any(partition.topic == error.topic for partition in known):
                 raise
             wanted.remove(error.topic)
     return []
@@ -245,7 +245,7 @@ async def _something_comes(
             fetch(
                 cluster,
                 leader,
-                [(place, positions[place]) for place in led],
+                [(partition, positions[partition]) for partition in led],
                 chosen,
                 max_bytes=_ONE_BYTE,
             )

@@ -32,25 +32,25 @@ class LossRule:
     def gone(self, lost: Offsets) -> None:
         """Partitions that were read up to these offsets are no longer there."""
         self.report(
-            f"partition {place} was to be read from offset {offset} on, and is not there any more, "
-            "or no longer selected"
-            for place, offset in sorted(lost.items())
+            f"partition {partition} was to be read from offset {offset} on, and is not there any "
+            "more, or no longer selected"
+            for partition, offset in sorted(lost.items())
         )
 
     def truncated(self, lost: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """Logs end before the offset from which they are to be read: (offset, end)."""
         self.report(
-            f"partition {place} was to be read from offset {wanted} on, and ends at {end}: its log "
-            "was cut, or the topic was deleted and recreated"
-            for place, (wanted, end) in sorted(lost.items())
+            f"partition {partition} was to be read from offset {wanted} on, and ends at {end}: its "
+            "log was cut, or the topic was deleted and recreated"
+            for partition, (wanted, end) in sorted(lost.items())
         )
 
     def began_late(self, earliest: Offsets) -> None:
         """Partitions that are new, and have lost their first records already."""
         self.report(
-            f"partition {place} is new to this query and begins at offset {offset}: the records "
-            "before it are gone"
-            for place, offset in sorted(earliest.items())
+            f"partition {partition} is new to this query and begins at offset {offset}: the "
+            "records before it are gone"
+            for partition, offset in sorted(earliest.items())
             if offset
         )
 
@@ -93,10 +93,10 @@ class LossRule:
 
     def report(self, losses: Iterable[str]) -> None:
         """Raises or warns."""
-        found = list(losses)
-        if found and self._fail:
-            raise DataLost(f"records are gone: {'; '.join(found)}. {_ADVICE}")
-        for loss in found:
+        listed = list(losses)
+        if listed and self._fail:
+            raise DataLost(f"records are gone: {'; '.join(listed)}. {_ADVICE}")
+        for loss in listed:
             if loss not in self._warned:
                 self._warned.add(loss)
                 _log.warning("records are gone: %s (%s)", loss, _SKIPPED)

@@ -107,13 +107,13 @@ def _texts(ids: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _partitions(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    found = {}
+    offsets = {}
     for topic, partitions in topics.items():
         for number, offset in partitions.items():
             if isinstance(offset, bool) or not isinstance(offset, int):
                 raise ValueError(f"{offset!r} is no offset")
-            found[TopicPartition(topic, int(number))] = offset
-    return found
+            offsets[TopicPartition(topic, int(number))] = offset
+    return offsets
 
 
 def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
@@ -127,9 +127,15 @@ def by_topic(offsets: Offsets) -> dict[str, dict[str, int]]:
 def spans(start: Offsets, end: Offsets, ids: Mapping[str, str]) -> list[OffsetSpan]:
     """What lies between, in order; partitions where that is nothing are left out."""
     return [
-        OffsetSpan(place.topic, place.partition, start[place], end[place], ids.get(place.topic))
-        for place in sorted(end)
-        if place in start and start[place] < end[place]
+        OffsetSpan(
+            partition.topic,
+            partition.partition,
+            start[partition],
+            end[partition],
+            ids.get(partition.topic),
+        )
+        for partition in sorted(end)
+        if partition in start and start[partition] < end[partition]
     ]
 
 
@@ -139,21 +145,25 @@ def spans(start: Offsets, end: Offsets, ids: Mapping[str, str]) -> list[OffsetSp
 def limited(limit: int, start: Offsets, end: Offsets) -> dict[TopicPartition, int]:
     """Ends that leave about `limit` offsets to be read, of each partition in proportion to what it
     has; one that has something gets at least one, as in Spark's own source."""
-    sizes = {place: end[place] - start[place] for place in end if start[place] < end[place]}
+    sizes = {
+        partition: end[partition] - start[partition]
+        for partition in end
+        if start[partition] < end[partition]
+    }
     total = sum(sizes.values())
     if not total:
         return dict(end)
     ends = dict(end)
-    for place, size in sizes.items():
+    for partition, size in sizes.items():
         share = limit * (size / total)
         whole = math.ceil(share) if share < 1 else math.floor(share)
-        ends[place] = min(end[place], start[place] + whole)
+        ends[partition] = min(end[partition], start[partition] + whole)
     return ends
 
 
 def count_new(start: Offsets, end: Offsets) -> int:
     """How many offsets there are to be read."""
-    return sum(max(0, end[place] - start[place]) for place in end)
+    return sum(max(0, end[partition] - start[partition]) for partition in end)
 
 
 # --- who reads what -----------------------------------------------------------------------------
@@ -171,9 +181,9 @@ class Division:
     """No span has more offsets."""
 
 
-def divide(found: Sequence[OffsetSpan], division: Division) -> list[tuple[OffsetSpan, ...]]:
+def divide(spans: Sequence[OffsetSpan], division: Division) -> list[tuple[OffsetSpan, ...]]:
     """The spans of each task; every offset is in exactly one."""
-    parts = [span for span in found if span.size > 0]
+    parts = [span for span in spans if span.size > 0]
     if division.max_records is not None:
         parts = [
             part
@@ -187,10 +197,10 @@ def divide(found: Sequence[OffsetSpan], division: Division) -> list[tuple[Offset
     return [(part,) for part in parts]
 
 
-def worth_tasks(found: Iterable[OffsetSpan], tasks: int) -> int:
+def worth_tasks(spans: Iterable[OffsetSpan], tasks: int) -> int:
     """How many of so many tasks are worth it: of few records, starting another one costs more than
     it saves."""
-    total = sum(span.size for span in found)
+    total = sum(span.size for span in spans)
     return max(1, min(tasks, total // RECORDS_WORTH_A_TASK))
 
 

@@ -123,16 +123,18 @@ OPTIONS: Final = Catalogue(
         Setting(
             "maxTriggerDelay",
             duration(bare=True),
-            "How long minOffsetsPerTrigger may hold a micro-batch back; milliseconds without a unit.",
+            "How long minOffsetsPerTrigger may delay a micro-batch; milliseconds without a unit.",
             900_000,
         ),
         Setting(
             "fetchOffset.numRetries",
             whole_number(0),
-            "How often an end that is before what was read is asked for again before it is believed.",
+            "How often an end below the offsets already read is checked before it counts.",
             3,
         ),
-        Setting("fetchOffset.retryIntervalMs", whole_number(0), "The time between these.", 1000),
+        Setting(
+            "fetchOffset.retryIntervalMs", whole_number(0), "The time between these checks.", 1000
+        ),
         Setting(
             "kafkaConsumer.pollTimeoutMs",
             whole_number(1),
@@ -193,7 +195,7 @@ class SourceOptions:
     min_offsets: int | None
     max_delay_ms: int
     end_retries: int
-    """How often an end that is before what was read is asked for again before it is believed."""
+    """How often an end below the offsets already read is checked before it counts."""
     end_retry_ms: int
     without_effect: tuple[str, ...]
 
@@ -277,8 +279,13 @@ def _batch_problems(start: Position, end: Position) -> Iterator[str]:
         ("endingOffsets", end, EARLIEST, "earliest"),
     ):
         if isinstance(given, AtOffsets):
-            for place in sorted(place for place, found in given.offsets.items() if found == edge):
-                yield f"{name} for partition {place} is {edge} ({word}), which a batch cannot have"
+            for partition in sorted(
+                each for each, offset in given.offsets.items() if offset == edge
+            ):
+                yield (
+                    f"{name} for partition {partition} is {edge} ({word}), which a batch cannot "
+                    "have"
+                )
     yield from _crossed(start, end)
 
 
@@ -295,12 +302,15 @@ def _crossed(start: Position, end: Position) -> Iterator[str]:
             return
         case _:
             return
-    for place in sorted(set(first) ^ set(last)):
-        has, lacks = ("a start", "end") if place in first else ("an end", "start")
-        yield f"partition {place} has {has} and no {lacks}"
-    for place in sorted(set(first) & set(last)):
-        if 0 <= last[place] < first[place]:
-            yield f"partition {place}: {what} {first[place]} is behind the ending {last[place]}"
+    for partition in sorted(set(first) ^ set(last)):
+        has, lacks = ("a start", "end") if partition in first else ("an end", "start")
+        yield f"partition {partition} has {has} and no {lacks}"
+    for partition in sorted(set(first) & set(last)):
+        if 0 <= last[partition] < first[partition]:
+            yield (
+                f"partition {partition}: {what} {first[partition]} is behind the ending "
+                f"{last[partition]}"
+            )
 
 
 # --- reading them all ---------------------------------------------------------------------------
@@ -384,7 +394,7 @@ class _Reading:
             both = " and ".join(sorted(self._chosen))
             self.problems.append(f"{both} contradict each other: give one of them")
         for rule in broken_rules(_RULES, values):
-            one, other = (OPTIONS.settings[name].told(values[name]) for name in rule[:2])
+            one, other = (OPTIONS.settings[name].with_value(values[name]) for name in rule[:2])
             self.problems.append(contradiction(one, other, rule.advice))
         if HEADERS in values.get("columns", ()) and not values.get("includeHeaders", False):
             self.problems.append("columns names headers: set includeHeaders to true")
@@ -396,9 +406,9 @@ class _Reading:
         if not isinstance(chosen, Assign):
             return
         for which in ("starting", "ending"):
-            for place in _wrongly_placed(_position(self.values, which), chosen.partitions):
+            for partition in _wrongly_placed(_position(self.values, which), chosen.partitions):
                 self.problems.append(
-                    f"assign and the {which} offsets or times differ in partition {place}"
+                    f"assign and the {which} offsets or times differ in partition {partition}"
                 )
 
 
@@ -406,8 +416,8 @@ def _wrongly_placed(
     position: Position | None, assigned: frozenset[TopicPartition]
 ) -> list[TopicPartition]:
     match position:
-        case AtOffsets(places) | AtTimes(Mapping() as places):
-            return sorted(set(places) ^ assigned)
+        case AtOffsets(partitions) | AtTimes(Mapping() as partitions):
+            return sorted(set(partitions) ^ assigned)
         case _:
             return []
 

@@ -99,21 +99,25 @@ class StreamOffsets:
     def latest(self, start: Mapping[str, Any], admission: Admission) -> LogEntry:
         """Where the batch that begins at `start` ends; `start` itself when there is nothing new."""
         is_first = start == NOTHING_YET
-        known, available, found = self._plan_from(start, admission)
-        if found.end == known and not is_first and not self._must_not_wait:
+        known, available, planned = self._plan_from(start, admission)
+        if planned.end == known and not is_first and not self._must_not_wait:
             self._ends.wait(available, LONGEST_WAIT_S)
-            known, available, found = self._plan_from(start, admission)
+            known, available, planned = self._plan_from(start, admission)
         for _ in range(self._options.end_retries):
-            moved = {place.topic for place, end in found.end.items() if known.get(place) != end}
+            moved = {
+                partition.topic
+                for partition, end in planned.end.items()
+                if known.get(partition) != end
+            }
             if not self._have_changed(moved):
                 break
             self._forget_edges()
-            known, available, found = self._plan_from(start, admission)
-        self._seen = BatchOffsets(found.end, available)
-        is_new = found.end != known or is_first
+            known, available, planned = self._plan_from(start, admission)
+        self._seen = BatchOffsets(planned.end, available)
+        is_new = planned.end != known or is_first
         self._was_idle, self._others_are_busy = not is_new, False
-        self._planned = found
-        return found.to_log() if is_new else dict(start)
+        self._planned = planned
+        return planned.to_log() if is_new else dict(start)
 
     def report(self) -> LogEntry | None:
         """How far the query is behind: from where it has planned up to what there is."""
@@ -159,16 +163,16 @@ class StreamOffsets:
     def _reaching(self, wanted: Sequence[OffsetSpan]) -> Offsets:
         """Where logs end that are to be read up to there; asked for again where that is too early:
         right after a change of leader it can be old."""
-        found: dict[TopicPartition, int] = {}
+        log_ends: dict[TopicPartition, int] = {}
         early = list(wanted)
         for attempt in range(self._options.end_retries + 1):
             if attempt:
                 self._ends.sleep(self._options.end_retry_ms / 1000)
-            found |= self._ends.log_ends([span.place for span in early])
-            early = [span for span in early if found[span.place] < span.end]
+            log_ends |= self._ends.log_ends([span.place for span in early])
+            early = [span for span in early if log_ends[span.place] < span.end]
             if not early:
                 break
-        return found
+        return log_ends
 
     def _begin_of_foreign(self, start: Mapping[str, Any], batch: BatchOffsets) -> Offsets:
         """Where a batch begins that Spark's own source has planned."""
@@ -187,9 +191,9 @@ class StreamOffsets:
         if start != NOTHING_YET:
             return BatchOffsets.from_log(start).end
         if self._begin is None:
-            places = self._partitions({})
+            partitions = self._partitions({})
             self._begin = resolve_start(
-                self._options, self._options.stream_start, self._ends, places, self._loss
+                self._options, self._options.stream_start, self._ends, partitions, self._loss
             )
         return self._begin
 
@@ -227,7 +231,11 @@ class StreamOffsets:
         remade = self._recreated(self._ids)
         if remade:
             self._target = None  # it was an end of the old logs
-        return {place: position[place] for place in position if place.topic not in remade}
+        return {
+            partition: position[partition]
+            for partition in position
+            if partition.topic not in remade
+        }
 
     def _have_changed(self, topics: Collection[str]) -> bool:
         """Looks at these topics once more, after ends were asked for: those could be of other logs
@@ -244,24 +252,24 @@ class StreamOffsets:
         """The topics that have another id now. A broker may not have heard of a change, or only of
         the one before: what it says is held against what it says a little later, and then against
         what the others say. As long as one of them says the old id, nothing was recreated."""
-        found = self._with_other_ids(ids)
+        recreated = self._with_other_ids(ids)
         for _ in range(self._options.end_retries):
-            if self._are_confirmed(found):
+            if self._are_confirmed(recreated):
                 break
             self._ends.sleep(self._options.end_retry_ms / 1000)
             self._assigned_at = None
             self._partitions(self._read_before)
-            found = self._with_other_ids(ids)
-        said = [] if self._are_confirmed(found) else self._ends.ids_of_brokers(found)
+            recreated = self._with_other_ids(ids)
+        said = [] if self._are_confirmed(recreated) else self._ends.ids_of_brokers(recreated)
         self._doubted = {
             topic: ids[topic]
-            for topic in found
+            for topic in recreated
             if any(each.get(topic) == ids[topic] for each in said)
         }
-        found -= self._doubted.keys()
-        self._confirmed |= {(topic, self._ends.ids[topic]) for topic in found}
-        self._loss.recreated(found)
-        return found
+        recreated -= self._doubted.keys()
+        self._confirmed |= {(topic, self._ends.ids[topic]) for topic in recreated}
+        self._loss.recreated(recreated)
+        return recreated
 
     def _are_confirmed(self, topics: Collection[str]) -> bool:
         return {(topic, self._ends.ids[topic]) for topic in topics} <= self._confirmed
@@ -274,8 +282,8 @@ class StreamOffsets:
         """What is there now, or was a moment ago."""
         now = self._clock.monotonic()
         if self._assigned_at is None or now - self._assigned_at >= _LOOK_AROUND_S:
-            places = {*known, *self._read_before}
-            self._assigned = self._ends.partitions(self._options.selection, places)
+            before = {*known, *self._read_before}
+            self._assigned = self._ends.partitions(self._options.selection, before)
             self._assigned_at = now
         return self._assigned
 
@@ -286,8 +294,10 @@ class StreamOffsets:
         except (NoSuchPartition, TopicNotFound):  # between two questions it has gone
             self._assigned_at = None
             if self._target is not None:
-                places = self._there({**dict.fromkeys(self._target, 0), **known})
-                self._target = {place: self._target[place] for place in places & {*self._target}}
+                partitions = self._there({**dict.fromkeys(self._target, 0), **known})
+                self._target = {
+                    partition: self._target[partition] for partition in partitions & {*self._target}
+                }
             return self._planned_at_once(known, admission)
 
     def _planned_at_once(
@@ -300,37 +310,45 @@ class StreamOffsets:
         """Up to where each partition can be read; never before where it was read."""
         if self._target is not None:
             return self._target
-        found = self._not_before(known, self._ends.latest(self._there(known)))
+        available = self._not_before(known, self._ends.latest(self._there(known)))
         if self._takes_available:
-            self._target = found
-        return found
+            self._target = available
+        return available
 
     def _there(self, known: Offsets) -> set[TopicPartition]:
         """What is there now, or was a moment ago; what is not any more is lost."""
-        places = self._partitions(known)
-        self._loss.gone({place: known[place] for place in known if place not in places})
-        return places
+        partitions = self._partitions(known)
+        self._loss.gone(
+            {partition: known[partition] for partition in known if partition not in partitions}
+        )
+        return partitions
 
     def _not_before(self, known: Offsets, latest: Offsets) -> Offsets:
         """An end before what was read is held against the log's own end, and asked for again: right
         after a change of leader it can be old."""
-        found, early = dict(latest), list(latest)
+        ends, early = dict(latest), list(latest)
         for attempt in range(self._options.end_retries + 1):
             if attempt:
                 self._ends.sleep(self._options.end_retry_ms / 1000)
-                found |= self._ends.latest(early)
-            early = [place for place in early if found[place] < known.get(place, 0)]
+                ends |= self._ends.latest(early)
+            early = [partition for partition in early if ends[partition] < known.get(partition, 0)]
             log_ends = self._ends.log_ends(early)
             # Behind an open transaction there is nothing to be read, and nothing is lost.
-            found |= {place: known[place] for place in early if log_ends[place] >= known[place]}
-            early = [place for place in early if found[place] < known[place]]
+            ends |= {
+                partition: known[partition]
+                for partition in early
+                if log_ends[partition] >= known[partition]
+            }
+            early = [partition for partition in early if ends[partition] < known[partition]]
             if not early:
-                return found
-        if self._have_changed({place.topic for place in early}):
-            names = ", ".join(sorted({place.topic for place in early}))
+                return ends
+        if self._have_changed({partition.topic for partition in early}):
+            names = ", ".join(sorted({partition.topic for partition in early}))
             raise _TopicChanged(f"the id of topic {names} changed")
-        self._loss.truncated({place: (known[place], found[place]) for place in early})
-        return found
+        self._loss.truncated(
+            {partition: (known[partition], ends[partition]) for partition in early}
+        )
+        return ends
 
     # --- how much -------------------------------------------------------------------------------
 
@@ -340,18 +358,22 @@ class StreamOffsets:
 
     def _batch(self, known: Offsets, available: Offsets, admission: Admission) -> BatchOffsets:
         """The batch from `known` on, its beginning in each partition included."""
-        added = self._ends.earliest([place for place in available if place not in known])
+        added = self._ends.earliest(
+            [partition for partition in available if partition not in known]
+        )
         self._loss.began_late(added)
-        begin = {place: {**added, **known}[place] for place in available}
+        begin = {partition: {**added, **known}[partition] for partition in available}
         new = spans(begin, available, {})
         for span in self._loss.clipped(new, self._ends.earliest([span.place for span in new])):
             begin[span.place] = span.start
         # A log that was cut goes on from where it ends now.
-        begin = {place: min(offset, available[place]) for place, offset in begin.items()}
+        begin = {
+            partition: min(offset, available[partition]) for partition, offset in begin.items()
+        }
         if self._must_wait_for_more(count_new(begin, available), admission):
             return BatchOffsets(known, known)
         end = available if admission.most is None else limited(admission.most, begin, available)
-        topics = {place.topic for place in end}
+        topics = {partition.topic for partition in end}
         now = {**self._ends.ids, **self._doubted}
         ids = {topic: each for topic, each in now.items() if topic in topics}
         return BatchOffsets(begin, end, ids)

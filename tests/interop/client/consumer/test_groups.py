@@ -302,4 +302,4 @@ def test_groups(compare: Compare, work: Script, caplog: pytest.LogCaptureFixture
     caplog.set_level(logging.INFO, logger="onceflow")
     compare(script(work))
     if work is overslept:
-        assert "nobody has polled for max.poll.interval.ms = 500" in caplog.text
+        assert "the consumer has not polled for max.poll.interval.ms = 500" in caplog.text

@@ -32,7 +32,7 @@ def test_topics_that_are_there_already(tmp_path: Path) -> None:
         with Broker(topics=topics, data_dir=tmp_path) as broker:
             assert counts(broker) == topics
     again = Broker(topics={"orders": 4}, data_dir=tmp_path)
-    with pytest.raises(InvalidSetting, match="'orders' is to have 4 partitions, and is there with"):
+    with pytest.raises(InvalidSetting, match="'orders' should have 4 partitions, but exists with"):
         again.start()
     assert "was stopped" in repr(again)
 
@@ -46,7 +46,7 @@ def test_topics_that_cannot_be() -> None:
         told = f"topics gives 'orders' {count} partitions; a topic has 1 or more"
         with pytest.raises(InvalidSetting, match=told):
             Broker(topics={"bills": 1, "orders": count})
-    with pytest.raises(BrokerNotStarted, match="has not got its topics: topic 'or ders'"):
+    with pytest.raises(BrokerNotStarted, match="could not create its topics: topic 'or ders'"):
         Broker(topics={"or ders": 1}).start()
 
 

@@ -135,7 +135,7 @@ def test_transactions_are_listed_and_described() -> None:
         assert await admin.list_transactions(**open_long) == []
         mine = await admin.list_transactions(producer_ids=[idle.producer_id])
         assert [each.transactional_id for each in mine] == ["idle"]
-        with pytest.raises(InvalidSetting, match="'Sleeping': no state"):
+        with pytest.raises(InvalidSetting, match="'Sleeping': not a state"):
             await admin.list_transactions(states=["Sleeping"])
         described = await admin.describe_transaction("busy")
         assert described.start_ms is not None

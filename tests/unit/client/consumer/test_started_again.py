@@ -148,7 +148,7 @@ def test_it_is_not_started_beside_its_close() -> None:
         await hold(ours, 1)
         closing = asyncio.create_task(ours.close(commit=False))
         await asyncio.sleep(1e-6)  # sooner than any answer comes
-        with pytest.raises(WrongUse, match="being started or closed"):
+        with pytest.raises(WrongUse, match="starting or closing"):
             await ours.start()
         await closing
         async with ours:

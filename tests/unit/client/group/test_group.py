@@ -142,7 +142,7 @@ def test_who_does_not_poll_leaves_and_long_polls_are_polls(
 
     with caplog.at_level(logging.WARNING, logger="onceflow"):
         stage(program)
-    assert "leaving group 'shop': nobody has polled" in caplog.text
+    assert "leaving group 'shop': the consumer has not polled" in caplog.text
 
 
 def test_records_taken_one_by_one_are_polls_too() -> None:

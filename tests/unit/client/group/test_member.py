@@ -83,7 +83,7 @@ def test_every_state_can_be_reached_and_left_as_the_table_says() -> None:
 
 
 def test_what_is_in_no_table_is_a_defect() -> None:
-    with pytest.raises(ImpossibleEvent, match="has heard what it is given"):
+    with pytest.raises(ImpossibleEvent, match="has received its assignment"):
         unjoined().synced()
 
 

@@ -91,7 +91,7 @@ def test_a_pattern_in_place_of_topics() -> None:
         ({"ssl.cafil": "x"}, "did you mean 'ssl.cafile'"),
         ({"delivery": "at-least-once"}, "a session is exactly-once"),
         ({"transactional.id": "x"}, "made of group.id and instance"),
-        ({"transaction.two.phase.commit.enable": True}, "nobody else decides"),
+        ({"transaction.two.phase.commit.enable": True}, "decides by itself when to commit"),
     ],
 )
 def test_what_is_wrong_is_told(settings: dict[str, Any], told: str) -> None:

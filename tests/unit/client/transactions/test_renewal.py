@@ -172,7 +172,7 @@ def test_a_used_up_epoch_where_nobody_can_tell(said: Reply) -> None:
     assert bench.is_in(ProducerState.READY)
     bench = used_up(rests=True)
     bench.asked.clear()
-    with pytest.raises(FatalProducerError, match="nobody can say"):
+    with pytest.raises(FatalProducerError, match="not known which producer"):
         bench.run(bench.machine.renew(), said)
     assert bench.kinds() == ["DescribeTransaction"]
 
@@ -242,5 +242,5 @@ def test_one_that_brokers_do_not_know_ends_where_nobody_can_tell_whose_the_id_is
     machine = bench.machine
     machine.failed(UNKNOWN)
     bench.run(machine.abort())
-    with pytest.raises(FatalProducerError, match="nobody can say"):
+    with pytest.raises(FatalProducerError, match="not known which producer"):
         bench.run(machine.renew(), said)

@@ -185,9 +185,7 @@ class BrokerConfig:
         "Partitions of __transaction_state when it is created; an existing one keeps its own.",
     )
     transactional_id_expiration_ms: int = setting(
-        _MS_AS_INT,
-        7 * 24 * 3_600_000,
-        "How long an unused transactional id is remembered.",
+        _MS_AS_INT, 7 * 24 * 3_600_000, "How long an unused transactional id is remembered."
     )
     transaction_expiration_check_interval_ms: int = setting(
         _MS_AS_INT,

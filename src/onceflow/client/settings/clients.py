@@ -97,10 +97,7 @@ _ADDRESSES: Final = SettingKind(
     "list", "HOST:PORT, or several separated by commas", _read_addresses, comma_separated
 )
 _REPLICAS: Final = SettingKind(
-    "string",
-    "all, 1 or 0",
-    _read_acks,
-    lambda acks: "all" if acks == ALL_REPLICAS else str(acks),
+    "string", "all, 1 or 0", _read_acks, lambda acks: "all" if acks == ALL_REPLICAS else str(acks)
 )
 
 
@@ -259,9 +256,7 @@ class ProducerSettings(ClientSettings):
         _ANY, 100, "The longest pause before a retry of a request of a transaction."
     )
     max_in_flight_requests_per_connection: int = setting(
-        _SOME,
-        5,
-        "The most requests in flight to one broker; with idempotence at most 5.",
+        _SOME, 5, "The most requests in flight to one broker; with idempotence at most 5."
     )
     linger_ms: int = setting(_ANY, 5, "How long a batch that is not full waits for more records.")
     batch_size: int = setting(_SOME, 16_384, "The bytes at which a batch is full.")

@@ -126,7 +126,7 @@ ADDRESS: Final = by_name(
         WRITTEN,
         "The brokers that are read from and written to.",
         unset="a broker that is started beside the pipeline",
-    ),
+    )
 )
 SOURCE: Final = by_name(
     Setting("topics", TOPIC_NAMES, "The topics to read."),
@@ -183,7 +183,7 @@ SINK: Final = by_name(
     Setting("format_options", SETTINGS, "Options of Spark's writer of that format."),
 )
 DEAD_LETTERS: Final = by_name(
-    Setting("topic", TOPIC_NAME, "Where unusable rows go.", is_required=True),
+    Setting("topic", TOPIC_NAME, "Where unusable rows go.", is_required=True)
 )
 TRIGGER: Final = by_name(
     Setting("interval", _DURATION, "The time between two batches.", unset="batch after batch"),

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client import ProducerSettings, catalogue_of
 from onceflow.errors import InvalidSetting
-from onceflow.settings import (
-    TOPIC_NAME,
-    TRUE_OR_FALSE,
-    Catalogue,
-    Setting,
-    by_name,
-)
+from onceflow.settings import TOPIC_NAME, TRUE_OR_FALSE, Catalogue, Setting, by_name
 from onceflow.spark.errors import SinkRefused
 from onceflow.spark.sink.identity import QUERY_NAME, SinkIdentity
 from onceflow.spark.sink.preflight import (

@@ -1,5 +1,5 @@
 # Every target sets up what it needs first; `make setup` ends at once when nothing changed.
-.PHONY: help setup setup-spark run check test test-ours test-virtual long bench bench-quick crash kill soak year sweep lock clean
+.PHONY: help setup setup-spark run check test test-ours test-virtual long bench bench-quick crash kill soak year sweep reference lock clean
 .DEFAULT_GOAL := help
 
 PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11; do \
@@ -19,6 +19,7 @@ help:
 	@echo "make sweep  all calls of the client, cancelled at each wait, and all its requests, each struck once"
 	@echo "make year   many years of a broker, of sleeping sessions and of the Spark ledger, in virtual time"
 	@echo "make soak   an hour of mixed load: memory, descriptors, threads and disk stay flat"
+	@echo "make reference  write the pages of all settings anew"
 	@echo "make lock   write the lock files anew"
 
 setup:
@@ -125,6 +126,9 @@ year: setup-spark
 
 soak: setup
 	$(VENV)/python -m tests.soak.run --minutes 60
+
+reference: setup-spark
+	$(VENV)/python -m tools.write_reference
 
 # Universal locks: one file for all supported versions of Python.
 LOCK := $(VENV)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

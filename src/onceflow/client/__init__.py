@@ -110,18 +110,12 @@ if TYPE_CHECKING:
         WrongStep as WrongStep,
     )
     from onceflow.client.settings import (
-        LARGEST_INT as LARGEST_INT,
         NONE as NONE,
         ClientSettings as ClientSettings,
         ConsumerSettings as ConsumerSettings,
-        NotAllowed as NotAllowed,
         ProducerSettings as ProducerSettings,
         ReaderSettings as ReaderSettings,
-        one_of as one_of,
-        secret as secret,
-        whole_number as whole_number,
-        words as words,
-        yes_or_no as yes_or_no,
+        catalogue_of as catalogue_of,
     )
     from onceflow.client.transactions import (
         MAY_ABORT as MAY_ABORT,
@@ -180,9 +174,8 @@ else:
             "session": "Batch BatchRefused BatchUndone NoProgress OffsetsForgotten "
             "Session SessionError SessionFailed SessionFenced SessionForgotten "
             "SessionTransaction WrongStep",
-            "settings": "ClientSettings ConsumerSettings LARGEST_INT NONE NotAllowed "
-            "ProducerSettings ReaderSettings one_of secret whole_number words "
-            "yes_or_no",
+            "settings": "ClientSettings ConsumerSettings NONE ProducerSettings ReaderSettings "
+            "catalogue_of",
             "transactions": "Claim MAY_ABORT OpenTransaction ProducerState "
             "TransactionEvent WrongState",
             "types": "EARLIEST GroupDescription GroupOffset LATEST OffsetRange "

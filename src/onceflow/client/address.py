@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from onceflow.errors import InvalidSetting
+from onceflow.settings import LARGEST_PORT, host_and_port
 
 DEFAULT_PORT: Final = 9092
-_LARGEST_PORT: Final = 65_535
 
 
 class BrokerAddress(NamedTuple):
@@ -35,20 +35,10 @@ def parse_addresses(text: str) -> tuple[BrokerAddress, ...]:
 
 
 def _parse(text: str) -> BrokerAddress:
-    host, port = _split(text)
-    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
-    number = int(port) if is_number else -1
-    if not host or "/" in host or not 0 < number <= _LARGEST_PORT:
+    try:
+        return BrokerAddress(*host_and_port(text, least_port=1, default_port=DEFAULT_PORT))
+    except ValueError as error:
         raise InvalidSetting(
             f"{text!r} is not the address of a broker; "
-            f"give HOST:PORT with a port from 1 to {_LARGEST_PORT}, as in 127.0.0.1:9092"
-        )
-    return BrokerAddress(host, number)
-
-
-def _split(text: str) -> tuple[str, str]:
-    if text.startswith("["):  # an IPv6 address
-        host, _, rest = text[1:].partition("]")
-        return host, rest.removeprefix(":") if rest else str(DEFAULT_PORT)
-    host, colon, port = text.rpartition(":")
-    return (host, port) if colon else (text, str(DEFAULT_PORT))
+            f"give HOST:PORT with a port from 1 to {LARGEST_PORT}, as in 127.0.0.1:9092"
+        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from onceflow.settings import dotted, text_of
 from onceflow.testing.background import SimBackground
 from onceflow.testing.crash import sampled_images
 from onceflow.testing.disk import SimDisk
@@ -57,7 +58,7 @@ class SimBroker:
         self._world = world
         self._rand = world.rand.fork(f"power of {host}")
         self._settings = {
-            name.replace("_", "."): _text(value)
+            dotted(name): text_of(value)
             for name, value in {
                 **_SMALL,
                 "listen": f"localhost:{port}",
@@ -144,7 +145,3 @@ class SimBroker:
     def _end_process(self) -> None:
         self._world.net.kill(self.host)
         self._world.loop.kill_process(self._process)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

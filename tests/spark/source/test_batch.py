@@ -131,7 +131,7 @@ def test_wrong_options_are_told_before_anything_is_read(spark: SparkSession) -> 
     with pytest.raises(AnalysisException) as caught:
         reader.options(subscribe="t", strtingOffsets="earliest", minPartitions="no").load()
     told = str(caught.value)
-    assert "there is no option strtingoffsets; did you mean startingOffsets?" in told
+    assert "unknown option 'strtingoffsets'; did you mean 'startingOffsets'?" in told
     assert "minPartitions = 'no' is not allowed; it may be a whole number from 1" in told
     assert "kafka.bootstrap.servers is missing" in told
 

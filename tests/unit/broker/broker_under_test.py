@@ -19,8 +19,7 @@ from uuid import UUID
 
 import uvloop
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.settings import ListenAddress
+from onceflow.broker.config.settings import BrokerConfig, ListenAddress
 from onceflow.broker.server import Runtime, Server
 from onceflow.records.batch import NewBatch, iter_stored
 from onceflow.records.plain import PlainRecord, read_records, write_records

@@ -172,8 +172,8 @@ def test_a_data_directory_that_is_none_is_told(tmp_path: Path) -> None:
     [
         (["--set", "foo=1"], "unknown setting 'foo'\n"),
         (["--set", "num.partition=3"], "unknown setting 'num.partition'; did you mean 'num.part"),
-        (["--set", "num.partitions=x"], "num.partitions is 'x': allowed is a whole number"),
-        (["--durability", "none"], "durability is 'none' (--durability): allowed is one of"),
+        (["--set", "num.partitions=x"], "num.partitions = 'x' is not allowed; it may be a whole"),
+        (["--durability", "none"], "durability = 'none' (--durability) is not allowed; it may"),
     ],
 )
 def test_messages_name_only_options_that_there_are(

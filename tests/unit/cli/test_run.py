@@ -37,8 +37,8 @@ def test_a_wrong_file_is_told_line_by_line(
     assert run(["run", str(path)]) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"error: {path} cannot be run; 5 things are wrong:\n")
-    assert '\n  line 2: pipeline.name: "a b" is not allowed; it may be up to 200 letters' in said
-    assert '\n  line 5: sink.format: "jsn" is not allowed; it may be json, csv, text or raw' in said
+    assert "\n  line 2: pipeline.name: 'a b' is not allowed; it may be up to 200 letters" in said
+    assert "\n  line 5: sink.format: 'jsn' is not allowed; it may be json, csv, text or raw" in said
     assert run(["run", str(path), "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["error"]["type"] == "InvalidPipeline"
 

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.broker.config.config import (
-        PREFIX as PREFIX,
-        BrokerConfig as BrokerConfig,
-        load_config as load_config,
-    )
+    from onceflow.broker.config.config import PREFIX as PREFIX, load_config as load_config
     from onceflow.broker.config.describe import (
         describe_all_brokers as describe_all_brokers,
         describe_broker as describe_broker,
@@ -21,7 +17,10 @@ if TYPE_CHECKING:
         ALL_BROKERS as ALL_BROKERS,
         BrokerSettings as BrokerSettings,
     )
-    from onceflow.broker.config.settings import ListenAddress as ListenAddress
+    from onceflow.broker.config.settings import (
+        BrokerConfig as BrokerConfig,
+        ListenAddress as ListenAddress,
+    )
     from onceflow.broker.config.topic_config import (
         Alteration as Alteration,
         ConfigEntry as ConfigEntry,
@@ -36,11 +35,11 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "config": "BrokerConfig PREFIX load_config",
+            "config": "PREFIX load_config",
             "describe": "describe_all_brokers describe_broker",
             "example": "example_toml",
             "live": "ALL_BROKERS BrokerSettings",
-            "settings": "ListenAddress",
+            "settings": "BrokerConfig ListenAddress",
             "topic_config": "Alteration ConfigEntry Operation TopicConfig altered "
             "config_of_new_topic replaced usable_config",
         },

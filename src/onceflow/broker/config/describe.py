@@ -8,13 +8,11 @@ read them. What can be altered while the broker runs is not read-only.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import MISSING, fields
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
-from onceflow.broker.config.settings import SETTINGS, ListenAddress, Setting
+from onceflow.broker.config.settings import SETTINGS, BrokerConfig, ListenAddress
 from onceflow.broker.config.topic_config import (
     ConfigEntry,
     ConfigSource,
@@ -22,7 +20,8 @@ from onceflow.broker.config.topic_config import (
     broker_synonyms,
 )
 from onceflow.broker.config.topic_settings import BROKER_NAMES
-from onceflow.broker.config.topic_values import BrokerName, ConfigType, TopicSetting, render
+from onceflow.broker.config.topic_values import BrokerName, ConfigType, TopicSetting, config_type
+from onceflow.settings import Setting, text_of
 
 _SCHEME: Final = "PLAINTEXT"
 _BOOLEAN, _STRING, _INT, _LONG, _DOUBLE, _LIST, _SHORT = ConfigType
@@ -129,23 +128,22 @@ def _own(settings: BrokerSettings, wanted: Collection[str]) -> Iterator[ConfigEn
         if key not in wanted:
             continue
         synonyms = tuple(_own_synonyms(settings, setting))
-        value: object = getattr(settings.config, setting.field)
-        yield _entry(key, _text(value), setting.kind.type, setting.documentation, synonyms)
+        value = _text(getattr(settings.config, setting.attribute))
+        yield _entry(key, value, config_type(setting), setting.meaning, synonyms)
 
 
 def _own_synonyms(settings: BrokerSettings, setting: Setting) -> Iterator[ConfigSynonym]:
     for source, layer in settings.layers:
-        if setting.key in layer:
-            yield ConfigSynonym(setting.key, layer[setting.key], source)
-    started = getattr(settings.started_with, setting.field)
-    default = _OWN_DEFAULTS.get(setting.field)
+        if setting.name in layer:
+            yield ConfigSynonym(setting.name, layer[setting.name], source)
+    started = getattr(settings.started_with, setting.attribute)
     for value, source in (
-        (None if started == default else started, ConfigSource.STATIC_BROKER),
-        (default, ConfigSource.DEFAULT),
+        (None if started == setting.default else started, ConfigSource.STATIC_BROKER),
+        (setting.default, ConfigSource.DEFAULT),
     ):
         text = _text(value)
         if text is not None:
-            yield ConfigSynonym(setting.key, text, source)
+            yield ConfigSynonym(setting.name, text, source)
 
 
 def _topic_defaults(settings: BrokerSettings, wanted: Collection[str]) -> Iterator[ConfigEntry]:
@@ -153,8 +151,9 @@ def _topic_defaults(settings: BrokerSettings, wanted: Collection[str]) -> Iterat
         if key not in wanted:
             continue
         found = settings.defaults.find(key)
-        # As it is understood, and not as it was written: "5" for " 05 ".
-        value = broker_name.default if found is None else render(setting.read(found[0]))
+        value = broker_name.default
+        if found is not None:
+            value = setting.render_default(broker_name, found[0])
         synonyms = tuple(_default_synonyms(settings, setting, broker_name))
         yield _entry(key, value, _type_of(key), _documentation_of(key), synonyms)
 
@@ -187,9 +186,10 @@ def _under_kafkas_names(
     for name, (kind, key) in _NAMED_OTHERWISE.items():
         if name not in wanted:
             continue
-        is_set = getattr(config, SETTINGS[key].field) != _OWN_DEFAULTS.get(SETTINGS[key].field)
+        setting = SETTINGS[key]
+        is_set = getattr(config, setting.attribute) != setting.default
         source = ConfigSource.STATIC_BROKER if is_set else ConfigSource.DEFAULT
-        documentation = f"Set by {key}. {SETTINGS[key].documentation}"
+        documentation = f"Set by {key}. {setting.meaning}"
         synonyms = (ConfigSynonym(name, values[key], source),)
         yield _entry(name, values[key], kind, documentation, synonyms)
 
@@ -204,19 +204,17 @@ def _fixed(wanted: Collection[str]) -> Iterator[ConfigEntry]:
 
 def _type_of(key: str) -> ConfigType:
     if key in SETTINGS:
-        return SETTINGS[key].kind.type
+        return config_type(SETTINGS[key])
     setting, broker_name = BROKER_NAMES[key]
-    return _INT if broker_name.has_unit_of_its_own else setting.type
+    return _INT if broker_name.has_unit_of_its_own else config_type(setting)
 
 
 def _documentation_of(key: str) -> str:
-    return SETTINGS[key].documentation if key in SETTINGS else BROKER_NAMES[key][0].documentation
+    return SETTINGS[key].meaning if key in SETTINGS else BROKER_NAMES[key][0].meaning
 
 
 def _text(value: object) -> str | None:
-    if value is None:
-        return None
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return None if value is None else text_of(value)
 
 
 def _entry(
@@ -229,8 +227,3 @@ def _entry(
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     is_fixed = name not in ALTERABLE
     return ConfigEntry(name, value, source, kind, documentation, synonyms, read_only=is_fixed)
-
-
-_OWN_DEFAULTS: Final[Mapping[str, object]] = MappingProxyType(
-    {each.name: each.default for each in fields(BrokerConfig) if each.default is not MISSING}
-)

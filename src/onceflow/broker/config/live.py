@@ -14,8 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from onceflow.broker.config.config import BrokerConfig
-from onceflow.broker.config.settings import SETTINGS
+from onceflow.broker.config.settings import SETTINGS, BrokerConfig
 from onceflow.broker.config.topic_config import (
     Alteration,
     BrokerDefaults,
@@ -25,9 +24,10 @@ from onceflow.broker.config.topic_config import (
     malformed,
 )
 from onceflow.broker.config.topic_settings import BROKER_NAMES
-from onceflow.broker.config.topic_values import ConfigType
+from onceflow.broker.config.topic_values import ConfigType, config_type
 from onceflow.broker.requests import RequestRefusal
 from onceflow.errors import InvalidSetting
+from onceflow.settings import NotAllowed
 from onceflow.wire import ErrorCode
 
 ALL_BROKERS: Final = ""
@@ -141,7 +141,7 @@ class BrokerSettings:
         """From what holds under this name on: what one broker has is nothing for all of them."""
         name, operation, _ = alteration
         setting = BROKER_NAMES[name][0] if name in BROKER_NAMES else None
-        if setting is None or setting.type is not ConfigType.LIST:
+        if setting is None or config_type(setting) is not ConfigType.LIST:
             verb = Operation(operation).name
             message = f"Can't {verb} to key {name} because its type is not LIST."
             return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
@@ -155,7 +155,7 @@ class BrokerSettings:
         """The settings with what was altered; `InvalidSetting` where that does not go together."""
         texts = {**altered.get(ALL_BROKERS, {}), **altered.get(self.broker, {})}
         values: dict[str, Any] = {
-            SETTINGS[name].field: SETTINGS[name].parse(text)
+            SETTINGS[name].attribute: SETTINGS[name].kind(text)
             for name, text in texts.items()
             if name in SETTINGS
         }
@@ -202,12 +202,10 @@ def _check_values(configs: Mapping[str, str]) -> None:
             replace(BROKER_NAMES[name][0], name=name).parse(text)
             continue
         try:
-            SETTINGS[name].parse(text)
-        except ValueError:
-            allowed = SETTINGS[name].kind.allowed
-            raise InvalidSetting(
-                f"Invalid value {text} for configuration {name}: allowed is {allowed}"
-            ) from None
+            SETTINGS[name].kind(text)
+        except NotAllowed as error:
+            told = f"Invalid value {text} for configuration {name}: it may be {error}"
+            raise InvalidSetting(told) from error
 
 
 def _is_usable(name: str, text: str) -> bool:

@@ -14,10 +14,17 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from onceflow.broker.config.topic_settings import INTERNAL_SEGMENT_BYTES, SETTINGS
-from onceflow.broker.config.topic_values import ConfigType, TopicSetting, Value, render, split_list
+from onceflow.broker.config.topic_values import (
+    ConfigType,
+    TopicSetting,
+    Value,
+    config_type,
+    split_list,
+)
 from onceflow.broker.requests import RequestRefusal
 from onceflow.errors import InvalidSetting
 from onceflow.log import LogConfig
+from onceflow.settings import text_of
 from onceflow.wire import LONGEST_STRING, ErrorCode
 
 _SMALLEST_INDEX_BYTES: Final = 8
@@ -209,10 +216,10 @@ class TopicConfig:
         value, source = _effective(setting, self.overrides, self.defaults)
         return ConfigEntry(
             name=setting.name,
-            value=render(value),
+            value=text_of(value),
             source=source,
-            type=setting.type,
-            documentation=setting.documentation,
+            type=config_type(setting),
+            documentation=setting.meaning,
             synonyms=tuple(_synonyms(setting, self.overrides, self.defaults)),
         )
 
@@ -346,11 +353,11 @@ def _changed_list(config: TopicConfig, alteration: Alteration, value: str) -> st
     """The text of a list with items added or taken away; it starts from the value in effect."""
     name, operation, _ = alteration
     setting = SETTINGS.get(name)
-    if setting is None or setting.type is not ConfigType.LIST:
+    if setting is None or config_type(setting) is not ConfigType.LIST:
         message = f"Can't {Operation(operation).name} to key {name} because its type is not LIST."
         return RequestRefusal(ErrorCode.INVALID_CONFIG, message)
     current, _ = _effective(setting, config.overrides, config.defaults)
-    return changed_list(name, operation, render(current), value)
+    return changed_list(name, operation, text_of(current), value)
 
 
 def changed_list(name: str, operation: int, current: str, value: str) -> str | RequestRefusal:
@@ -393,7 +400,7 @@ def _synonyms(
     setting: TopicSetting, overrides: Mapping[str, str], defaults: BrokerDefaults
 ) -> Iterator[ConfigSynonym]:
     if setting.name in overrides:
-        value = render(setting.parse(overrides[setting.name]))
+        value = text_of(setting.parse(overrides[setting.name]))
         yield ConfigSynonym(setting.name, value, ConfigSource.TOPIC)
     yield from broker_synonyms(setting, defaults)
 

@@ -1,25 +1,33 @@
 """One topic config: its type, how a text becomes a value, and which values are refused.
 
 A value is a text on the wire and in the catalog; `TopicSetting.parse` turns it into what the
-broker works with, or raises `InvalidSetting` in Kafka's words.
+broker works with, or raises `InvalidSetting` in Kafka's words. So topics have kinds of their own
+beside those of `onceflow.settings`: tools show and tests hold these words against Apache Kafka's,
+which name the type or the limit that a value misses, and not all that is allowed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from onceflow.errors import InvalidSetting
+from onceflow.settings import (
+    INT_MAX,
+    LONG_MAX,
+    TRUE_OR_FALSE,
+    NotAllowed,
+    Setting,
+    SettingKind,
+    either,
+    read_whole,
+    text_of,
+)
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
-Check: TypeAlias = Callable[["TopicSetting", Value], None]
-"""Raises `TopicSetting.refusal` for a value of the right type that is not allowed."""
 
-_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 _FRACTION: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COMMA: Final = re.compile(r"\s*,\s*")
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
@@ -37,7 +45,8 @@ class ConfigType(IntEnum):
     SHORT = 4
 
 
-_BITS: Final = {ConfigType.INT: 32, ConfigType.LONG: 64}
+def config_type(setting: Setting) -> ConfigType:
+    return ConfigType[setting.kind.type.upper()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +65,46 @@ class BrokerName:
         return self.milliseconds != 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicSetting:
-    """One topic config."""
+class _Refused(NotAllowed):
+    """Kafka's words around the name of the config."""
 
-    name: str
-    type: ConfigType
-    default: str
-    check: Check
-    documentation: str
+    def __init__(self, value: object, reason: str) -> None:
+        super().__init__(reason)
+        shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else value
+        self.before = f"Invalid value {shown} for configuration "
+        self.after = f": {reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting(Setting):
+    """One topic config; its default is a text."""
+
     takes_effect: bool = True
     broker_names: tuple[BrokerName, ...] = ()
     """The first that is set counts."""
 
-    def parse(self, text: str) -> Value:
+    def parse(self, text: str) -> Any:
         """The value that the text stands for, if it is allowed."""
-        value = self.read(text)
-        self.check(self, value)
-        return value
+        return self._read(self.kind, text)
 
-    def read(self, text: str) -> Value:
-        """The value that the text stands for, which may not be allowed, or of another unit."""
-        return _PARSERS[self.type](self, text.strip())
-
-    def parse_default(self, name: BrokerName, text: str) -> Value:
+    def parse_default(self, name: BrokerName, text: str) -> Any:
         """The value that a setting of the broker stands for."""
-        if name.milliseconds == 1:
+        if not name.has_unit_of_its_own:
             return self.parse(text)
-        count = _parse_whole(self, text.strip())
+        count = self._read(kafka_long(), text)
         return self.parse(str(count * name.milliseconds if count >= 0 else -1))
 
-    def refusal(self, value: Value, reason: str) -> InvalidSetting:
-        shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else value
-        return InvalidSetting(f"Invalid value {shown} for configuration {self.name}: {reason}")
+    def render_default(self, name: BrokerName, text: str) -> str:
+        """What a setting of the broker says, in its own unit: as it is understood, and not as it
+        was written ("5" for " 05 ")."""
+        return text_of(self._read(kafka_long() if name.has_unit_of_its_own else self.kind, text))
 
-
-def render(value: Value) -> str:
-    """The text that Kafka shows for a value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value)
+    def _read(self, kind: SettingKind, text: str) -> Any:
+        try:
+            return kind(text.strip())
+        except _Refused as refused:
+            told = f"{refused.before}{self.name}{refused.after}"
+            raise InvalidSetting(told) from refused
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -106,81 +113,110 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(_COMMA.split(text)) if text else ()
 
 
-# --- from text to value ------------------------------------------------------------------------
-
-
-def _parse_boolean(setting: TopicSetting, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise setting.refusal(text, "Expected value to be either true or false")
-    return text.lower() == "true"
-
-
-def _parse_whole(setting: TopicSetting, text: str) -> int:
-    # int() alone would take "1_000" and the digits of every script.
-    limit = 1 << (_BITS[setting.type] - 1)
-    if _WHOLE_NUMBER.fullmatch(text) and len(text) < 30 and -limit <= int(text) < limit:
-        return int(text)
-    raise setting.refusal(text, f"Not a number of type {setting.type.name}")
-
-
-def _parse_fraction(setting: TopicSetting, text: str) -> float:
-    if not _FRACTION.fullmatch(text):
-        raise setting.refusal(text, "Not a number of type DOUBLE")
-    return float(text)
-
-
-_PARSERS: Final[Mapping[ConfigType, Callable[[TopicSetting, str], Value]]] = MappingProxyType(
-    {
-        ConfigType.BOOLEAN: _parse_boolean,
-        ConfigType.STRING: lambda _, text: text,
-        ConfigType.INT: _parse_whole,
-        ConfigType.LONG: _parse_whole,
-        ConfigType.DOUBLE: _parse_fraction,
-        ConfigType.LIST: lambda _, text: split_list(text),
-    }
-)
-
-
 # --- what values are allowed -------------------------------------------------------------------
 
 
-def anything(_: TopicSetting, __: Value) -> None:
-    """Every value of the type."""
+def _check_limits(value: float, least: float, most: float | None) -> None:
+    if value < least:
+        raise _Refused(value, f"Value must be at least {least}")
+    if most is not None and value > most:
+        raise _Refused(value, f"Value must be no more than {most}")
 
 
-def between(lowest: int, highest: int | None = None) -> Check:
-    def check(setting: TopicSetting, value: Value) -> None:
-        if not isinstance(value, int | float) or value < lowest:
-            raise setting.refusal(value, f"Value must be at least {lowest}")
-        if highest is not None and value > highest:
-            raise setting.refusal(value, f"Value must be no more than {highest}")
+def _whole(type_: str, largest: int, least: int | None, most: int | None) -> SettingKind:
+    def read(text: Any) -> int:
+        try:
+            value = read_whole(text)
+        except ValueError:
+            value = largest + 1
+        if not -largest - 1 <= value <= largest:
+            raise _Refused(text, f"Not a number of type {type_.upper()}")
+        if least is not None:
+            _check_limits(value, least, most)
+        return value
 
-    return check
-
-
-def one_of(*choices: str) -> Check:
-    """Of a list, every item."""
-
-    def check(setting: TopicSetting, value: Value) -> None:
-        for item in value if isinstance(value, tuple) else (value,):
-            if item == "" and isinstance(value, tuple):
-                raise InvalidSetting(f"Configuration '{setting.name}' values must not be empty.")
-            if item not in choices:
-                raise setting.refusal(item, f"String must be one of: {', '.join(choices)}")
-
-    return check
+    low = -largest - 1 if least is None else least
+    allowed = f"a whole number from {low} to {largest if most is None else most}"
+    return SettingKind(type_, allowed, read)
 
 
-def gzip_level(setting: TopicSetting, value: Value) -> None:
-    if value not in (-1, *range(1, 10)):
-        raise setting.refusal(value, "Value must be between 1 and 9 or equal to -1")
+def kafka_int(least: int, most: int | None = None) -> SettingKind:
+    """32 bits."""
+    return _whole("int", INT_MAX, least, most)
 
 
-def replicas(setting: TopicSetting, value: Value) -> None:
-    items = value if isinstance(value, tuple) else ()
-    if items != ("*",) and not all(_REPLICA.fullmatch(item) for item in items):
-        raise setting.refusal(
-            value,
-            f"{setting.name} must be the literal '*' or a list of replicas in the following "
-            "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
-        )
+def kafka_long(least: int | None = None) -> SettingKind:
+    """64 bits."""
+    return _whole("long", LONG_MAX, least, None)
+
+
+def kafka_double(least: int, most: int) -> SettingKind:
+    """A fraction."""
+
+    def read(text: Any) -> float:
+        if not _FRACTION.fullmatch(text):
+            raise _Refused(text, "Not a number of type DOUBLE")
+        _check_limits(float(text), least, most)
+        return float(text)
+
+    return SettingKind("double", f"a number from {least} to {most}", read)
+
+
+def kafka_choice(*choices: str) -> SettingKind:
+    """One of a few words."""
+
+    def read(text: Any) -> str:
+        if text not in choices:
+            raise _Refused(text, f"String must be one of: {', '.join(choices)}")
+        return str(text)
+
+    return SettingKind("string", either(choices), read)
+
+
+def kafka_list(*choices: str) -> SettingKind:
+    """Some of a few words."""
+    item = kafka_choice(*choices)
+
+    def read(text: Any) -> tuple[str, ...]:
+        items = split_list(text)
+        if "" in items:
+            refused = _Refused("", "")
+            refused.before, refused.after = "Configuration '", "' values must not be empty."
+            raise refused
+        return tuple(map(item.read, items))
+
+    return SettingKind("list", f"none or some of {', '.join(choices)}", read)
+
+
+def throttled_replicas(name: str) -> SettingKind:
+    """Pairs of numbers."""
+
+    def read(text: Any) -> tuple[str, ...]:
+        items = split_list(text)
+        if items != ("*",) and not all(_REPLICA.fullmatch(item) for item in items):
+            raise _Refused(
+                items,
+                f"{name} must be the literal '*' or a list of replicas in the following "
+                "format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+            )
+        return items
+
+    return SettingKind("list", "* or PARTITION:BROKER, several separated by commas", read)
+
+
+def _read_boolean(text: Any) -> Any:
+    try:
+        return TRUE_OR_FALSE.read(text)
+    except ValueError as error:
+        raise _Refused(text, "Expected value to be either true or false") from error
+
+
+def _read_gzip_level(text: Any) -> Any:
+    level = kafka_int(-(2**31)).read(text)
+    if level not in (-1, *range(1, 10)):
+        raise _Refused(level, "Value must be between 1 and 9 or equal to -1")
+    return level
+
+
+KAFKA_BOOLEAN: Final = SettingKind("boolean", TRUE_OR_FALSE.allowed, _read_boolean)
+GZIP_LEVEL: Final = SettingKind("int", "-1, or a whole number from 1 to 9", _read_gzip_level)

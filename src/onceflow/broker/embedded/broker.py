@@ -35,6 +35,7 @@ from onceflow.broker.embedded.hosts import (
 from onceflow.broker.embedded.log import MOST_LINES
 from onceflow.broker.embedded.signals import done_when_signalled, watch_signals
 from onceflow.errors import InvalidSetting, OnceflowError
+from onceflow.settings import dotted, text_of
 
 if TYPE_CHECKING:
     from onceflow.broker.config import BrokerConfig
@@ -383,10 +384,7 @@ def _kept_dir(keyword: str | Path | None, setting: str | None) -> str | None:
 
 def _texts(settings: Mapping[str, SettingValue]) -> dict[str, str]:
     """Settings by their dotted names, as a configuration file would have them."""
-    return {
-        name.replace("_", "."): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in settings.items()
-    }
+    return {dotted(name): text_of(value) for name, value in settings.items()}
 
 
 def _reserve(listen: ListenAddress) -> socket.socket:

@@ -8,11 +8,11 @@ again, aborts a transaction or ends a producer; nothing else looks at codes to d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Self, TypeAlias
 
 from onceflow.client.errors.table import EXPLANATIONS, Action as Action, action, outcome_of
 from onceflow.errors import OnceflowError
+from onceflow.settings import did_you_mean
 from onceflow.wire import ApiKey, ErrorCode, error_code
 
 Outcome: TypeAlias = Literal["not applied", "unknown"]
@@ -134,9 +134,7 @@ class TopicNotFound(ClientError):
     advice = "create the topic, or correct its name"
 
     def __init__(self, topic: str, known: Sequence[str] = ()) -> None:
-        close = get_close_matches(topic, known, n=3)
-        guess = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        super().__init__(f"there is no topic {topic!r}{guess}")
+        super().__init__(f"there is no topic {topic!r}{did_you_mean(topic, known, most=3)}")
         self.topic = topic
 
     def __reduce__(self) -> tuple[Any, ...]:

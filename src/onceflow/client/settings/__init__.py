@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ClientSettings as ClientSettings,
         ProducerSettings as ProducerSettings,
         ReaderSettings as ReaderSettings,
+        catalogue_of as catalogue_of,
     )
     from onceflow.client.settings.consumer import (
         EARLIEST as EARLIEST,
@@ -22,24 +23,11 @@ if TYPE_CHECKING:
         ConsumerSettings as ConsumerSettings,
         FetcherSettings as FetcherSettings,
     )
-    from onceflow.client.settings.values import (
-        LARGEST_INT as LARGEST_INT,
-        NotAllowed as NotAllowed,
-        one_of as one_of,
-        secret as secret,
-        setting as setting,
-        unknown as unknown,
-        whole_number as whole_number,
-        words as words,
-        yes_or_no as yes_or_no,
-    )
 else:
     __getattr__ = door(
         __name__,
         {
-            "clients": "CODECS ClientSettings ProducerSettings ReaderSettings",
+            "clients": "CODECS ClientSettings ProducerSettings ReaderSettings catalogue_of",
             "consumer": "ConsumerSettings EARLIEST FetcherSettings NONE RAISE",
-            "values": "LARGEST_INT NotAllowed one_of secret setting unknown "
-            "whole_number words yes_or_no",
         },
     )

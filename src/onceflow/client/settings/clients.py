@@ -12,11 +12,16 @@ word what is promised and sets the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Self
 
 from onceflow.client.address import (
     BrokerAddress,
+)
+from onceflow.client.address import (
+    comma_separated,
+    parse_addresses,
 )
 from onceflow.client.net import (
     MECHANISMS,
@@ -25,23 +30,31 @@ from onceflow.client.net import (
     RetryPolicy,
     Security,
 )
-from onceflow.client.settings.rules import DELIVERIES, IMPLIED, RawSettings, check, name_of_delivery
-from onceflow.client.settings.values import (
+from onceflow.client.settings.rules import (
     ALL_REPLICAS,
-    LARGEST_INT,
-    NotAllowed,
-    acks,
-    addresses,
-    one_of,
-    secret,
-    setting,
-    unknown,
-    whole_number,
-    words,
-    yes_or_no,
+    DELIVERIES,
+    IMPLIED,
+    RawSettings,
+    check,
+    name_of_delivery,
 )
 from onceflow.errors import InvalidSetting
 from onceflow.records import DECOMPRESSED_LIMIT
+from onceflow.settings import (
+    INT_MAX,
+    LONG_MAX,
+    SECRET,
+    TEXT,
+    YES_OR_NO,
+    Catalogue,
+    NotAllowed,
+    SettingKind,
+    merged,
+    one_of,
+    setting,
+    settings_of,
+    whole_number,
+)
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
@@ -63,9 +76,39 @@ _REFUSED: Final[Mapping[str, str]] = {
     "ssl.endpoint.identification.algorithm": "set ssl.check.hostname to true or false instead",
 }
 
-_SOME_TIME: Final = whole_number(1)
-_ANY_TIME: Final = whole_number(0)
-_SOME_BYTES: Final = whole_number(1)
+_ACKS: Final = {"all": ALL_REPLICAS, "-1": ALL_REPLICAS, "0": 0, "1": 1}
+_SOME: Final = whole_number(1)
+_ANY: Final = whole_number(0)
+
+
+def _read_addresses(value: object) -> tuple[BrokerAddress, ...]:
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        value = ",".join(value)
+    try:
+        return parse_addresses(TEXT.read(value))
+    except InvalidSetting as error:
+        raise NotAllowed(f"{_ADDRESSES.allowed} ({error})") from error
+
+
+def _read_acks(value: object) -> int:
+    found = _ACKS.get(str(value).lower())
+    if found is None or isinstance(value, bool):
+        raise ValueError(value)
+    return found
+
+
+_ADDRESSES: Final = SettingKind(
+    "list", "HOST:PORT, or several separated by commas", _read_addresses, comma_separated
+)
+_REPLICAS: Final = SettingKind(
+    "string", "all, 1 or 0", _read_acks, lambda acks: "all" if acks == ALL_REPLICAS else str(acks)
+)
+
+
+@cache
+def catalogue_of(kind: type[ClientSettings]) -> Catalogue:
+    """What a kind of client understands."""
+    return Catalogue(settings_of(kind), _ALIASES, _REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,32 +116,68 @@ class ClientSettings:
     """What every client has. Made by `of`."""
 
     bootstrap_servers: tuple[BrokerAddress, ...] = setting(
-        addresses, (BrokerAddress("127.0.0.1", 9092),)
+        _ADDRESSES,
+        (BrokerAddress("127.0.0.1", 9092),),
+        "The brokers to connect to first; they name all others. The port is 9092 by default.",
     )
-    client_id: str = setting(words, "onceflow")
-    request_timeout_ms: int = setting(_SOME_TIME, 30_000)
-    socket_connection_setup_timeout_ms: int = setting(_SOME_TIME, 10_000)
-    """For opening a connection, TLS and login included."""
-    default_api_timeout_ms: int = setting(_SOME_TIME, 60_000)
-    """For trying again what is not sent by a producer."""
-    retry_backoff_ms: int = setting(_ANY_TIME, 100)
-    retry_backoff_max_ms: int = setting(_ANY_TIME, 1000)
-    metadata_max_age_ms: int = setting(_SOME_TIME, 300_000)
-    security_protocol: str = setting(one_of(*PROTOCOLS), "PLAINTEXT")
-    sasl_mechanism: str | None = setting(one_of(*MECHANISMS), None)
-    sasl_username: str | None = setting(words, None)
-    sasl_password: str | None = setting(secret, None)
-    ssl_cafile: str | None = setting(words, None)
-    ssl_certfile: str | None = setting(words, None)
-    ssl_keyfile: str | None = setting(words, None)
-    ssl_password: str | None = setting(secret, None)
-    ssl_check_hostname: bool = setting(yes_or_no, True)
+    client_id: str = setting(TEXT, "onceflow", "The name that brokers log for this client.")
+    request_timeout_ms: int = setting(
+        _SOME, 30_000, "How long a request waits for its answer before the connection is given up."
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        _SOME, 10_000, "How long opening a connection may take, TLS and login included."
+    )
+    default_api_timeout_ms: int = setting(
+        _SOME,
+        60_000,
+        "How long requests are retried; those of a producer have delivery.timeout.ms.",
+    )
+    retry_backoff_ms: int = setting(
+        _ANY, 100, "The pause before a request is retried; it grows with each retry."
+    )
+    retry_backoff_max_ms: int = setting(_ANY, 1000, "The longest pause before a retry.")
+    metadata_max_age_ms: int = setting(
+        _SOME, 300_000, "The age at which the client refreshes its metadata of the cluster."
+    )
+    security_protocol: str = setting(
+        one_of(*PROTOCOLS, any_case=True),
+        "PLAINTEXT",
+        "Whether connections are encrypted (SSL), and whether the client logs in (SASL).",
+    )
+    sasl_mechanism: str | None = setting(
+        one_of(*MECHANISMS, any_case=True), None, "How the client logs in."
+    )
+    sasl_username: str | None = setting(TEXT, None, "The user name to log in with.")
+    sasl_password: str | None = setting(
+        SECRET, None, "The password to log in with; it is never shown."
+    )
+    ssl_cafile: str | None = setting(
+        TEXT,
+        None,
+        "A PEM file with the authorities that may sign brokers' certificates.",
+        unset="those of the system",
+    )
+    ssl_certfile: str | None = setting(
+        TEXT, None, "A PEM file with the client's own certificate, for brokers that ask for one."
+    )
+    ssl_keyfile: str | None = setting(
+        TEXT, None, "A PEM file with the key of that certificate.", unset="in ssl.certfile"
+    )
+    ssl_password: str | None = setting(SECRET, None, "The password of that key; it is never shown.")
+    ssl_check_hostname: bool = setting(
+        YES_OR_NO,
+        True,
+        "Whether a broker's certificate must name the host that the client connects to.",
+    )
 
     @classmethod
     def of(cls, settings: Mapping[str, object] | None = None, /, **named: object) -> Self:
         """From keys with dots or underscores; raises `InvalidSetting`."""
-        given = _read(cls, _merged(settings or {}, named))
-        made = cls(**{key.replace(".", "_"): value for key, value in cls._completed(given).items()})
+        catalogue = catalogue_of(cls)
+        written = merged(catalogue, settings or {}, named)
+        given = {key: catalogue.read(key, value) for key, value in written.items()}
+        values = cls._completed(given).items()
+        made = cls(**{catalogue.settings[key].attribute: value for key, value in values})
         check(made, given)
         return made
 
@@ -144,30 +223,69 @@ class ClientSettings:
 class ProducerSettings(ClientSettings):
     """What a producer has besides."""
 
-    delivery: str | None = setting(one_of(*DELIVERIES), None)
-    """What is promised; None for a mixture that has no name (`acks=1`)."""
-    acks: int = setting(acks, ALL_REPLICAS)
+    delivery: str | None = setting(
+        one_of(*DELIVERIES, any_case=True),
+        None,
+        "The guarantee in one word; it sets acks, enable.idempotence and retries.",
+        unset="idempotent, or what the other settings come to",
+    )
+    """None for a mixture that has no name (`acks=1`)."""
+    acks: int = setting(
+        _REPLICAS, ALL_REPLICAS, "How many replicas must have a batch before it is acknowledged."
+    )
     """-1: all in-sync replicas."""
-    enable_idempotence: bool = setting(yes_or_no, True)
-    transactional_id: str | None = setting(words, None)
-    transaction_timeout_ms: int = setting(_SOME_TIME, 60_000)
-    transaction_two_phase_commit_enable: bool = setting(yes_or_no, False)
-    """Transactions without a timeout: a program outside of Kafka decides how they end."""
-    transaction_retry_backoff_ms: int = setting(_ANY_TIME, 5)
-    transaction_retry_backoff_max_ms: int = setting(_ANY_TIME, 100)
-    """In a transaction brokers often refuse for a few milliseconds."""
-    max_in_flight_requests_per_connection: int = setting(whole_number(1), 5)
-    linger_ms: int = setting(_ANY_TIME, 5)
-    batch_size: int = setting(_SOME_BYTES, 16_384)
-    buffer_memory: int = setting(whole_number(1, 2**63 - 1), 33_554_432)
-    compression_type: str = setting(one_of(*CODECS), "none")
-    delivery_timeout_ms: int = setting(_SOME_TIME, 120_000)
-    retries: int = setting(whole_number(0), LARGEST_INT)
-    max_request_size: int = setting(_SOME_BYTES, 1_048_576)
-    max_block_ms: int = setting(_ANY_TIME, 60_000)
-    allow_auto_create_topics: bool = setting(yes_or_no, True)
-    """Whether sending to a topic that is not there lets brokers create it that do so
-    (`auto.create.topics.enable`)."""
+    enable_idempotence: bool = setting(
+        YES_OR_NO, True, "Whether brokers recognise a batch that is sent again, and store it once."
+    )
+    transactional_id: str | None = setting(
+        TEXT,
+        None,
+        "The name under which this producer's transactions go on when it is started again.",
+    )
+    transaction_timeout_ms: int = setting(
+        _SOME, 60_000, "The age at which brokers abort a transaction that is still open."
+    )
+    transaction_two_phase_commit_enable: bool = setting(
+        YES_OR_NO,
+        False,
+        "Whether a program outside of Kafka decides how transactions end; they have no timeout.",
+    )
+    transaction_retry_backoff_ms: int = setting(
+        _ANY,
+        5,
+        "As retry.backoff.ms, for requests of a transaction: brokers often refuse those for a few "
+        "milliseconds.",
+    )
+    transaction_retry_backoff_max_ms: int = setting(
+        _ANY, 100, "The longest pause before a retry of a request of a transaction."
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        _SOME, 5, "The most requests in flight to one broker; with idempotence at most 5."
+    )
+    linger_ms: int = setting(_ANY, 5, "How long a batch that is not full waits for more records.")
+    batch_size: int = setting(_SOME, 16_384, "The bytes at which a batch is full.")
+    buffer_memory: int = setting(
+        whole_number(1, LONG_MAX), 33_554_432, "Bytes of records that may wait to be sent."
+    )
+    compression_type: str = setting(
+        one_of(*CODECS, any_case=True), "none", "The codec that batches are compressed with."
+    )
+    delivery_timeout_ms: int = setting(
+        _SOME, 120_000, "How long the producer tries to deliver a record, all retries included."
+    )
+    retries: int = setting(
+        _ANY, INT_MAX, "How often a batch is sent again, within delivery.timeout.ms."
+    )
+    max_request_size: int = setting(_SOME, 1_048_576, "The largest request that is sent, in bytes.")
+    max_block_ms: int = setting(
+        _ANY, 60_000, "How long `send` waits for free buffer memory and for metadata of a topic."
+    )
+    allow_auto_create_topics: bool = setting(
+        YES_OR_NO,
+        True,
+        "Whether sending to a topic that is not there lets brokers create it that do so "
+        "(`auto.create.topics.enable`).",
+    )
 
     @classmethod
     def _completed(cls, given: RawSettings) -> Mapping[str, Any]:
@@ -190,46 +308,27 @@ class ProducerSettings(ClientSettings):
 class ReaderSettings(ClientSettings):
     """What a reader has besides."""
 
-    isolation_level: str = setting(one_of(*ISOLATION_LEVELS), "read_committed")
-    fetch_min_bytes: int = setting(_SOME_BYTES, 1)
-    fetch_max_bytes: int = setting(_SOME_BYTES, 52_428_800)
-    max_partition_fetch_bytes: int = setting(_SOME_BYTES, 1_048_576)
-    fetch_max_wait_ms: int = setting(_ANY_TIME, 500)
-    max_decompressed_batch_bytes: int = setting(whole_number(1, 2**30), DECOMPRESSED_LIMIT)
-    """A batch that grows to more is not read: a few kilobytes can stand for gigabytes."""
+    isolation_level: str = setting(
+        one_of(*ISOLATION_LEVELS, any_case=True),
+        "read_committed",
+        "Whether records of transactions that are open or aborted are read, too.",
+    )
+    fetch_min_bytes: int = setting(
+        _SOME, 1, "The least that a broker answers with before fetch.max.wait.ms is over."
+    )
+    fetch_max_bytes: int = setting(_SOME, 52_428_800, "The most that one answer may hold.")
+    max_partition_fetch_bytes: int = setting(
+        _SOME, 1_048_576, "The most that one answer may hold of a partition."
+    )
+    fetch_max_wait_ms: int = setting(
+        _ANY, 500, "How long a broker waits for fetch.min.bytes before it answers."
+    )
+    max_decompressed_batch_bytes: int = setting(
+        whole_number(1, 2**30),
+        DECOMPRESSED_LIMIT,
+        "A batch that grows to more is not read: a few kilobytes can stand for gigabytes.",
+    )
 
     @property
     def read_committed(self) -> bool:
         return self.isolation_level == "read_committed"
-
-
-def _merged(settings: Mapping[str, object], named: Mapping[str, object]) -> dict[str, object]:
-    """All keys with dots; None stands for what is left out."""
-    merged: dict[str, object] = {}
-    spelled: dict[str, str] = {}
-    for written, value in (*settings.items(), *named.items()):
-        dotted = written.replace("_", ".")
-        key = _ALIASES.get(dotted, dotted)
-        if key in spelled:
-            raise InvalidSetting(f"{spelled[key]!r} and {written!r} are the same; give one of them")
-        spelled[key] = written
-        if value is not None:
-            merged[key] = value
-    return merged
-
-
-def _read(kind: type[ClientSettings], written: Mapping[str, object]) -> RawSettings:
-    """The values; raises `InvalidSetting` for the first key or value that is none."""
-    readers = {each.name.replace("_", "."): each.metadata["read"] for each in fields(kind)}
-    given: dict[str, Any] = {}
-    for key, value in written.items():
-        if key in _REFUSED:
-            raise InvalidSetting(f"{key} is not understood: {_REFUSED[key]}")
-        if key not in readers:
-            raise unknown(key, readers)
-        try:
-            given[key] = readers[key](value)
-        except NotAllowed as error:
-            shown = "" if readers[key] is secret else f" = {value!r}"
-            raise InvalidSetting(f"{key}{shown} is not allowed; it may be {error}") from error
-    return given

@@ -5,15 +5,24 @@ A contradiction names both keys, their values (and whether one is only the defau
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
-from onceflow.client.settings.values import ALL_REPLICAS, LARGEST_INT
 from onceflow.errors import InvalidSetting
+from onceflow.settings import (
+    INT_MAX,
+    Rule,
+    Setting,
+    broken_rules,
+    contradiction,
+    first_is_larger,
+    settings_of,
+)
 
 RawSettings: TypeAlias = Mapping[str, Any]
 """What was said, by key; all else is a default."""
 
+ALL_REPLICAS: Final = -1
 _TWO_PHASE: Final = "transaction.two.phase.commit.enable"
 _LIMIT: Final = "transaction.timeout.ms"
 MOST_IN_FLIGHT: Final = 5
@@ -24,7 +33,7 @@ IMPLIED: Final[Mapping[str, Mapping[str, Any]]] = {
     "at-least-once": {
         "acks": ALL_REPLICAS,
         "enable.idempotence": False,
-        "retries": LARGEST_INT,
+        "retries": INT_MAX,
     },
     "idempotent": {"acks": ALL_REPLICAS, "enable.idempotence": True},
     "exactly-once": {"acks": ALL_REPLICAS, "enable.idempotence": True},
@@ -44,21 +53,8 @@ def name_of_delivery(complete: RawSettings) -> str | None:
     return by_acks.get(complete.get("acks", ALL_REPLICAS))
 
 
-class Rule(NamedTuple):
-    """Two keys, when they contradict each other, and what to do then."""
-
-    one: str
-    other: str
-    broken: Callable[[Any, Any], bool]
-    advice: str
-
-
 _SASL: Final = ("SASL_PLAINTEXT", "SASL_SSL")
 _TLS: Final = ("SSL", "SASL_SSL")
-
-
-def _more(one: int, other: int) -> bool:
-    return one > other
 
 
 _RULES: Final = (
@@ -110,19 +106,19 @@ _RULES: Final = (
     Rule(
         "batch.size",
         "max.request.size",
-        _more,
+        first_is_larger,
         "a full batch could not be sent: make batch.size smaller or max.request.size larger",
     ),
     Rule(
         "max.request.size",
         "buffer.memory",
-        _more,
+        first_is_larger,
         "a request would not fit into memory: make buffer.memory larger",
     ),
     Rule(
         "fetch.min.bytes",
         "fetch.max.bytes",
-        _more,
+        first_is_larger,
         "the broker could never answer at once: make fetch.min.bytes smaller",
     ),
     Rule(
@@ -167,13 +163,13 @@ _RULES: Final = (
     Rule(
         "retry.backoff.ms",
         "retry.backoff.max.ms",
-        _more,
+        first_is_larger,
         "make retry.backoff.max.ms larger",
     ),
     Rule(
         "transaction.retry.backoff.ms",
         "transaction.retry.backoff.max.ms",
-        _more,
+        first_is_larger,
         "make transaction.retry.backoff.max.ms larger",
     ),
     *(
@@ -212,24 +208,32 @@ _RULES: Final = (
 )
 
 
-def check(settings: object, given: RawSettings) -> None:
+def check(settings: Any, given: RawSettings) -> None:
     """Raise `InvalidSetting` for the first contradiction."""
-    _check_delivery(given)
-    for rule in _RULES:
-        one, other = (rule.one.replace(".", "_"), rule.other.replace(".", "_"))
-        if not (hasattr(settings, one) and hasattr(settings, other)):
-            continue
-        values = getattr(settings, one), getattr(settings, other)
-        if rule.broken(*values):
-            raise _contradiction(
-                _shown(rule.one, values[0], given),
-                _shown(rule.other, values[1], given),
-                rule.advice,
-            )
-    _check_time(settings, given)
+    known = settings_of(type(settings))
+    values = {name: getattr(settings, each.attribute) for name, each in known.items()}
+
+    def described(name: str) -> str:
+        value = values[name]
+        return known[name].with_value(value) + _why(name, value, given)
+
+    _check_delivery(known, given)
+    for rule in broken_rules(_RULES, values):
+        raise InvalidSetting(contradiction(described(rule.one), described(rule.other), rule.advice))
+    if given.get(_TWO_PHASE) and _LIMIT in given:
+        advice = f"a prepared transaction waits for its decision, however long: leave {_LIMIT} out"
+        raise InvalidSetting(contradiction(described(_TWO_PHASE), described(_LIMIT), advice))
+    if _TOTAL in values and values[_TOTAL] < values[_LINGER] + values[_REQUEST]:
+        least = values[_LINGER] + values[_REQUEST]
+        advice = f"a batch could fail before its request times out: set {_TOTAL} to {least} or more"
+        parts = f"{described(_LINGER)} plus {described(_REQUEST)}"
+        raise InvalidSetting(contradiction(described(_TOTAL), parts, advice))
 
 
-def _check_delivery(given: RawSettings) -> None:
+_TOTAL, _LINGER, _REQUEST = "delivery.timeout.ms", "linger.ms", "request.timeout.ms"
+
+
+def _check_delivery(known: Mapping[str, Setting], given: RawSettings) -> None:
     """What `delivery` sets must not be set to anything else."""
     word = given.get("delivery")
     for key, value in IMPLIED.get(word or "", {}).items():
@@ -237,54 +241,14 @@ def _check_delivery(given: RawSettings) -> None:
             continue
         if key == "retries" and value and given[key]:  # fewer, and still some
             continue
-        raise _contradiction(
-            f"delivery = {word!r}",
-            _shown(key, given[key], given),
-            f"leave {key} out, or choose another delivery",
+        advice = f"leave {key} out, or choose another delivery"
+        raise InvalidSetting(
+            contradiction(f"delivery = {word!r}", known[key].with_value(given[key]), advice)
         )
 
 
-def _check_time(settings: object, given: RawSettings) -> None:
-    if not hasattr(settings, "delivery_timeout_ms"):
-        return
-    if given.get(_TWO_PHASE) and _LIMIT in given:
-        raise _contradiction(
-            _shown(_TWO_PHASE, True, given),
-            _shown(_LIMIT, given[_LIMIT], given),
-            f"a prepared transaction waits for its decision, however long: leave {_LIMIT} out",
-        )
-    names = ("delivery.timeout.ms", "linger.ms", "request.timeout.ms")
-    total, linger, request = (getattr(settings, each.replace(".", "_")) for each in names)
-    if linger + request > total:
-        raise _contradiction(
-            _shown(names[0], total, given),
-            f"{_shown(names[1], linger, given)} plus {_shown(names[2], request, given)}",
-            f"a batch could fail before its request times out: set delivery.timeout.ms to "
-            f"{linger + request} or more",
-        )
-
-
-def _contradiction(one: str, other: str, advice: str) -> InvalidSetting:
-    return InvalidSetting(f"{one} contradicts {other}: {advice}")
-
-
-_NAMES: Final[Mapping[str, Mapping[Any, str]]] = {
-    "acks": {ALL_REPLICAS: "all"},
-    "enable.idempotence": {True: "true", False: "false"},
-    "enable.auto.commit": {True: "true", False: "false"},
-    _TWO_PHASE: {True: "true", False: "false"},
-}
-
-
-def _shown(key: str, value: Any, given: RawSettings) -> str:
-    if value is None:
-        return f"{key}, which is not set"
-    written = _NAMES.get(key, {}).get(value, repr(value) if isinstance(value, str) else value)
-    return f"{key} = {written}{_why(key, given)}"
-
-
-def _why(key: str, given: RawSettings) -> str:
-    if key in given:
+def _why(name: str, value: Any, given: RawSettings) -> str:
+    if value is None or name in given:
         return ""
     word = given.get("delivery", "")
-    return f" (by delivery = {word!r})" if key in IMPLIED.get(word, {}) else " (by default)"
+    return f" (by delivery = {word!r})" if name in IMPLIED.get(word, {}) else " (by default)"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from onceflow.errors import OnceflowError
+from onceflow.settings import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,8 +183,7 @@ class _Reading:
             self._expect(">")
             return nested
         if name not in _NAMES:
-            close = get_close_matches(name, [*_NAMES, *_NESTED], n=1)
-            guess = f"; did you mean {close[0].upper()}?" if close else ""
+            guess = did_you_mean(name, [each.upper() for each in (*_NAMES, *_NESTED)])
             raise SchemaMalformed(
                 f"{column!r} has the type {written!r} (position {at + 1}), which is none{guess}"
             )

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from onceflow.client import NotAllowed
+from onceflow.settings import NotAllowed
 
 _FORM = '"module:function"'
 

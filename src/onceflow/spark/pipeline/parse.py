@@ -4,18 +4,18 @@ each other, functions that are missing, settings that client, source or broker w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from onceflow.client import NotAllowed
+from onceflow.settings import NotAllowed, dotted, not_allowed, shown
 from onceflow.spark.errors import InvalidPipeline, KeyPath, KeyProblem
 from onceflow.spark.formats import Field, Format, Plain, has_other_keys
-from onceflow.spark.pipeline import parse_values as values
+from onceflow.spark.pipeline import keys
 from onceflow.spark.pipeline.columns import OF_RECORD, OWN
 from onceflow.spark.pipeline.functions import Function, NamedFunction, call_problem, function_in
+from onceflow.spark.pipeline.keys import Judge, Table, no_such
 from onceflow.spark.pipeline.plan import (
     SINGLE,
     OutputMode,
@@ -28,105 +28,7 @@ from onceflow.spark.pipeline.plan import (
 )
 from onceflow.spark.pipeline.settings import broker_settings, check_source_options, divide_settings
 
-# --- reading a table, with all that is wrong in it -----------------------------------------------
-
-
-Table: TypeAlias = Mapping[str, Any]
-Reader: TypeAlias = Callable[[object], Any]
-
-
-class Judge:
-    """Reads values by tables of readers."""
-
-    def __init__(self) -> None:
-        self.problems: list[KeyProblem] = []
-
-    def wrong(self, path: KeyPath, text: str) -> None:
-        self.problems.append(KeyProblem(path, text))
-
-    def table(self, path: KeyPath, value: object) -> Table:
-        if isinstance(value, Mapping):
-            return value
-        self.wrong(path, f"it is {value!r}, and must be a table: [{'.'.join(path)}]")
-        return {}
-
-    def section(self, path: KeyPath, value: object, keys: Mapping[str, Reader]) -> dict[str, Any]:
-        """The values of a table that are right."""
-        found = {}
-        for key, written in self.table(path, value).items():
-            if key not in keys:
-                self.wrong((*path, key), no_such(key, keys, "key"))
-                continue
-            try:
-                found[key] = keys[key](written)
-            except NotAllowed as error:
-                self.wrong((*path, key), f"{shown(written)} is not allowed; it may be {error}")
-        return found
-
-    def one_of(self, path: KeyPath, given: Table, keys: tuple[str, ...], what: str = "") -> None:
-        """Several of these keys contradict each other; with `what`, there must be one."""
-        here = [key for key in keys if key in given]
-        if len(here) > 1:
-            self.wrong((*path, here[1]), f"contradicts {here[0]}: give one of them")
-        if not here and what:
-            self.wrong(path, f"{listed(keys)} is missing: {what}")
-
-    def need(self, path: KeyPath, given: Table, key: str, what: str) -> None:
-        if key not in given:
-            self.wrong(path, f"{key} is missing: {what}")
-
-
-def no_such(name: str, known: Iterable[str], what: str) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    guess = f"did you mean {close[0]}?" if close else f"there are {listed(tuple(known))}"
-    return f"there is no such {what}; {guess}"
-
-
-def listed(words: tuple[str, ...]) -> str:
-    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def shown(value: object) -> str:
-    written = f'"{value}"' if isinstance(value, str) else repr(value)
-    return written if len(written) <= 100 else written[:97] + "..."
-
-
-# --- the plan -----------------------------------------------------------------------------------
-
-
 _DEFAULT_DATA: Final = "onceflow-data"
-_ADDRESS: Final[Mapping[str, Reader]] = {"bootstrap": values.text}
-_SOURCE: Final[Mapping[str, Reader]] = {
-    "topics": values.topics,
-    "pattern": values.pattern,
-    "starting": values.starting,
-    "format": values.word_of(Format),
-    "schema": values.schema,
-    "format_options": values.flat,
-    "options": values.flat,
-    "watermark": lambda value: value,
-}
-_WATERMARK: Final[Mapping[str, Reader]] = {"column": values.text, "delay": values.duration_ms}
-_SINK: Final[Mapping[str, Reader]] = {
-    "topic": values.topic,
-    "key": values.text,
-    "format": values.word_of(Format),
-    "partition": values.text,
-    "headers": values.expressions,
-    "mode": values.word_of(OutputMode),
-    "format_options": values.flat,
-}
-_SECTIONS: Final = (
-    "pipeline",
-    "source",
-    "rules",
-    "transform",
-    "sink",
-    "dead_letters",
-    "trigger",
-    "settings",
-    "broker",
-)
 
 
 def read_plan(document: Table, base: Path) -> PipelinePlan:
@@ -169,14 +71,14 @@ class _Reading(Judge):
         self._document = document
         self._base = base
         for name in document:
-            if name not in _SECTIONS:
-                self.wrong((name,), no_such(name, _SECTIONS, "table"))
+            if name not in keys.SECTIONS:
+                self.wrong((name,), no_such(name, keys.SECTIONS, "table"))
 
     # --- the document ---------------------------------------------------------------------------
 
     def plan(self) -> PipelinePlan | None:
         """None when something is wrong that it cannot be without."""
-        about = self._about()
+        about = self.section(("pipeline",), self._document.get("pipeline", {}), keys.PIPELINE)
         settings = divide_settings(self._flat("settings"))
         self.problems += settings.problems
         understood = {} if settings.problems else settings.reader
@@ -212,22 +114,14 @@ class _Reading(Judge):
             base=self._base,
         )
 
-    def _about(self) -> dict[str, Any]:
-        keys = {"name": values.pipeline_name, "checkpoint": values.text}
-        table = self._document.get("pipeline", {})
-        found = self.section(("pipeline",), table, keys)
-        given = self._given("pipeline")
-        self.need(("pipeline",), given, "name", "the name of the pipeline, the same at every start")
-        self.need(("pipeline",), given, "checkpoint", "a directory for Spark's progress")
-        return found
-
     def _given(self, section: str) -> Table:
         found = self._document.get(section, {})
         return found if isinstance(found, Mapping) else {}
 
     def _flat(self, section: str) -> dict[str, str]:
         try:
-            return values.flat(self._document.get(section, {}))
+            found: dict[str, str] = keys.SETTINGS(self._document.get(section, {}))
+            return found
         except NotAllowed as error:
             self.wrong((section,), f"it must be {error}")
             return {}
@@ -239,9 +133,9 @@ class _Reading(Judge):
         several."""
         given = self.table(("source",), self._document.get("source", {}))
         address = self.section(
-            ("source",), {key: given[key] for key in given if key in _ADDRESS}, _ADDRESS
+            ("source",), {key: given[key] for key in given if key in keys.ADDRESS}, keys.ADDRESS
         )
-        rest = {key: value for key, value in given.items() if key not in _ADDRESS}
+        rest = {key: value for key, value in given.items() if key not in keys.ADDRESS}
         named = {key: value for key, value in rest.items() if _is_source(key, value)}
         if not named:
             return address.get("bootstrap"), {SINGLE: (("source",), rest)}
@@ -253,9 +147,9 @@ class _Reading(Judge):
             )
         for name in named:
             try:
-                values.source_name(name)
+                keys.SOURCE_NAME(name)
             except NotAllowed as error:
-                self.wrong(("source", name), f"is not allowed as a name; it may be {error}")
+                self.wrong(("source", name), not_allowed("the name", error))
         return address.get("bootstrap"), {
             name: (("source", name), self.table(("source", name), table))
             for name, table in named.items()
@@ -263,9 +157,8 @@ class _Reading(Judge):
 
     def _source(self, name: str, placed: tuple[KeyPath, Table]) -> SourcePlan | None:
         path, given = placed
-        found = self.section(path, given, _SOURCE)
+        found = self.section(path, given, keys.SOURCE)
         self.one_of(path, given, ("topics", "pattern"), "what to read")
-        self.need(path, given, "format", "json, csv, text or raw")
         form = found.get("format")
         if form is not None and form.has_columns:
             self.need(path, given, "schema", 'the columns, as in "id BIGINT, name STRING"')
@@ -302,10 +195,8 @@ class _Reading(Judge):
             return None
         path = (*path, "watermark")
         table = self.table(path, given)
-        found = self.section(path, table, _WATERMARK)
-        self.need(path, table, "column", "the column that holds the time of a row")
-        self.need(path, table, "delay", 'how late a row may be: "10 minutes"')
-        return Watermark(found["column"], found["delay"]) if len(found) == len(_WATERMARK) else None
+        found = self.section(path, table, keys.WATERMARK)
+        return Watermark(found["column"], found["delay"]) if len(found) == 2 else None
 
     def _rules(self, name: str) -> dict[str, str]:
         """Those of a source: `[rules]` where it is the only one, else `[rules.NAME]`."""
@@ -315,9 +206,10 @@ class _Reading(Judge):
             path = ("rules", name)
             given = self._given("rules").get(name, {})
         try:
-            return values.expressions(given)
+            rules: dict[str, str] = keys.EXPRESSIONS(given)
+            return rules
         except NotAllowed as error:
-            self.wrong(path, f"{shown(given)} is not allowed; it may be {error}")
+            self.wrong(path, not_allowed(shown(given), error))
             return {}
 
     def _rules_of_nobody(self, tables: Table) -> None:
@@ -331,17 +223,12 @@ class _Reading(Judge):
 
     def _transform(self, sources: list[str]) -> TransformPlan:
         load = function_in(self._base)
-        keys: dict[str, Reader] = {
-            "sql": values.text,
-            "sql_file": self._sql_file,
-            "python": load,
-            "arrow": load,
-        }
         path = ("transform",)
         given = self._given("transform")
-        found = self.section(path, self._document.get("transform", {}), keys)
+        readers = {"sql_file": self._sql_file, "python": load, "arrow": load}
+        found = self.section(path, self._document.get("transform", {}), keys.TRANSFORM, readers)
         needed = "several sources need a transform" if len(sources) > 1 else ""
-        self.one_of(path, given, tuple(keys), needed)
+        self.one_of(path, given, keys.TRANSFORM, needed)
         if "python" in found:
             self._check_call(("transform", "python"), found["python"], call_names(sources))
             return TransformPlan(kind=TransformKind.PYTHON, function=found["python"])
@@ -352,9 +239,9 @@ class _Reading(Judge):
         return TransformPlan(kind=TransformKind.SQL, sql=sql) if sql else TransformPlan()
 
     def _sql_file(self, value: object) -> str:
-        path = self._base / values.text(value)
+        path = self._base / str(keys.WRITTEN(value))
         try:
-            return values.text(path.read_text(encoding="utf-8"))
+            return str(keys.WRITTEN(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise NotAllowed(f"a file with SQL; {path} cannot be read: {error.strerror}") from error
 
@@ -365,8 +252,7 @@ class _Reading(Judge):
     def _sink(self, transform: TransformPlan) -> SinkPlan | None:
         path = ("sink",)
         given = self._given("sink")
-        found = self.section(path, self._document.get("sink", {}), _SINK)
-        self.need(path, given, "format", "json, csv, text or raw")
+        found = self.section(path, self._document.get("sink", {}), keys.SINK)
         form = found.get("format")
         if form is not Format.RAW:
             self.need(path, given, "topic", "where the rows go")
@@ -386,10 +272,9 @@ class _Reading(Judge):
 
     def _dead_letters(self, tables: Table) -> str | None:
         path = ("dead_letters",)
-        given = self._given("dead_letters")
-        found = self.section(path, self._document.get("dead_letters", {}), {"topic": values.topic})
+        found = {}
         if "dead_letters" in self._document:
-            self.need(path, given, "topic", "where unusable rows go")
+            found = self.section(path, self._document["dead_letters"], keys.DEAD_LETTERS)
         elif self._document.get("rules"):
             self.wrong(
                 ("rules",),
@@ -405,9 +290,8 @@ class _Reading(Judge):
         return letters
 
     def _trigger(self) -> dict[str, Any]:
-        keys = {"interval": values.duration_ms, "available_now": values.flag}
-        self.one_of(("trigger",), self._given("trigger"), tuple(keys))
-        return self.section(("trigger",), self._document.get("trigger", {}), keys)
+        self.one_of(("trigger",), self._given("trigger"), keys.TRIGGER)
+        return self.section(("trigger",), self._document.get("trigger", {}), keys.TRIGGER)
 
     def _broker(self, bootstrap: str | None) -> dict[str, str]:
         if bootstrap is not None:
@@ -419,7 +303,7 @@ class _Reading(Judge):
                 )
             return {}
         given = self._flat("broker")
-        spelled = {name.replace("_", ".").replace("-", "."): each for name, each in given.items()}
+        spelled = {dotted(name): each for name, each in given.items()}
         spelled["data.dir"] = _place(self._base, spelled.get("data.dir", _DEFAULT_DATA))
         self.problems += broker_settings(spelled)
         return spelled
@@ -484,7 +368,7 @@ def _arrow_problems(sources: list[SourcePlan], sink: SinkPlan) -> Iterator[KeyPr
 
 def _is_source(key: str, value: object) -> bool:
     """Whether a key of `[source]` is the name of one of several sources."""
-    return key not in _SOURCE and isinstance(value, Mapping)
+    return key not in keys.SOURCE and isinstance(value, Mapping)
 
 
 def _place(base: Path, written: str) -> str:

@@ -5,12 +5,11 @@ started."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-from onceflow.client import ClientSettings, NotAllowed, ProducerSettings, ReaderSettings, secret
+from onceflow.client import ProducerSettings, ReaderSettings, catalogue_of
 from onceflow.errors import InvalidSetting
+from onceflow.settings import Catalogue, NotAllowed, did_you_mean, not_allowed, settings_of, shown
 from onceflow.spark.errors import InvalidOptions, KeyPath, KeyProblem
 from onceflow.spark.pipeline.plan import SourcePlan
 from onceflow.spark.source import SourceOptions
@@ -49,45 +48,47 @@ class Divided(NamedTuple):
     problems: list[KeyProblem]
 
 
+_READERS: Final = settings_of(ReaderSettings)
+_PRODUCERS: Final = settings_of(ProducerSettings)
+_CLIENTS: Final = catalogue_of(ProducerSettings)
+_ALL: Final = Catalogue({**_READERS, **_PRODUCERS}, _CLIENTS.aliases, {**_CLIENTS.refused, **_OURS})
+
+
 def divide_settings(given: Mapping[str, str]) -> Divided:
     """`[settings]`, by dotted names."""
     divided = Divided({}, {}, {}, [])
-    readers, producers = _readers(ReaderSettings), _readers(ProducerSettings)
-    for key, value in given.items():
-        path = ("settings", *key.split("."))
-        if key.startswith(_SPARK):
-            divided.spark[key] = value
+    spelled: dict[str, str] = {}
+    for written, value in given.items():
+        if written.startswith(_SPARK):
+            divided.spark[written] = value
             continue
-        if key in _OURS:
-            divided.problems.append(KeyProblem(path, f"it cannot be set here: {_OURS[key]}"))
-        elif key not in readers and key not in producers:
-            divided.problems.append(KeyProblem(path, _unknown(key, {**readers, **producers})))
-        else:
-            for known, mine in ((readers, divided.reader), (producers, divided.producer)):
-                if key in known:
-                    mine[key] = value
-            divided.problems.extend(_judged(path, (readers | producers)[key], value))
+        name = _ALL.name_of(written)
+        other = spelled.setdefault(name, written)
+        twice = f"it is {other}, too: give one of them" if other != written else ""
+        if problem := twice or _problem(name, value):
+            divided.problems.append(KeyProblem(("settings", *written.split(".")), problem))
+        if name in _READERS:
+            divided.reader[name] = value
+        if name in _PRODUCERS:
+            divided.producer[name] = value
     if not divided.problems:
         divided.problems.extend(_together(divided))
     return divided
 
 
-def _readers(kind: type[ClientSettings]) -> dict[str, Any]:
-    return {each.name.replace("_", "."): each.metadata["read"] for each in fields(kind)}
-
-
-def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    close = get_close_matches(key, [*known], n=1)
-    guess = f"did you mean {close[0]}?" if close else "those of Spark begin with spark."
-    return f"there is no such setting of a Kafka client; {guess}"
-
-
-def _judged(path: KeyPath, read: Any, value: str) -> Iterator[KeyProblem]:
+def _problem(name: str, value: str) -> str:
+    """Empty where a setting of the client is right by itself."""
+    if name in _ALL.refused:
+        return f"it cannot be set here: {_ALL.refused[name]}"
+    if name not in _ALL.settings:
+        guess = did_you_mean(name, _ALL.settings) or "; those of Spark begin with spark."
+        return f"there is no such setting of a Kafka client{guess}"
+    kind = _ALL.settings[name].kind
     try:
-        read(value)
+        kind(value)
     except NotAllowed as error:
-        shown = "the value" if read is secret else f'"{value}"'
-        yield KeyProblem(path, f"{shown} is not allowed; it may be {error}")
+        return not_allowed("the value" if kind.is_secret else shown(value), error)
+    return ""
 
 
 def _together(divided: Divided) -> Iterator[KeyProblem]:

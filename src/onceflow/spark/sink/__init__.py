@@ -14,12 +14,13 @@ if TYPE_CHECKING:
         write as write,
         write_stream as write_stream,
     )
-    from onceflow.spark.sink.identity import SinkIdentity as SinkIdentity
+    from onceflow.spark.sink.identity import QUERY_NAME as QUERY_NAME, SinkIdentity as SinkIdentity
     from onceflow.spark.sink.job import (
         secrets_of as secrets_of,
         writing_in_plan as writing_in_plan,
     )
     from onceflow.spark.sink.options import (
+        ARGUMENTS as ARGUMENTS,
         LEDGER_TOPIC as LEDGER_TOPIC,
         TRANSACTION_TIMEOUT_MS as TRANSACTION_TIMEOUT_MS,
         SinkOptions as SinkOptions,
@@ -53,9 +54,9 @@ else:
         __name__,
         {
             "api": "starting_offsets write write_stream",
-            "identity": "SinkIdentity",
+            "identity": "QUERY_NAME SinkIdentity",
             "job": "secrets_of writing_in_plan",
-            "options": "LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
+            "options": "ARGUMENTS LEDGER_TOPIC SinkOptions TRANSACTION_TIMEOUT_MS checked_options",
             "preflight": "check_spark producer_settings run_on_own_thread",
             "query": "SinkWriter",
             "routing": "TARGET TopicLayout",

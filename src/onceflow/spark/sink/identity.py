@@ -7,16 +7,29 @@ Spark did not hear of would be written twice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 from typing import Final, Protocol
 
+from onceflow.settings import SettingKind
 from onceflow.spark.errors import IdentityChanged, SinkError
 from onceflow.types import TopicPartition
 
 KIND: Final = "onceflow sink"
 FORMAT: Final = 1
 FILE: Final = "onceflow-sink.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def _read_name(value: object) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+QUERY_NAME: Final = SettingKind("string", "up to 200 letters, digits, '.', '_' and '-'", _read_name)
+"""It becomes a transactional id, a group and the name of a query."""
 
 
 class Files(Protocol):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,10 +29,10 @@ from onceflow.client import (
 )
 from onceflow.errors import InvalidSetting
 from onceflow.runtime import message_library
+from onceflow.settings import dotted
 from onceflow.spark.errors import RowRefused, SinkRefused
 from onceflow.spark.formats import DEAD_LETTER, DEAD_LETTER_FIELDS
 from onceflow.spark.sink.identity import SinkIdentity
-from onceflow.spark.source import TOPIC_RULE, is_topic_name
 from onceflow.wire import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "partition": ("int",),
 }
 """The columns that are written, as Spark's own sink takes them; others are left out."""
-_TOPICS: Final = ("topic", "dead_letter_topic", "ledger_topic")
-_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 _MUST_BE_OFF: Final[Mapping[str, str]] = {
     "spark.speculation": (
         "two copies of a task would write, and one of them is always refused: set it to false"
@@ -105,21 +102,6 @@ def _check_dead_letters(types: Mapping[str, str], topic: str | None) -> Iterator
         yield f"column {DEAD_LETTER!r} is not as dead_letters made it: leave it as it is"
 
 
-def check_names(names: Mapping[str, str | None]) -> Iterator[str]:
-    """Names of topics, and what becomes part of the names of groups and transactional ids."""
-    for argument, name in names.items():
-        if name is None:
-            continue
-        if argument in _TOPICS:
-            if not is_topic_name(name):
-                yield f"{argument} = {name!r} is not a topic name: use {TOPIC_RULE}"
-        elif not _NAME.fullmatch(name):
-            yield (
-                f"{argument} = {name!r} is not a valid name: use up to 200 letters, digits, '.', "
-                "'_' and '-'"
-            )
-
-
 def check_spark(conf: Mapping[str, str]) -> Iterator[str]:
     """Settings of Spark that would break what is promised."""
     for key, reason in _MUST_BE_OFF.items():
@@ -156,10 +138,9 @@ def producer_settings(
     given: Mapping[str, Any], *, bootstrap: str, transactional_id: str, timeout_ms: int
 ) -> ProducerSettings:
     """Raises `InvalidSetting`."""
-    for key in given:
-        dotted = key.replace("_", ".")
-        if dotted in _OURS:
-            raise InvalidSetting(f"{key} cannot be given as a setting: {_OURS[dotted]}")
+    for written in given:
+        if why := _OURS.get(dotted(written)):
+            raise InvalidSetting(f"{written} cannot be set: {why}")
     return ProducerSettings.of(
         {
             **given,

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
         by_topic as by_topic,
         worth_tasks as worth_tasks,
     )
-    from onceflow.spark.source.option_values import (
-        TOPIC_RULE as TOPIC_RULE,
-        is_topic_name as is_topic_name,
-    )
-    from onceflow.spark.source.options import SourceOptions as SourceOptions
+    from onceflow.spark.source.options import OPTIONS as OPTIONS, SourceOptions as SourceOptions
     from onceflow.spark.source.task import ReadTask as ReadTask
 else:
     __getattr__ = door(
@@ -31,8 +27,7 @@ else:
         {
             "datasource": "OnceflowSource StreamReader",
             "offsets": "BatchOffsets OffsetSpan by_topic worth_tasks",
-            "option_values": "TOPIC_RULE is_topic_name",
-            "options": "SourceOptions",
+            "options": "OPTIONS SourceOptions",
             "task": "ReadTask",
         },
     )

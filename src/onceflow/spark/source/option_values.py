@@ -1,21 +1,28 @@
-"""The values of a source's options, read from the texts that Spark hands over.
-
-A reader gives the value or raises `NotAllowed` with what would be; the caller adds the name.
-"""
+"""The values of a source's options, read from the texts that Spark hands over."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
-from onceflow.client import EARLIEST, LARGEST_INT, LATEST, NotAllowed, one_of, whole_number
+from onceflow.client import EARLIEST, LATEST
+from onceflow.settings import (
+    INT_MAX,
+    LONG_MAX,
+    PATTERN,
+    TOPIC_NAME,
+    TOPIC_NAMES,
+    SettingKind,
+    list_of,
+    one_of,
+    whole_number,
+)
 from onceflow.types import TopicPartition
 
-LARGEST_LONG: Final = 2**63 - 1
 COLUMNS: Final = (
     "key",
     "value",
@@ -59,47 +66,29 @@ class Assign:
 Selection: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
-def topics(text: str) -> Subscribe:
-    """Names, separated by commas."""
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise NotAllowed("topic names, separated by commas")
-    _require_topic_names(names)
-    return Subscribe(names)
+_NUMBER: Final = whole_number(0)
 
 
-def _require_topic_names(names: Iterable[str]) -> None:
-    """Brokers would say it, but only once the query runs."""
-    wrong = [name for name in names if not is_topic_name(name)]
-    if wrong:
-        raise NotAllowed(f"topic names, and {wrong[0]!r} is not one: use {TOPIC_RULE}")
+def _read_assignment(text: object) -> Assign:
+    found = {
+        TopicPartition(TOPIC_NAME.read(topic), _number(each, 0, INT_MAX))
+        for topic, numbers in _json(text).items()
+        for each in _typed(list, numbers)
+    }
+    if not found:
+        raise ValueError(text)
+    return Assign(frozenset(found))
 
 
-def pattern(text: str) -> SubscribePattern:
-    """A regular expression."""
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise NotAllowed(f"a regular expression ({error})") from error
-    if not text:
-        raise NotAllowed("a regular expression that matches topic names")
-    return SubscribePattern(text)
-
-
-def assignment(text: str) -> Assign:
-    """Partitions in JSON."""
-    allowed = 'JSON such as {"topicA":[0,1],"topicB":[2,4]}'
-    partitions = set()
-    for topic, numbers in _json(text, allowed).items():
-        if not isinstance(numbers, list):
-            raise NotAllowed(allowed)
-        partitions |= {
-            TopicPartition(topic, _number(each, 0, LARGEST_INT, allowed)) for each in numbers
-        }
-    if not partitions:
-        raise NotAllowed(allowed)
-    _require_topic_names(partition.topic for partition in sorted(partitions))
-    return Assign(frozenset(partitions))
+TOPICS: Final = SettingKind(
+    "list", TOPIC_NAMES.allowed, lambda text: Subscribe(TOPIC_NAMES.read(text))
+)
+TOPIC_PATTERN: Final = SettingKind(
+    "string", PATTERN.allowed, lambda text: SubscribePattern(PATTERN.read(text))
+)
+ASSIGNMENT: Final = SettingKind(
+    "JSON", 'JSON such as {"topicA":[0,1],"topicB":[2,4]}', _read_assignment
+)
 
 
 # --- from where, up to where --------------------------------------------------------------------
@@ -130,104 +119,56 @@ class AtTimes:
 Position: TypeAlias = Edge | AtOffsets | AtTimes
 
 
-def position(text: str) -> Position:
-    """A word, or offsets in JSON."""
-    edge = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST}.get(text.lower())
-    if edge is not None:
-        return edge
-    allowed = (
-        'earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, where -1 '
-        "is the latest and -2 the earliest offset"
-    )
-    return AtOffsets(_by_partition(text, EARLIEST, allowed))
+def _read_position(text: object) -> Position:
+    edge = {"earliest": Edge.EARLIEST, "latest": Edge.LATEST}.get(str(text).lower())
+    return AtOffsets(_by_partition(text, EARLIEST)) if edge is None else edge
 
 
-def times(text: str) -> AtTimes:
-    """A time for each partition, in JSON."""
-    allowed = 'JSON with milliseconds such as {"topicA":{"0":1000,"1":1000},"topicB":{"0":2000}}'
-    return AtTimes(_by_partition(text, 0, allowed))
+POSITION: Final = SettingKind(
+    "string or JSON",
+    'earliest, latest, or JSON such as {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, where -1 '
+    "is the latest and -2 the earliest offset",
+    _read_position,
+)
+TIMES: Final = SettingKind(
+    "JSON",
+    'JSON with milliseconds such as {"topicA":{"0":1000,"1":1000},"topicB":{"0":2000}}',
+    lambda text: AtTimes(_by_partition(text, 0)),
+)
+_TIME: Final = whole_number(0, LONG_MAX)
+TIME: Final = SettingKind(_TIME.type, _TIME.allowed, lambda text: AtTimes(_TIME.read(text)))
 
 
-def time(text: str) -> AtTimes:
-    """Milliseconds."""
-    return AtTimes(whole_number(0, LARGEST_LONG)(text))
+def _by_partition(text: object, least: int) -> dict[TopicPartition, int]:
+    found = {
+        TopicPartition(topic, _NUMBER.read(number)): _number(offset, least, LONG_MAX)
+        for topic, partitions in _json(text).items()
+        for number, offset in _typed(dict, partitions).items()
+    }
+    if not found:
+        raise ValueError(text)
+    return found
 
 
-def _by_partition(text: str, least: int, allowed: str) -> dict[TopicPartition, int]:
-    offsets = {}
-    for topic, partitions in _json(text, allowed).items():
-        if not isinstance(partitions, dict):
-            raise NotAllowed(allowed)
-        for number, offset in partitions.items():
-            partition = TopicPartition(topic, whole_number(0)(number))
-            offsets[partition] = _number(offset, least, LARGEST_LONG, allowed)
-    if not offsets:
-        raise NotAllowed(allowed)
-    return offsets
+def _json(text: object) -> dict[str, Any]:
+    found: dict[str, Any] = _typed(dict, json.loads(str(text)))
+    return found
 
 
-def _json(text: str, allowed: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise NotAllowed(allowed) from error
-    if not isinstance(value, dict):
-        raise NotAllowed(allowed)
+def _typed(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise ValueError(value)
     return value
 
 
-def _number(value: object, least: int, most: int, allowed: str) -> int:
+def _number(value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise NotAllowed(allowed)
+        raise ValueError(value)
     return value
 
 
-# --- others -------------------------------------------------------------------------------------
-
-_DURATION: Final = re.compile(r"([0-9]{1,15}) *([a-z]*)")
-_UNITS_MS: Final[Mapping[str, float]] = {
-    "us": 0.001,
-    "ms": 1,
-    "": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}
-
-
-def duration_ms(text: str) -> int:
-    """A time as Spark writes it; milliseconds where no unit is given."""
-    match = _DURATION.fullmatch(text.lower())
-    if match is None or match[2] not in _UNITS_MS:
-        raise NotAllowed("a time such as 500ms, 30s, 15m, 1h or 2d")
-    return int(int(match[1]) * _UNITS_MS[match[2]])
-
-
-def columns(text: str) -> tuple[str, ...]:
-    """Names of columns, in any letters."""
-    by_letters = {name.lower(): name for name in COLUMNS}
-    names = [by_letters.get(name.strip().lower(), "") for name in text.split(",")]
-    if "" in names or len(set(names)) < len(names):
-        raise NotAllowed(f"some of {', '.join(COLUMNS)}, separated by commas, each once")
-    return tuple(names)
-
-
-def strategy(text: str) -> bool:
-    """Whether to start at the latest where no record is late enough."""
-    return bool(one_of("error", "latest")(text) == "latest")
-
-
-Reader: TypeAlias = Callable[[str], Any]
-
-
-# --- names of topics -----------------------------------------------------------------------------
-
-
-TOPIC_RULE: Final = "up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-
-def is_topic_name(name: str) -> bool:
-    return _TOPIC.fullmatch(name) is not None and name not in (".", "..")
+SELECTED_COLUMNS: Final = list_of(
+    one_of(*COLUMNS, any_case=True),
+    f"some of {', '.join(COLUMNS)}, separated by commas, each once",
+    each_once=True,
+)

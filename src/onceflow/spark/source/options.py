@@ -14,41 +14,44 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
-from onceflow.client import (
-    EARLIEST,
-    LATEST,
-    NotAllowed,
-    ReaderSettings,
-    whole_number,
-    words,
-    yes_or_no,
-)
+from onceflow.client import EARLIEST, LATEST, ReaderSettings, catalogue_of
 from onceflow.errors import InvalidSetting
+from onceflow.settings import (
+    LONG_MAX,
+    TEXT,
+    YES_OR_NO,
+    Catalogue,
+    Rule,
+    Setting,
+    broken_rules,
+    by_name,
+    contradiction,
+    did_you_mean,
+    duration,
+    first_is_larger,
+    one_of,
+    whole_number,
+)
 from onceflow.spark.errors import InvalidOptions
 from onceflow.spark.source.offsets import Division
 from onceflow.spark.source.option_values import (
+    ASSIGNMENT,
     COLUMNS,
     HEADERS,
-    LARGEST_LONG,
+    POSITION,
+    SELECTED_COLUMNS,
+    TIME,
+    TIMES,
+    TOPIC_PATTERN,
+    TOPICS,
     Assign,
     AtOffsets,
     AtTimes,
     Edge,
     Position,
-    Reader,
     Selection,
-    assignment,
-    columns,
-    duration_ms,
-    pattern,
-    position,
-    strategy,
-    time,
-    times,
-    topics,
 )
 from onceflow.types import TopicPartition
 
@@ -56,35 +59,99 @@ _log = logging.getLogger("onceflow.spark")
 
 _PREFIX: Final = "kafka."
 _BOOTSTRAP: Final = "bootstrap.servers"
-_SOME: Final = whole_number(1, LARGEST_LONG)
 _SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
+_SOME: Final = whole_number(1, LONG_MAX)
 
-_READERS: Final[Mapping[str, Reader]] = {
-    "subscribe": topics,
-    "subscribePattern": pattern,
-    "assign": assignment,
-    "startingOffsets": position,
-    "startingTimestamp": time,
-    "startingOffsetsByTimestamp": times,
-    "startingOffsetsByTimestampStrategy": strategy,
-    "endingOffsets": position,
-    "endingTimestamp": time,
-    "endingOffsetsByTimestamp": times,
-    "failOnDataLoss": yes_or_no,
-    "includeHeaders": yes_or_no,
-    "columns": columns,
-    "minPartitions": whole_number(1),
-    "maxPartitions": whole_number(1),
-    "maxRecordsPerPartition": _SOME,
-    "maxOffsetsPerTrigger": _SOME,
-    "minOffsetsPerTrigger": _SOME,
-    "maxTriggerDelay": duration_ms,
-    "fetchOffset.numRetries": whole_number(0),
-    "fetchOffset.retryIntervalMs": whole_number(0),
-    "kafkaConsumer.pollTimeoutMs": whole_number(1),
-    "groupIdPrefix": words,
-}
-_NAMES: Final = {name.lower(): name for name in _READERS}
+
+# Spark's names, in its spelling: the one place where a name of ours has capital letters.
+OPTIONS: Final = Catalogue(
+    by_name(
+        Setting("subscribe", TOPICS, "The topics to read, with partitions that are added later."),
+        Setting(
+            "subscribePattern",
+            TOPIC_PATTERN,
+            "Reads all topics in whose names it is found, in place of `subscribe`.",
+        ),
+        Setting("assign", ASSIGNMENT, "The partitions to read, in place of `subscribe`."),
+        Setting(
+            "startingOffsets",
+            POSITION,
+            "Where a new query starts to read.",
+            unset="latest for streams, earliest for batches",
+        ),
+        Setting("startingTimestamp", TIME, "As startingOffsets, by time: milliseconds since 1970."),
+        Setting(
+            "startingOffsetsByTimestamp",
+            TIMES,
+            "As startingTimestamp, with a time for each partition.",
+        ),
+        Setting(
+            "startingOffsetsByTimestampStrategy",
+            one_of("error", "latest", any_case=True),
+            "Where to start by time when no record is late enough.",
+            "error",
+        ),
+        Setting("endingOffsets", POSITION, "Where a batch ends.", unset="latest"),
+        Setting("endingTimestamp", TIME, "As endingOffsets, by time: milliseconds since 1970."),
+        Setting(
+            "endingOffsetsByTimestamp", TIMES, "As endingTimestamp, with a time for each partition."
+        ),
+        Setting(
+            "failOnDataLoss",
+            YES_OR_NO,
+            "Whether a query fails when records that it has to read are gone; else it logs that.",
+            True,
+        ),
+        Setting("includeHeaders", YES_OR_NO, "Whether rows have the column `headers`.", False),
+        Setting(
+            "columns",
+            SELECTED_COLUMNS,
+            "The columns that rows have; what is left out is not decoded.",
+            unset="all, headers with includeHeaders",
+        ),
+        Setting(
+            "minPartitions", whole_number(1), "At least so many tasks read, where there is enough."
+        ),
+        Setting("maxPartitions", whole_number(1), "At most so many tasks read."),
+        Setting("maxRecordsPerPartition", _SOME, "The most records that one task reads."),
+        Setting("maxOffsetsPerTrigger", _SOME, "The most offsets that one micro-batch spans."),
+        Setting(
+            "minOffsetsPerTrigger",
+            _SOME,
+            "A micro-batch waits for so many, for maxTriggerDelay at most.",
+        ),
+        Setting(
+            "maxTriggerDelay",
+            duration(bare=True),
+            "How long minOffsetsPerTrigger may delay a micro-batch; milliseconds without a unit.",
+            900_000,
+        ),
+        Setting(
+            "fetchOffset.numRetries",
+            whole_number(0),
+            "How often an end below the offsets already read is checked before it counts.",
+            3,
+        ),
+        Setting(
+            "fetchOffset.retryIntervalMs", whole_number(0), "The time between these checks.", 1000
+        ),
+        Setting(
+            "kafkaConsumer.pollTimeoutMs",
+            whole_number(1),
+            "How long a task waits for records; as kafka.default.api.timeout.ms.",
+            unset="kafka.default.api.timeout.ms",
+        ),
+        Setting("groupIdPrefix", TEXT, "Has no effect: no consumer group is joined."),
+    )
+)
+_NAMES: Final = {name.lower(): name for name in OPTIONS.settings}
+_RULES: Final = tuple(
+    Rule(less, more, first_is_larger, f"make {less} smaller, or {more} larger")
+    for less, more in (
+        ("minPartitions", "maxPartitions"),
+        ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"),
+    )
+)
 
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "groupIdPrefix": "no consumer group is joined",
@@ -106,6 +173,8 @@ _REFUSED: Final[Mapping[str, str]] = {
     "max.poll.interval.ms": _NO_GROUP,
     "max.poll.records": "records come by column: use max.partition.fetch.bytes",
 }
+_CLIENTS: Final = catalogue_of(ReaderSettings)
+_OF_CLIENT: Final = Catalogue(_CLIENTS.settings, _CLIENTS.aliases, {**_CLIENTS.refused, **_REFUSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +195,7 @@ class SourceOptions:
     min_offsets: int | None
     max_delay_ms: int
     end_retries: int
-    """How often an end that is before what was read is asked for again before it is believed."""
+    """How often an end below the offsets already read is checked before it counts."""
     end_retry_ms: int
     without_effect: tuple[str, ...]
 
@@ -134,29 +203,29 @@ class SourceOptions:
     def of(cls, given: Mapping[str, str]) -> SourceOptions:
         """From what Spark hands over, names in any letters; raises `InvalidOptions`."""
         reading = _Reading(given)
-        values = reading.values
         settings = reading.settings()
         reading.check_together()
         if reading.problems or settings is None:
             raise InvalidOptions(reading.problems)
+        values = {name: each.default for name, each in OPTIONS.settings.items()} | reading.values
         return cls(
             settings=settings,
-            selection=next(values[name] for name in _SELECTIONS if name in values),
+            selection=next(values[name] for name in _SELECTIONS if values[name] is not None),
             starting=_position(values, "starting"),
             ending=_position(values, "ending"),
-            latest_without_match=values.get("startingOffsetsByTimestampStrategy", False),
-            fail_on_data_loss=values.get("failOnDataLoss", True),
-            columns=values.get("columns") or schema_columns(values.get("includeHeaders", False)),
+            latest_without_match=values["startingOffsetsByTimestampStrategy"] == "latest",
+            fail_on_data_loss=values["failOnDataLoss"],
+            columns=values["columns"] or schema_columns(values["includeHeaders"]),
             division=Division(
-                min_partitions=values.get("minPartitions"),
-                max_partitions=values.get("maxPartitions"),
-                max_records=values.get("maxRecordsPerPartition"),
+                min_partitions=values["minPartitions"],
+                max_partitions=values["maxPartitions"],
+                max_records=values["maxRecordsPerPartition"],
             ),
-            max_offsets=values.get("maxOffsetsPerTrigger"),
-            min_offsets=values.get("minOffsetsPerTrigger"),
-            max_delay_ms=values.get("maxTriggerDelay", 900_000),
-            end_retries=values.get("fetchOffset.numRetries", 3),
-            end_retry_ms=values.get("fetchOffset.retryIntervalMs", 1000),
+            max_offsets=values["maxOffsetsPerTrigger"],
+            min_offsets=values["minOffsetsPerTrigger"],
+            max_delay_ms=values["maxTriggerDelay"],
+            end_retries=values["fetchOffset.numRetries"],
+            end_retry_ms=values["fetchOffset.retryIntervalMs"],
             without_effect=tuple(reading.without_effect),
         )
 
@@ -197,7 +266,7 @@ def schema_columns(with_headers: bool) -> tuple[str, ...]:
 def _position(values: Mapping[str, Any], which: str) -> Position | None:
     """Of several, the one that counts in Spark's own source."""
     names = (f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets")
-    return next((values[name] for name in names if name in values), None)
+    return next((values[name] for name in names if values.get(name) is not None), None)
 
 
 def _batch_problems(start: Position, end: Position) -> Iterator[str]:
@@ -247,20 +316,10 @@ def _crossed(start: Position, end: Position) -> Iterator[str]:
 # --- reading them all ---------------------------------------------------------------------------
 
 
-class _Readable(ReaderSettings):
-    """Reads one value; contradictions between values are found once all are read."""
+class _Written(NamedTuple):
+    """A setting of the client, by the name that it was given."""
 
-    @classmethod
-    def _completed(cls, given: Mapping[str, Any]) -> NoReturn:
-        raise _Fine
-
-
-class _Fine(Exception):
-    """Nothing is wrong with a setting by itself."""
-
-
-class _Setting(NamedTuple):
-    written: str
+    name: str
     value: str
 
 
@@ -273,55 +332,49 @@ class _Reading:
         self._chosen: list[str] = []
         """What says what to read, be it usable or not."""
         self.without_effect: list[str] = []
-        self._settings: dict[str, _Setting] = {}
+        self._settings: dict[str, _Written] = {}
+        self._are_settings_right = True
         for written, value in given.items():
             name = _NAMES.get(written.lower())
-            if name is None:
-                self._setting(written, str(value).strip())
-            else:
-                self._option(name, str(value).strip())
+            try:
+                if name is None:
+                    self._setting(written, str(value).strip())
+                else:
+                    self._option(name, str(value).strip())
+            except InvalidSetting as error:
+                self._are_settings_right &= name is not None
+                self.problems.append(str(error))
 
     def _option(self, name: str, value: str) -> None:
         if name in _SELECTIONS:
             self._chosen.append(name)
         if name in WITHOUT_EFFECT:
             self.without_effect.append(name)
-        try:
-            self.values[name] = _READERS[name](value)
-        except NotAllowed as error:
-            self.problems.append(f"{name} = {value!r} is not allowed; it may be {error}")
+        self.values[name] = OPTIONS.read(name, value)
 
     def _setting(self, written: str, value: str) -> None:
-        key = written.lower().removeprefix(_PREFIX)
-        if key in self._settings:
-            other = self._settings[key].written
-            self.problems.append(f"{other} and {written} are the same; give one of them")
-        elif key in _REFUSED:
-            self.problems.append(f"{written} cannot be set: {_REFUSED[key]}")
-        elif key in WITHOUT_EFFECT:
+        key = _OF_CLIENT.name_of(written.lower().removeprefix(_PREFIX))
+        if key in WITHOUT_EFFECT:
             self.without_effect.append(key)
-        else:
-            self._settings[key] = _Setting(written, value)
+            return
+        if key in self._settings:
+            other = self._settings[key].name
+            raise InvalidSetting(f"{other} and {written} are the same; give one of them")
+        self._settings[key] = _Written(written, value)
+        if key not in _OF_CLIENT.settings and key not in _OF_CLIENT.refused:
+            raise InvalidSetting(f"unknown option {written!r}{_guess(written)}")
+        _OF_CLIENT.read(key, value, written=written)
 
     def settings(self) -> ReaderSettings | None:
         """The client's; None when there are problems with them."""
-        problems = []
-        for key, (written, value) in self._settings.items():
-            try:
-                _Readable.of({key: value})
-            except _Fine:
-                continue
-            except InvalidSetting as error:
-                problems.append(_about_setting(written, key, error))
         if _BOOTSTRAP not in self._settings:
-            problems.append(f"{_PREFIX}{_BOOTSTRAP} is missing: give HOST:PORT of a broker")
-        if not problems:
+            self.problems.append(f"{_PREFIX}{_BOOTSTRAP} is missing: give HOST:PORT of a broker")
+        elif self._are_settings_right:
             try:
                 given = {key: each.value for key, each in self._settings.items()}
                 return ReaderSettings.of({**given, **self._poll_timeout()})
             except InvalidSetting as error:
-                problems.append(str(error))
-        self.problems += problems
+                self.problems.append(str(error))
         return None
 
     def _poll_timeout(self) -> dict[str, int]:
@@ -340,14 +393,9 @@ class _Reading:
         if len(self._chosen) > 1:
             both = " and ".join(sorted(self._chosen))
             self.problems.append(f"{both} contradict each other: give one of them")
-        for less, more in (
-            ("minPartitions", "maxPartitions"),
-            ("minOffsetsPerTrigger", "maxOffsetsPerTrigger"),
-        ):
-            if less in values and more in values and values[less] > values[more]:
-                self.problems.append(
-                    f"{less} = {values[less]} is more than {more} = {values[more]}"
-                )
+        for rule in broken_rules(_RULES, values):
+            one, other = (OPTIONS.settings[name].with_value(values[name]) for name in rule[:2])
+            self.problems.append(contradiction(one, other, rule.advice))
         if HEADERS in values.get("columns", ()) and not values.get("includeHeaders", False):
             self.problems.append("columns names headers: set includeHeaders to true")
         self._check_assigned()
@@ -374,9 +422,9 @@ def _wrongly_placed(
             return []
 
 
-def _about_setting(written: str, key: str, error: InvalidSetting) -> str:
-    """What is no setting may be an option that is misspelled."""
-    close = get_close_matches(key, list(_NAMES), n=1, cutoff=0.8)
-    if close and written.lower() == key:
-        return f"there is no option {written}; did you mean {_NAMES[close[0]]}?"
-    return f"{written}: {error}"
+def _guess(written: str) -> str:
+    """An option, or a setting of the client with the prefix if that was written."""
+    known = [*OPTIONS.settings, *_OF_CLIENT.settings]
+    if written.lower().startswith(_PREFIX):
+        known = [_PREFIX + name for name in _OF_CLIENT.settings]
+    return did_you_mean(written, known)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.describe import describe_broker as describe_ours
 from onceflow.broker.config.live import BrokerSettings
+from onceflow.broker.config.settings import BrokerConfig
 from onceflow.wire.api import ApiKey
 from tests.interop.broker.raw.raw_client import RawConnection
 from tests.interop.broker.raw.requests import METADATA_TOPIC

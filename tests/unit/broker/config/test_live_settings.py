@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from onceflow.broker.config import describe as broker_configs
-from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.describe import describe_broker
 from onceflow.broker.config.live import ALL_BROKERS, ALTERABLE, BrokerSettings
+from onceflow.broker.config.settings import BrokerConfig
 from onceflow.broker.config.topic_config import Alteration, ConfigEntry, ConfigSource, Operation
 from onceflow.broker.requests.refusal import RequestRefusal
 from onceflow.testing.world import World, run as simulate

@@ -13,9 +13,10 @@ from hypothesis import given, strategies as st
 
 from onceflow.broker.config.topic_config import ConfigEntry, ConfigSource, TopicConfig
 from onceflow.broker.config.topic_settings import BROKER_NAMES, SETTINGS
-from onceflow.broker.config.topic_values import ConfigType, render
+from onceflow.broker.config.topic_values import ConfigType, config_type
 from onceflow.errors import InvalidSetting
 from onceflow.log.config import LogConfig
+from onceflow.settings.values import text_of
 
 LONGEST = "9223372036854775807"
 
@@ -108,7 +109,7 @@ def test_each_config_that_takes_effect_is_a_field_of_its_type() -> None:
     }
     hints = get_type_hints(TopicConfig)
     effective = {
-        name.replace(".", "_"): types[setting.type]
+        name.replace(".", "_"): types[config_type(setting)]
         for name, setting in SETTINGS.items()
         if setting.takes_effect and name != "internal.segment.bytes"
     }
@@ -233,7 +234,7 @@ def test_any_text_is_refused_or_taken_and_comes_back(name: str, text: str) -> No
         value = SETTINGS[name].parse(text)
     except InvalidSetting:
         return
-    assert SETTINGS[name].parse(render(value)) == value
+    assert SETTINGS[name].parse(text_of(value)) == value
 
 
 def test_the_brokers_settings_are_the_defaults() -> None:

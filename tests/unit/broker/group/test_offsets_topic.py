@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from onceflow.broker.config.config import BrokerConfig
 from onceflow.broker.config.live import BrokerSettings
+from onceflow.broker.config.settings import BrokerConfig
 from onceflow.broker.group.coordinator import GroupService
 from onceflow.broker.group.topic import OffsetsTopic
 from onceflow.broker.requests.answers import Answer, AnswerPromise

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from onceflow.broker.config.config import BrokerConfig
+from onceflow.broker.config.settings import BrokerConfig
 from onceflow.broker.net.descriptors import share_out
 from onceflow.broker.server import Runtime, Server
 from onceflow.errors import DiskFailed, OutOfDescriptors

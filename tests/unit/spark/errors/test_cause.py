@@ -15,7 +15,7 @@ import onceflow
 from onceflow.spark.errors.cause import SOURCE_GONE, cause_of, is_source_gone, without_stack
 from onceflow.spark.errors.sink import BatchFailed, SinkRefused
 from onceflow.spark.errors.source import DataLost, InvalidOptions
-from onceflow.spark.sink.preflight import check_names
+from onceflow.spark.sink.options import check_names
 from onceflow.spark.source.options import SourceOptions
 from tests.unit.spark.errors.spark_errors import GONE
 
@@ -132,7 +132,9 @@ def test_every_error_is_told_in_its_own_words(error: Exception) -> None:
 def test_names_that_no_topic_can_have(name: str) -> None:
     for argument in ("topic", "dead_letter_topic", "ledger_topic"):
         (problem,) = check_names({argument: name})
-        assert problem.startswith(f"{argument} = {name!r} is not a topic name: use up to 249")
+        assert problem.startswith(
+            f"{argument} = {name!r} is not allowed; it may be a topic name: up to 249"
+        )
     assert list(check_names({"topic": "x" * 249, "name": "x" * 200, "group": None})) == []
     assert len(list(check_names({"name": "x" * 201}))) == 1
 

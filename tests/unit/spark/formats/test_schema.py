@@ -48,7 +48,7 @@ def test_columns_and_types() -> None:
         ("id", "the type of 'id' is expected where it ends (position 3)"),
         (
             "id BIGNIT",
-            "'id' has the type 'BIGNIT' (position 4), which is none; did you mean BIGINT?",
+            "'id' has the type 'BIGNIT' (position 4), which is none; did you mean 'BIGINT'?",
         ),
         ("id INT name STRING", "',' is expected where 'name' stands (position 8)"),
         ("id INT,", "the name of a column is expected where it ends"),

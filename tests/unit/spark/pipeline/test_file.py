@@ -174,31 +174,31 @@ num.partitions = 0
 def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     assert problems_of(tmp_path, WRONG) == [
         "line 1: pipeline: name is missing: the name of the pipeline, the same at every start",
-        "line 2: pipeline.nmae: there is no such key; did you mean name?",
+        "line 2: pipeline.nmae: there is no such key; did you mean 'name'?",
         (
-            "line 5: source.topics: ['or ders'] is not allowed; it may be a topic name: "
-            "up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
+            "line 5: source.topics: ['or ders'] is not allowed; it may be one or several topic "
+            "names: up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
         ),
-        'line 6: source.format: "jsn" is not allowed; it may be json, csv, text or raw',
-        "line 9: transfrom: there is no such table; did you mean transform?",
+        "line 6: source.format: 'jsn' is not allowed; it may be json, csv, text or raw",
+        "line 9: transfrom: there is no such table; did you mean 'transform'?",
         "line 11: sink: topic is missing: where the rows go",
-        'line 13: sink.mode: "apend" is not allowed; it may be append, update or complete',
+        "line 13: sink.mode: 'apend' is not allowed; it may be append, update or complete",
         (
-            'line 15: trigger.interval: "often" is not allowed; it may be a time such as "500 ms", '
-            '"10 seconds", "5 minutes" or "1 hour"'
+            "line 15: trigger.interval: 'often' is not allowed; it may be a time such as "
+            '"500 ms", "10 s", "5 minutes", "1 hour" or "2 d"'
         ),
         (
             "line 17: settings.compression.typ: there is no such setting of a Kafka client; did "
-            "you mean compression.type?"
+            "you mean 'compression.type'?"
         ),
         "line 18: settings.acks: it cannot be set here: a pipeline is exactly-once",
         (
-            'line 19: settings.linger.ms: "soon" is not allowed; it may be a whole number from 0 '
+            "line 19: settings.linger.ms: 'soon' is not allowed; it may be a whole number from 0 "
             "to 2147483647"
         ),
         (
-            "line 21: broker.num.partitions: num.partitions is '0': "
-            "allowed is a whole number from 1 to 10000"
+            "line 21: broker.num.partitions: num.partitions = '0' is not allowed; it may be "
+            "a whole number from 1 to 10000"
         ),
     ]
 
@@ -207,7 +207,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
     ("was", "becomes", "said"),
     [
         ('topics = ["orders"]', "", "line 5: source: topics or pattern is missing: what to read"),
-        ('topics = ["orders"]', 'pattern = "("', 'line 6: source.pattern: "(" is not allowed; '),
+        ('topics = ["orders"]', 'pattern = "("', "line 6: source.pattern: '(' is not allowed; "),
         (
             'topics = ["orders"]',
             'topics = "a"\npattern = "b"',
@@ -219,7 +219,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
             "",
             "line 5: source: schema is missing: the columns, as in",
         ),
-        ("BIGINT, cents", "BIGNIT, cents", "did you mean BIGINT?"),
+        ("BIGINT, cents", "BIGNIT, cents", "did you mean 'BIGINT'?"),
         (
             'format = "json"\nschema',
             'format = "raw"\nschema',
@@ -228,7 +228,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         (
             'topics = ["orders"]',
             'topics = "orders"\nstarting = "first"',
-            'line 7: source.starting: "first" is not allowed; it may be "earliest", "latest"',
+            'line 7: source.starting: \'first\' is not allowed; it may be "earliest", "latest"',
         ),
         (
             'topics = ["orders"]',
@@ -238,7 +238,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         (
             'topics = ["orders"]',
             'topics = "orders"\nwatermark = { colunm = "at" }',
-            "line 7: source.watermark.colunm: there is no such key; did you mean column?",
+            "line 7: source.watermark.colunm: there is no such key; did you mean 'column'?",
         ),
         (
             'topics = ["orders"]',
@@ -253,7 +253,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         (
             'topics = ["orders"]',
             'topics = "orders"\noptions = { maxOfsetsPerTrigger = 1 }',
-            "did you mean maxOffsetsPerTrigger?",
+            "did you mean 'maxOffsetsPerTrigger'?",
         ),
         ("[sink]", "[sink]\nkey = 3", "line 11: sink.key: 3 is not allowed; it may be a text"),
         ("[sink]", "[dead_letters]\n[sink]", "line 10: dead_letters: topic is missing"),
@@ -273,7 +273,7 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
             '[transform]\nsql = "SELECT 1"\npython = "math:sqrt"\n[sink]',
             "line 12: transform.python: contradicts sql: give one of them",
         ),
-        ("[sink]", "[transform]\nsql = ''\n[sink]", 'line 11: transform.sql: "" is not allowed'),
+        ("[sink]", "[transform]\nsql = ''\n[sink]", "line 11: transform.sql: '' is not allowed"),
         (
             "[sink]",
             '[transform]\nsql_file = "none.sql"\n[sink]',
@@ -324,7 +324,8 @@ def test_several_sources(tmp_path: Path) -> None:
     )
     text = GOOD.replace("[source]", "[source.1st]")
     assert any(
-        "source.1st: is not allowed as a name" in each for each in problems_of(tmp_path, text)
+        "source.1st: the name is not allowed; it may be letters" in each
+        for each in problems_of(tmp_path, text)
     )
     two = GOOD.replace("[source]", "[source.orders]").replace(
         "[sink]", '[source.more]\ntopics = "more"\nformat = "raw"\n[rules.ordes]\nx = "1"\n[sink]'
@@ -332,7 +333,7 @@ def test_several_sources(tmp_path: Path) -> None:
     assert problems_of(tmp_path, two) == [
         "transform: sql, sql_file, python or arrow is missing: several sources need a transform",
         "line 13: rules: rows that break a rule need a topic to go to: add [dead_letters]",
-        "line 13: rules.ordes: there is no such source; did you mean orders?",
+        "line 13: rules.ordes: there is no such source; did you mean 'orders'?",
     ]
 
 

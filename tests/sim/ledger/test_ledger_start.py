@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import pytest
 
+from onceflow.client.codec.cluster import HangingTransaction
 from onceflow.client.codec.transactions import ProducerIdentity
 from onceflow.client.errors.requests import AbortableError
 from onceflow.client.transactions.handoff import OpenTransaction
-from onceflow.client.codec.cluster import HangingTransaction
 from onceflow.spark.errors.sink import (
     BatchFailed,
     EndUnknown,

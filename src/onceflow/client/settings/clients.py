@@ -18,8 +18,6 @@ from typing import Any, Final, Self
 
 from onceflow.client.address import (
     BrokerAddress,
-)
-from onceflow.client.address import (
     comma_separated,
     parse_addresses,
 )

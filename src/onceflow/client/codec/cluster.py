@@ -1,5 +1,5 @@
-"""The messages about the cluster itself, and the few others that a worker process needs, by hand: one
-that writes for a second must not load a message library first.
+"""The messages about the cluster itself, and the few others that a worker process needs, by hand:
+one that writes for a second must not load a message library first.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def _older_version(refusal: BrokerOffer, tried: int) -> int:
 
 @cache
 def software_version() -> str:
-    """For ApiVersions, in the few characters that brokers allow. Takes some 20 ms the first time."""
+    """For ApiVersions, in the few characters that brokers allow. Takes 20 ms the first time."""
     from importlib import metadata  # slow to load
 
     try:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from onceflow.client.codec import (
     NEWEST_WITHOUT_TRANSACTION_V2,
     ProduceAnswer,
+    producer_id_request,
     read_produce,
     write_produce,
 )

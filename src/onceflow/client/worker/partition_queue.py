@@ -87,9 +87,10 @@ class PartitionQueue:
         if not self._pending:
             return None
         # The rules of `producer.idempotence`, for one transaction that only aborts when something
-        # goes wrong; change both. One batch until the first is acknowledged: a leader that does not know the producer takes
-        # any number, and would take the second batch for the first. Then five, as many as it
-        # remembers: the retry of an older batch would be refused as out of sequence.
+        # goes wrong; change both. One batch until the first is acknowledged: a leader that does not
+        # know the producer takes any number, and would take the second batch for the first. Then
+        # five, as many as it remembers: the retry of an older batch would be refused as out of
+        # sequence.
         careful = not self._has_ack or self._pending[0].was_refused
         window = _ONE if careful else MAX_IN_FLIGHT
         for pending, _ in zip(self._pending, range(window), strict=False):

@@ -126,6 +126,7 @@ _LEADER_EPOCH_FROM: Final = 7
 _OPERATIONS_FROM: Final = 8
 _TOPIC_ID_FROM: Final = 10
 _CLUSTER_OPERATIONS_TO: Final = 10
+_BOOLEAN: Final = struct.Struct(">?")
 
 
 class FoundTopic(NamedTuple):
@@ -199,8 +200,8 @@ def _read_topic(
     if version >= _TOPIC_ID_FROM:
         topic_id = bytes(buffer[at : at + _UUID])
         at += _UUID
-    is_internal = bool(buffer[at : at + 1] != b"\x00")
-    number, at = read_count(flexible, buffer, at + 1)
+    internal, at = read_int(_BOOLEAN, buffer, at)
+    number, at = read_count(flexible, buffer, at)
     partitions = []
     for _ in range(number):
         partition, at = _read_partition(version, flexible, buffer, at)
@@ -212,7 +213,7 @@ def _read_topic(
     topic = TopicMetadata(
         name=name or "",
         topic_id=UUID(bytes=topic_id) if any(topic_id) else None,
-        is_internal=is_internal,
+        is_internal=internal,
         partitions=tuple(sorted(partitions, key=lambda each: each.partition)),
     )
     return FoundTopic(error, topic), at
@@ -262,7 +263,7 @@ def find_coordinator_request(kind: int, name: str) -> Request[FoundCoordinator]:
     )
 
 
-def _read_find_coordinator(_: int, buffer: memoryview) -> FoundCoordinator:
+def _read_find_coordinator(_version: int, buffer: memoryview) -> FoundCoordinator:
     number, at = read_count(_FLEXIBLE, buffer, INT32.size)
     if number != 1:
         raise MessageMalformed(f"{number} coordinators where one was asked for")
@@ -299,7 +300,7 @@ def list_offset_request(
     return Request(ApiKey.LIST_OFFSETS, VersionRange(7, 7), lambda _: body, _read_list_offsets)
 
 
-def _read_list_offsets(_: int, buffer: memoryview) -> FoundOffset:
+def _read_list_offsets(_version: int, buffer: memoryview) -> FoundOffset:
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     _, at = read_text(_FLEXIBLE, buffer, at)
     partitions, at = read_count(_FLEXIBLE, buffer, at)
@@ -335,7 +336,7 @@ def offset_fetch_request(
     return Request(ApiKey.OFFSET_FETCH, VersionRange(8, 8), lambda _: body, _read_offset_fetch)
 
 
-def _read_offset_fetch(_: int, buffer: memoryview) -> FetchedOffsets:
+def _read_offset_fetch(_version: int, buffer: memoryview) -> FetchedOffsets:
     groups, at = read_count(_FLEXIBLE, buffer, INT32.size)
     if groups != 1:
         raise MessageMalformed(f"{groups} groups where one was asked for")
@@ -394,7 +395,7 @@ def describe_producers_request(
     return Request(key, VersionRange(0, 0), lambda _: body, _read_describe_producers)
 
 
-def _read_describe_producers(_: int, buffer: memoryview) -> DescribedProducers:
+def _read_describe_producers(_version: int, buffer: memoryview) -> DescribedProducers:
     found = DescribedProducers([], {})
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     for _ in range(topics):

@@ -19,7 +19,7 @@ _WORTH_JOINING: Final = 64 << 10
 """Bytes up to which one write of a copy is cheaper than one of several parts."""
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+Buffer: TypeAlias = bytes | memoryview
 
 
 class RequestHead(NamedTuple):

@@ -103,7 +103,8 @@ class SinkTopics:
         found = {each.topic.name: each for each in self._metadata(names).topics}
         counts = {}
         for name in names:
-            code, counts[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0
+            code: int = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            counts[name] = 0
             if name in found:
                 code, counts[name] = found[name].error, len(found[name].topic.partitions)
             if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):

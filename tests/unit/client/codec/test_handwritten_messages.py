@@ -171,7 +171,7 @@ def test_api_versions(version: int) -> None:
         assert (sent.client_software_name, sent.client_software_version) == ("onceflow", "1")
     of = classes(key, version, "response")
     for epoch, features in ((4, {"transaction.version": 2}), (-1, {})):
-        later = {} if version < 1 else {"throttle_time": NO_TIME}
+        later: dict[str, Any] = {} if version < 1 else {"throttle_time": NO_TIME}
         if version >= 3:
             feature = of.FinalizedFeatureKey(
                 name="transaction.version", max_version_level=2, min_version_level=0
@@ -214,7 +214,7 @@ def test_metadata(version: int) -> None:
         assert (sent.topics is None) == (names is None)
         assert sent.allow_auto_topic_creation is create
     of = classes(key, version, "response")
-    later = {"offline_replicas": (3,)} if version >= 5 else {}
+    later: dict[str, Any] = {"offline_replicas": (3,)} if version >= 5 else {}
     later |= {"leader_epoch": 8} if version >= 7 else {}
     parts = [
         of.MetadataResponsePartition(

@@ -21,7 +21,8 @@ from onceflow.client.errors.requests import (
     NotKafka,
     RequestTimedOut,
 )
-from onceflow.client.net.connection import LARGEST_ANSWER, BrokerConnection
+from onceflow.client.net.connection import BrokerConnection
+from onceflow.client.net.frames import LARGEST_ANSWER
 from onceflow.runtime.net import Net, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import cast
 
 from onceflow.client.address import BrokerAddress
-from onceflow.client.net.stream import RequestHead, Stream
+from onceflow.client.net.frames import RequestHead
+from onceflow.client.net.stream import Stream
 from onceflow.wire.frame import SCRATCH_BYTES
 from onceflow.wire.primitives import INT32
 

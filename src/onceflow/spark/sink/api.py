@@ -30,6 +30,7 @@ from onceflow.spark.sink.ledger import Planned
 from onceflow.spark.sink.options import (
     LEDGER_TOPIC,
     TRANSACTION_TIMEOUT_MS,
+    SinkOptions,
     checked_options,
 )
 from onceflow.spark.sink.preflight import prepare_cluster, run_on_own_thread
@@ -112,6 +113,10 @@ def write(
         timeout_ms=transaction_timeout_ms,
         settings={**(settings or {}), **more},
     )
+    return _write_once(df, options, run_id)
+
+
+def _write_once(df: DataFrame, options: SinkOptions, run_id: str) -> int:
     retention_ms = prepare_cluster(options, reads=False)
     planned = Planned(run_id, 0, "", RealClock().wall_ms())
 

@@ -82,7 +82,8 @@ def test_what_ended_the_query_is_remembered_until_it_runs_again(sink: StreamSink
     Run.results = [BatchFailed("a row"), RowCounts(1)]
     with pytest.raises(BatchFailed):
         sink(FRAME, 0)
-    assert isinstance(sink.failure, BatchFailed)
+    failure = sink.failure
+    assert isinstance(failure, BatchFailed)
     assert not sink.is_busy
     assert sink.written == SinkTotals()
     sink(FRAME, 0)
@@ -98,7 +99,8 @@ def test_a_query_that_was_stopped_has_not_failed(sink: StreamSink) -> None:
 
 
 def test_a_query_that_its_session_does_not_know(sink: StreamSink) -> None:
-    sink._setup.session.streams.get = lambda _: None  # type: ignore[method-assign]
+    streams: Any = sink._setup.session.streams
+    streams.get = lambda _: None
     with pytest.raises(SinkRefused, match="not known to its session"):
         sink(FRAME, 0)
 

@@ -62,7 +62,7 @@ def setting(
 
 
 @cache
-def settings_of(kind: type) -> Mapping[str, Setting]:
+def settings_of(kind: type[Any]) -> Mapping[str, Setting]:
     """The settings that are fields of a dataclass, by name."""
     settings = {}
     for each in fields(kind):
